@@ -19,6 +19,8 @@ HEAD = """\
 """
 UV = ("uv", "pip", "compile", "-q", "--universal", "--python-version", "3.11", "--generate-hashes")
 QUIET = ("--no-emit-index-url", "--no-header", "--no-annotate")
+EXTRAS = "--no-strip-extras"
+"""Without the extra in its pin, pip 23 looks for the newest `coverage[toml]` and refuses it as not pinned."""
 BUILD = "setuptools>=77\n"
 """The project itself is installed without build isolation, so its build backend is a pin like the others."""
 
@@ -28,7 +30,7 @@ def compile_pins(extras: tuple[str, ...], constraints: Path | None) -> dict[str,
     with tempfile.TemporaryDirectory() as folder:
         build = Path(folder) / "build.in"
         build.write_text(BUILD)
-        command = [sys.executable, "-m", *UV, *QUIET, "pyproject.toml", str(build)]
+        command = [sys.executable, "-m", *UV, *QUIET, EXTRAS, "pyproject.toml", str(build)]
         for extra in extras:
             command += ["--extra", extra]
         if constraints is not None:
@@ -37,7 +39,7 @@ def compile_pins(extras: tuple[str, ...], constraints: Path | None) -> dict[str,
     pins: dict[str, str] = {}
     for line in text.splitlines():
         if not line.startswith(" "):
-            name = line.partition("==")[0]
+            name = line.partition("==")[0].partition("[")[0]
         pins[name] = pins.get(name, "") + line + "\n"
     return pins
 

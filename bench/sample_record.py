@@ -30,7 +30,7 @@ BODY_BYTES: Final = (400, 1200, 2500, 5000)
 """Bytes of a message, by topic."""
 SETTINGS: Final[Mapping[str, str]] = {
     "entryCachePolicy": "pip430",
-    "magnetarProfile": "4.2",
+    "pulsarDefaults": "4.2",
     "managedLedgerCacheSizeMB": "1",
     "entryCacheRecordFileSeconds": "3600",
 }

@@ -26,8 +26,9 @@ from bookie_stub.config.settings import BookieSettings
 from bookie_stub.config.tls import tls_context
 from bookie_stub.wire.server import BookieServer
 from foundation.settings.errors import SettingsError
-from foundation.settings.load import refuse_unknown, unknown_allowed
+from foundation.settings.load import FromOption, Override, refuse_unknown, unknown_allowed
 from foundation.settings.settings import Note, Settings
+from foundation.settings.start_errors import check_ready_file, start_error
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -87,7 +88,7 @@ def main(
     try:
         _runner()(_run(settings, tls, arguments.ready_file, companion))
     except (BookieError, OSError) as error:
-        log.error("%s", error)
+        log.error("cannot start: %s", start_error(error, loaded))
         return 1
     return 0
 
@@ -114,9 +115,11 @@ def _parse(words: list[str]) -> argparse.Namespace:
 
 
 def _load(arguments: argparse.Namespace, refuse: Callable[[Sequence[Note]], None]) -> Settings:
-    overrides = list(arguments.set)
+    overrides: list[Override] = list(arguments.set)
     if arguments.data is not None:
-        overrides.append(f"magnetarDataDirectory={arguments.data}")
+        overrides.append(FromOption("--data", "magnetarDataDirectory", arguments.data))
+    if arguments.ready_file is not None:
+        check_ready_file(arguments.ready_file)
     settings = load_bookie_settings(arguments.conf, environ=os.environ, overrides=overrides)
     if not arguments.allow_unknown_keys:
         refuse(settings.notes)
@@ -169,6 +172,8 @@ async def _serve(
             loop.call_soon_threadsafe,
             cluster=registration,
             metadata=metadata,
+            # The journal uses no time.
+            at_end_of_turn=lambda callback: loop.call_soon(callback, 0),
         )
     except BaseException:
         await asyncio.to_thread(_leave, registration)

@@ -22,7 +22,7 @@ from entry_cache.observe.decisions import Decisions
 from entry_cache.observe.eviction_stats import EvictionStats
 from entry_cache.observe.expectations import CountedReads, PositionReads
 from entry_cache.policies.make import make_policy
-from entry_cache.policy import NO_LIMIT, Policy
+from entry_cache.policy import NO_LIMIT, EvictionPolicy
 from entry_cache.policy_names import MAGNETAR
 from entry_cache.settings import CacheSettings
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 class ComposedCache:
     """The manager, its attachments, and the passes for the owner's timer."""
-
-    __slots__ = ("_pinned", "decisions", "eviction_stats", "manager", "sampling")
 
     def __init__(
         self,
@@ -109,7 +107,7 @@ class ComposedCache:
         return self._pinned.count
 
 
-def _magnetar(policy: Policy) -> Magnetar:
+def _magnetar(policy: EvictionPolicy) -> Magnetar:
     # Late, as in `make_policy`, which has imported it.
     from entry_cache.policies.magnetar.magnetar import Magnetar
 

@@ -150,9 +150,8 @@ class EntryCache:
         added = todo = entries
         size_bytes = 0
         slices = False
-        while (
-            True
-        ):  # Once, and once more for the rest of a run in which an entry cannot be inserted as it is.
+        # Once, and once more for the rest of a run in which an entry cannot be inserted as it is.
+        while True:
             for index, entry in enumerate(todo):
                 entry_id = entry.entry_id
                 if entry.holder is not None or entry_id in held:

@@ -16,13 +16,13 @@ from entry_cache.cache_stats import CacheStats, ReadStats
 from entry_cache.entry_cache import EntryCache
 from entry_cache.eviction import Eviction
 from entry_cache.listener import CacheListener, Redelivery
-from entry_cache.policy import Policy
+from entry_cache.policy import EvictionPolicy
 from entry_cache.reader import Reader
 from entry_cache.settings import CacheSettings
 from entry_cache.size_bound import SizeBound
 from foundation.model.entry import Entry
 
-MarkRead = Callable[[Iterable[Entry]], None]
+MarkDelivered = Callable[[Iterable[Entry]], None]
 """Takes the entries of one delivery to a consumer."""
 CACHES_PER_SLICE: Final = 2_000
 """Caches whose reads are summed between two pauses: half a millisecond."""
@@ -34,7 +34,7 @@ class EntryCacheManager:
     def __init__(
         self,
         settings: CacheSettings,
-        policy: Policy,
+        policy: EvictionPolicy,
         listener: CacheListener | None = None,
         bound: SizeBound | None = None,
         clock: Callable[[], int] = lambda: 0,
@@ -56,7 +56,7 @@ class EntryCacheManager:
         self.closed_cursor_reads = ReadStats()
         """Those of them that were for a cursor."""
         hears = self._listener.hears_deliveries
-        self.delivered: MarkRead = self._report_delivered if hears else policy.counts.mark_read
+        self.mark_delivered: MarkDelivered = self._report_delivered if hears else policy.counts.mark_delivered
         """Lowers the expected reads of entries that were written to a consumer.
 
         The policy's own function where no listener hears of deliveries: it is called for each of them.
@@ -117,7 +117,7 @@ class EntryCacheManager:
 
     def _report_delivered(self, entries: Iterable[Entry]) -> None:
         delivered = entries if isinstance(entries, list) else list(entries)
-        self.policy.counts.mark_read(delivered)
+        self.policy.counts.mark_delivered(delivered)
         if delivered:
             self._listener.delivered(delivered)
 

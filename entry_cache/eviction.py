@@ -19,7 +19,7 @@ from typing import Final
 
 from entry_cache.cache_stats import CacheStats, Reason
 from entry_cache.listener import CacheListener, Pass
-from entry_cache.policy import NO_LIMIT, Policy, Removed, Requeued, SizePass
+from entry_cache.policy import NO_LIMIT, EvictionPolicy, Removed, Requeued, SizePass
 from entry_cache.settings import CacheSettings
 from entry_cache.size_bound import SizeBound
 from foundation.model.entry import Entry
@@ -40,7 +40,7 @@ class Eviction:
     def __init__(
         self,
         settings: CacheSettings,
-        policy: Policy,
+        policy: EvictionPolicy,
         listener: CacheListener,
         bound: SizeBound | None,
     ) -> None:

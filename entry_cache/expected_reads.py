@@ -32,7 +32,7 @@ class ReadCounts(Protocol):
         """Returns True if a storage read for so many readers is to fill the cache."""
         ...
 
-    def mark_read(self, entries: Iterable[Entry]) -> None:
+    def mark_delivered(self, entries: Iterable[Entry]) -> None:
         """Lowers each count by one: the entry was written to a consumer.
 
         Called for every delivery, with one run of entries each: the hot path.
@@ -62,8 +62,6 @@ class CountsOf42:
     first has to bring it up again.
     """
 
-    __slots__ = ()
-
     def initial(self, expected_reads: int | None) -> int | None:
         """4.2 creates a counter for a positive count only."""
         return expected_reads if expected_reads is not None and expected_reads > 0 else None
@@ -72,15 +70,15 @@ class CountsOf42:
         """4.2 does not cache entries that no reader is to come for."""
         return expected_reads > 0
 
-    def mark_read(self, entries: Iterable[Entry]) -> None:
-        """See `ReadCounts.mark_read`."""
+    def mark_delivered(self, entries: Iterable[Entry]) -> None:
+        """Lowers each count by one: the entry was written to a consumer."""
         for entry in entries:
             count = entry.expected_reads
             if count is not None:
                 entry.expected_reads = count - 1
 
     def expect_redelivery(self, reader: int, entries: Iterable[Entry]) -> None:
-        """See `ReadCounts.expect_redelivery`."""
+        """Raises each count by one: a delivered entry waits for redelivery."""
         for entry in entries:
             count = entry.expected_reads
             if count is not None:

@@ -188,7 +188,7 @@ class CacheListener:
     def run_read(
         self, cache: CachedLog, reader: Reader, entries: list[Entry], size_bytes: int
     ) -> list[Entry]:
-        """The reader got a run and moves behind it. Returns the list to deliver: `entries`, or a marked copy."""
+        """The reader got a run and moves past it. Returns the list to deliver: `entries`, or a marked copy."""
         return entries
 
     def hit(

@@ -5,7 +5,7 @@ is the `RemovalQueue`. The others stand in `policies/`; a policy that has to hea
 listens as well (`listener.py`).
 
 Law: the cached entries of all caches are exactly the entries of the policy's slots that are `cached`. A cache that
-invalidates an entry leaves its slot behind; the policy drops that slot when it comes to it. A policy that removes an
+invalidates an entry leaves its slot; the policy drops that slot when it comes to it. A policy that removes an
 entry must do all of this itself, as `range_cache.evict` does:
 
 * take it out of `entry.holder.entries` and lower `entry.holder.size_bytes` by its size,
@@ -67,7 +67,7 @@ class SizePass(Protocol):
     """Bytes that the pass still has to remove; at 0 or below it ends."""
 
 
-class Policy(Protocol):
+class EvictionPolicy(Protocol):
     """Orders all cached entries of the broker and removes them in passes."""
 
     name: str

@@ -6,17 +6,15 @@ Everything that is the same in every release stands in `removal_queue.py`, and t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from entry_cache.expected_reads import CountsOf42, ReadCounts
 from foundation.model.entry import Entry
+from foundation.value import Value
 
 
 class CountsOf50:
     """Counts as Pulsar 5.0 does: from 0 on, and never below it."""
-
-    __slots__ = ()
 
     def initial(self, expected_reads: int | None) -> int | None:
         """5.0 counts from 0 on, so an entry cached with 0 can gain reads later."""
@@ -26,7 +24,7 @@ class CountsOf50:
         """5.0 caches what an active cursor reads, even with a count of 0."""
         return expected_reads >= 0
 
-    def mark_read(self, entries: Iterable[Entry]) -> None:
+    def mark_delivered(self, entries: Iterable[Entry]) -> None:
         """The count stops at zero."""
         for entry in entries:
             count = entry.expected_reads
@@ -34,7 +32,7 @@ class CountsOf50:
                 entry.expected_reads = count - 1
 
     def expect_redelivery(self, reader: int, entries: Iterable[Entry]) -> None:
-        """See `ReadCounts.expect_redelivery`."""
+        """Raises each count by one: a delivered entry waits for redelivery."""
         for entry in entries:
             count = entry.expected_reads
             if count is not None:
@@ -46,8 +44,7 @@ class CountsOf50:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Value):
     """The points in which the removal queues of Pulsar's releases differ, as data."""
 
     name: str

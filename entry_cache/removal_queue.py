@@ -41,7 +41,7 @@ class QueuePass:
     """A size pass of the removal queue that has begun."""
 
     bytes_to_free: int
-    """See `SizePass.bytes_to_free`."""
+    """Bytes that the pass still has to remove; at 0 or below it ends."""
 
     protected_visits: int
     """Further visits during which the pass still requeues; after them it removes every head."""
@@ -57,15 +57,15 @@ class RemovalQueue:
         self.counts = profile.counts
         """Counts expected reads as that release does."""
         self.requeues = {EXPECTED_READS: 0, RECENTLY_ACCESSED: 0}
-        """See `Policy.requeues`."""
+        """Entries that passes requeued, by cause."""
         self._profile = profile
         self._slots: deque[Entry] = deque()
         self.admit = self._slots.extend
-        """See `Policy.admit`. Bound once: inserts call it for each run, and a method that forwards would double the cost."""
+        """Takes in new entries. Bound once: inserts call it for each run, and a method in between would double the cost."""
         self.configure(settings)
 
     def configure(self, settings: CacheSettings) -> None:
-        """See `Policy.configure`."""
+        """Takes the settings over, at the start and after a change."""
         protects = self._profile.protects
         self._requeues_max = settings.requeues_max if protects else 0
         self._extend_recently_accessed = protects and settings.extend_recently_accessed
@@ -80,18 +80,18 @@ class RemovalQueue:
     def remove_expired(
         self, threshold_ns: int, now_ns: int, visits_max: int = NO_LIMIT, requeued: Requeued | None = None
     ) -> Removed:
-        """See `Policy.remove_expired`. Keeps no state between slices: requeued entries stand at the tail."""
+        """Removes entries older than the threshold. Keeps no state between slices: requeued entries stand at the tail."""
         return self._pass(threshold_ns, NO_LIMIT, NO_LIMIT, now_ns, visits_max, requeued)
 
     def begin_size_pass(self, bytes_to_free: int) -> QueuePass:
-        """See `Policy.begin_size_pass`."""
+        """Returns the state of a pass that frees so many bytes."""
         protected_visits = len(self._slots) if self._profile.protects_once else NO_LIMIT
         return QueuePass(positive(bytes_to_free), protected_visits)
 
     def free(
         self, size_pass: SizePass, now_ns: int, visits_max: int = NO_LIMIT, requeued: Requeued | None = None
     ) -> Removed:
-        """See `Policy.free`."""
+        """Visits the next entries of a size pass, and removes or requeues them."""
         assert isinstance(size_pass, QueuePass)
         removed = self._pass(
             NO_LIMIT, size_pass.bytes_to_free, size_pass.protected_visits, now_ns, visits_max, requeued
@@ -122,9 +122,8 @@ class RemovalQueue:
             if not slots:
                 break
             entry = slots[0]
-            if (
-                not entry.cached
-            ):  # Invalidated: tested first, so each pass drops the slot, even one that needs nothing.
+            # Invalidated: tested first, so each pass drops the slot, even one that needs nothing.
+            if not entry.cached:
                 pop()
                 entry.holder = None
                 continue
@@ -162,7 +161,7 @@ class RemovalQueue:
         return Removed(removed, size_bytes, visits, done)
 
     def drop_invalidated(self) -> None:
-        """See `Policy.drop_invalidated`. Costs a walk over the whole queue."""
+        """Forgets entries that left the cache by other ways. Costs a walk over the whole queue."""
         kept = []
         for entry in self._slots:
             if entry.cached:

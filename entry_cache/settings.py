@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Self
 
 from entry_cache.policy_names import POLICY_NAMES
 from entry_cache.profiles import PROFILES
+from foundation.value import Value
 
 
 def no_such_policy(name: str) -> str:
@@ -15,8 +16,7 @@ def no_such_policy(name: str) -> str:
     return f"no such cache policy: {name}; choose one of {', '.join(POLICY_NAMES)}"
 
 
-@dataclass(frozen=True)
-class CacheSettings:
+class CacheSettings(Value):
     """Size, policy and times of the cache. The manager applies them; the access record keeps them."""
 
     size_bytes_max: int

@@ -21,22 +21,22 @@ class BoundEviction(Protocol):
     """The parts of `Eviction` that a bound uses."""
 
     used_bytes: int
-    """See `Eviction.used_bytes`."""
+    """Bytes of all cached entries."""
     size_visits: int
-    """See `Eviction.size_visits`."""
+    """Slots that size passes have looked at since the start."""
 
     def charged_bytes(self) -> int:
-        """See `Eviction.charged_bytes`."""
+        """Returns the bytes that count against the size."""
         ...
 
     def check_size(self, now_ns: int, visits_max: int) -> bool:
-        """See `Eviction.check_size`."""
+        """Begins or continues size passes while the trigger or the target asks for them."""
         ...
 
     def account_pass(
         self, reason: Reason, removed: Removed, requeued: Requeued | None, now_ns: int
     ) -> Removed:
-        """See `Eviction.account_pass`."""
+        """Reports a slice of a pass and lowers the totals. A `SizeBound` calls it for what it evicts at once."""
         ...
 
 
@@ -44,19 +44,19 @@ class BoundCache(Protocol):
     """The parts of `EntryCache` that a bound uses."""
 
     cursors: ActiveCursors | None
-    """See `EntryCache.cursors`."""
+    """The log's active cursors; see `attach_cursors`."""
 
     @property
     def eviction(self) -> BoundEviction:
-        """See `EntryCache.eviction`."""
+        """The totals and limits of all caches, which inserts report to."""
         ...
 
     def insert_now(self, entries: list[Entry], expected_reads: int | None, now_ns: int) -> int:
-        """See `EntryCache.insert_now`."""
+        """Inserts a run as `insert_run` does, whatever its size. For `insert_run` and a `SizeBound`."""
         ...
 
     def not_cached(self, entries: Sequence[Entry], obstacle: Obstacle, now_ns: int) -> None:
-        """See `EntryCache.not_cached`."""
+        """Reports a run that does not enter the cache."""
         ...
 
 

@@ -31,7 +31,7 @@ _TIME: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def write_code_archive(folder: Path) -> Path:
-    """Write the archive into a folder that exists, and return its path.
+    """Writes the archive into a folder that exists, and returns its path.
 
     The name contains a digest of the content: Spark refuses a second file of the same name with other bytes, and Python
     remembers what it has read from an archive.
@@ -54,7 +54,7 @@ def _sources() -> Iterator[Path]:
 
 
 def main(argv: list[str]) -> int:
-    """Write the archive into the folder that the first argument names."""
+    """Writes the archive into the folder that the first argument names."""
     folder = Path(argv[0])
     folder.mkdir(parents=True, exist_ok=True)
     made = write_code_archive(folder)

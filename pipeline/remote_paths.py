@@ -21,7 +21,7 @@ _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 Place = Path | str
 """A path of this machine, or the text of one with a scheme.
 
-`Path` would collapse the two slashes behind a scheme.
+`Path` would collapse the two slashes after a scheme.
 """
 
 
@@ -34,13 +34,13 @@ class CannotWrite(Exception):
 
 
 def place(text: str) -> Place:
-    """Return the place that a word of the command line names, a relative path as an absolute one."""
+    """Returns the place that a word of the command line names, a relative path as an absolute one."""
     # Executors have working directories of their own, where a relative path names something else.
     return text if _SCHEME.match(text) else Path(text).absolute()
 
 
 def local_folder(text: str) -> Path:
-    """Return the folder for output that is written without Spark.
+    """Returns the folder for output that is written without Spark.
 
     ArgumentTypeError for a path with a scheme.
     """
@@ -51,9 +51,9 @@ def local_folder(text: str) -> Path:
 
 
 def check_output(where: Place, option: str = "--out") -> None:
-    """Raise CannotWrite unless files can be written into a folder that exists or can be made.
+    """Raises CannotWrite unless files can be written into a folder that exists or can be made.
 
-    Called before Spark starts, so that a job does not fail at its end. Leaves nothing behind. A place with a scheme is left
+    Called before Spark starts, so that a job does not fail at its end. Leaves no file. A place with a scheme is left
     to Spark, which alone can reach it.
     """
     if isinstance(where, str):
@@ -77,19 +77,19 @@ def check_output(where: Place, option: str = "--out") -> None:
 
 
 def refuse_inside(out: Path, inputs: Sequence[Place]) -> None:
-    """Raise CannotWrite for a folder of output inside an input, whose next reader would find foreign files."""
+    """Raises CannotWrite for a folder of output inside an input, whose next reader would find foreign files."""
     for one in inputs:
         if isinstance(one, Path) and out.resolve().is_relative_to(one.resolve()):
             raise CannotWrite(f"--out {out} is inside {one}, which the job reads: name a folder beside it")
 
 
 def name_of(where: Place) -> str:
-    """Return the last part of a path."""
+    """Returns the last part of a path."""
     return where.name if isinstance(where, Path) else where.rstrip("/").rpartition("/")[2]
 
 
 def refuse_other_machines(where: str, master: str) -> None:
-    """Raise CannotFetch for a cluster, whose tasks would not find the copy."""
+    """Raises CannotFetch for a cluster, whose tasks would not find the copy."""
     if not master.startswith("local"):
         raise CannotFetch(
             f"{where} would be copied to this machine, where tasks of {master} do not find it: mount it and give a "
@@ -98,7 +98,7 @@ def refuse_other_machines(where: str, master: str) -> None:
 
 
 def fetch(spark: SparkSession, where: str, folder: Path) -> Path:
-    """Copy a file, or a folder and everything below it, into `folder`.
+    """Copies a file, or a folder and everything below it, into `folder`.
 
     Return the path of the copy; CannotFetch.
     """

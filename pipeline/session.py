@@ -51,7 +51,7 @@ _CLUSTER_SETTINGS = {name: text for name, text in LOCAL_SETTINGS.items() if name
 
 
 def cache_folder() -> Path:
-    """Return the folder for a wrapper of Java and archives of loaded classes."""
+    """Returns the folder for a wrapper of Java and archives of loaded classes."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "magnetar"
 
@@ -95,7 +95,7 @@ def start_session(
     say: Callable[[str], None] = _to_stderr,
     every_s: float = EVERY_S,
 ) -> SparkSession:
-    """Start a session. A start that takes long calls `say` every `every_s` seconds with what it waits for.
+    """Starts a session. A start that takes long calls `say` every `every_s` seconds with what it waits for.
 
     `quick_start` makes Java compile less, which suits tests and small inputs and slows large ones. The first session on a
     machine stores the classes that it loads; later ones start about twice as fast. NoJava, NoMaster.
@@ -142,7 +142,7 @@ def _start(
 def start_for_command(
     name: str, *, master: str, settings: Mapping[str, str] | None = None, quick_start: bool = False
 ) -> SparkSession:
-    """Start the session of a command, which Ctrl-C ends with KeyboardInterrupt and without a stack trace.
+    """Starts the session of a command, which Ctrl-C ends with KeyboardInterrupt and without a stack trace.
 
     A second Ctrl-C kills the process. NoJava, NoMaster.
     """
@@ -176,7 +176,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _send_code(session: SparkSession) -> None:
-    """Send this project's modules to all executors of the session."""
+    """Sends this project's modules to all executors of the session."""
     folder = tempfile.TemporaryDirectory(prefix="magnetar-code-")
     # The driver serves the file itself, also to executors that start late, so it must last as long as the session.
     atexit.register(folder.cleanup)
@@ -184,7 +184,7 @@ def _send_code(session: SparkSession) -> None:
 
 
 def _keep_bytecode(folder: Path) -> None:
-    """Keep bytecode in `folder` where Python is told to write none beside its sources.
+    """Keeps bytecode in `folder` where Python is told to write none beside its sources.
 
     Spark starts Python many times over, and gives some of these processes ten seconds to call back, which cannot be
     set. Those that have to compile PySpark and pandas first take longer on a busy machine: "Python worker failed to
@@ -197,7 +197,7 @@ def _keep_bytecode(folder: Path) -> None:
 
 
 def _let_workers_import(folder: Path) -> None:
-    """Add a folder to `PYTHONPATH`, which Spark's Python workers inherit."""
+    """Adds a folder to `PYTHONPATH`, which Spark's Python workers inherit."""
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     if str(folder) not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *paths])
@@ -213,7 +213,7 @@ def _java_options(java: Java, folder: Path, quick_start: bool) -> list[str]:
 
 
 def _class_archive(java: Java, folder: Path, quick_start: bool) -> list[str]:
-    """Return the option that reads the archive of loaded classes, or writes one."""
+    """Returns the option that reads the archive of loaded classes, or writes one."""
     kind = "quick" if quick_start else "full"
     archive = folder / f"spark-{metadata.version('pyspark')}-{java.name}-{kind}.jsa"
     try:

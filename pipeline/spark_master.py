@@ -25,7 +25,7 @@ class NoMaster(Exception):
 
 
 def master(text: str) -> str:
-    """Return the address of a master that a word of the command line names. ArgumentTypeError for another word."""
+    """Returns the address of a master that a word of the command line names. ArgumentTypeError for another word."""
     if not _MASTERS.fullmatch(text):
         raise ArgumentTypeError(
             f"{text!r} is no master of Spark: give local[*], local[2], spark://HOST:PORT, yarn or k8s://https://HOST:PORT"
@@ -34,17 +34,17 @@ def master(text: str) -> str:
 
 
 def on_this_machine(master: str) -> bool:
-    """Return True for `local`, `local[…]` and `local-cluster[…]`, whose tasks see this machine's files."""
+    """Returns True for `local`, `local[…]` and `local-cluster[…]`, whose tasks see this machine's files."""
     return master.startswith("local")
 
 
 def in_one_process(master: str) -> bool:
-    """Return True for a master whose tasks run in the driver's own Java process."""
+    """Returns True for a master whose tasks run in the driver's own Java process."""
     return on_this_machine(master) and not master.startswith("local-cluster")
 
 
 def check_master(address: str) -> None:
-    """Raise NoMaster where no master of a standalone cluster accepts a connection; others are left to Spark."""
+    """Raises NoMaster where no master of a standalone cluster accepts a connection; others are left to Spark."""
     scheme, _, hosts = address.partition("://")
     if scheme != "spark":
         return

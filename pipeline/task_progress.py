@@ -22,7 +22,7 @@ _Answer = TypeVar("_Answer")
 def collected(
     spark: SparkSession, answers: RDD[_Answer], say: Callable[[str], None], every_s: float = EVERY_S
 ) -> list[_Answer]:
-    """Return the answers of all tasks, in their order: a partition is a task.
+    """Returns the answers of all tasks, in their order: a partition is a task.
 
     `say` is called with the number of finished tasks, when it has grown since the last look `every_s` ago. An error of a
     task is raised as Spark's.
@@ -45,7 +45,7 @@ def collected(
 
 
 def _has_executor(spark: SparkSession) -> bool:
-    """Return False while a cluster has given the session nothing to run tasks on."""
+    """Returns False while a cluster has given the session nothing to run tasks on."""
     context = spark.sparkContext
     # The driver is among those that Spark lists.
     return (

@@ -85,7 +85,7 @@ class AddRun(NamedTuple):
 def cut_add_run(data: Received, start: int, stop: int, length_max: int) -> AddRun | None:
     """Cuts the run of complete adds at `start`; returns None when the first frame is not in a run.
 
-    `stop` is the offset behind the last received byte. A frame with more than `length_max` bytes behind its length ends
+    `stop` is the end offset of what is received. A frame with more than `length_max` bytes after its length ends
     the run.
     """
     common = bytes(data[start + LENGTH_BYTES : start + _HEAD_BYTES])
@@ -171,7 +171,7 @@ def _equal_frames(data: Received, start: int, stop: int, stride: int) -> int:
 def cut_ids(data: Received, at: int, count: int, stride: int) -> bytes:
     """Cuts the ids out of `count` equal frames; all are below 2**56.
 
-    The first id is at `at`, each next one `stride` bytes behind.
+    The first id is at `at`, each next one `stride` bytes later.
     """
     end = at + count * stride
     if count <= _FEW:
@@ -186,7 +186,7 @@ def cut_ids(data: Received, at: int, count: int, stride: int) -> bytes:
 def cut_records(data: Received, start: int, count: int, stride: int, entry_at: int) -> bytes:
     """Cuts the entries out of equal frames, a length before each.
 
-    Frames have `stride` bytes; an entry begins `entry_at` bytes behind its frame and ends with it.
+    Frames have `stride` bytes; an entry begins `entry_at` bytes after the start of its frame and ends with it.
     """
     entry_bytes = stride - entry_at
     length = LENGTH.pack(entry_bytes)

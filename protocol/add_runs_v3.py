@@ -78,7 +78,7 @@ class AddRunV3(NamedTuple):
 def cut_add_run_v3(data: Received, start: int, stop: int, length_max: int) -> AddRunV3 | None:
     """Cuts the run of complete adds at `start`; returns None when the first frame is not in a run.
 
-    `stop` is the offset behind the last received byte. A frame with more than `length_max` bytes behind its length is
+    `stop` is the end offset of what is received. A frame with more than `length_max` bytes after its length is
     not in a run.
     """
     if not data.startswith(_HEADER, start + _HEADER_AT):
@@ -168,7 +168,7 @@ def _layout(data: Received, start: int, stop: int) -> _Layout | None:
 
 
 def _after(frame: memoryview, at: int, tag: bytes) -> tuple[int, int]:
-    """Reads the varint behind `tag`; returns it and the offset behind it. ValueError for another tag."""
+    """Reads the varint after `tag`; returns it and the offset after it. ValueError for another tag."""
     if frame[at : at + len(tag)] != tag:
         raise ValueError(f"no field {tag.hex()} at offset {at}")
     return read_varint(frame, at + len(tag))

@@ -278,7 +278,7 @@ def encode_auth_request(plugin: str, payload: bytes) -> bytes:
 def decode_request(packet: Buffer) -> Request:
     """Reads a request packet, its length left out. FrameError when the connection has to be closed.
 
-    Bytes behind a read and unknown flag bits are ignored. The caller checks the version.
+    Bytes after a read and unknown flag bits are ignored. The caller checks the version.
     """
     if len(packet) < HEADER.size:
         raise FrameError(f"packet of {len(packet)} bytes; a header alone has {HEADER.size}")

@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from protocol.pulsar_api_pb2 import BrokerEntryMetadata
-from protocol.varint import varint
+from protocol.varint import varint, varints
 
 MAGIC: Final = b"\x0e\x02"
 """First bytes of the block; a message without the block begins with 0x0e01 or its metadata size."""
 _HEAD: Final = struct.Struct(">2sI")
 
-_HEADS: Final = [b"", *(_HEAD.pack(MAGIC, size) for size in range(1, 32))]
+STAMP_BYTES_MAX: Final = 31
+"""Bytes of a block at most: its head, and two numbers of at most ten bytes with their tags."""
+_HEADS: Final = [b"", *(_HEAD.pack(MAGIC, size) for size in range(1, STAMP_BYTES_MAX - _HEAD.size + 1))]
 """Magic and size by the number of bytes that follow; a block without fields is left out."""
 
 
@@ -47,8 +49,8 @@ class EntryStamp:
         self.index = -1
         """Number of the last message stamped, -1 before the first; set when the log is opened."""
 
-    def stamp(self, messages: int) -> bytes:
-        """Returns the block for an entry of so many messages; b"" without interceptors."""
+    def stamp(self, messages: int, count: int) -> list[bytes]:
+        """Returns the blocks for `count` entries of so many messages each; b"" without interceptors."""
         if self._timestamp_on:
             now_ms = self._now_ms()
             # Many entries share a millisecond, so the encoded field is kept.
@@ -56,11 +58,17 @@ class EntryStamp:
                 self._last_ms = now_ms
                 self._time_field = b"\x08" + varint(now_ms)
         fields = self._time_field
-        if self._index_on:
-            # The index of the entry's last message: for a batch of 3 after index 0 it is 3, as recorded of Pulsar.
-            self.index = index = self.index + messages
-            fields = b"%b\x10%b" % (fields, varint(index))
-        return _HEADS[len(fields)] + fields
+        if not self._index_on:
+            return [_HEADS[len(fields)] + fields] * count
+        fields += b"\x10"
+        # The index of an entry's last message: for a batch of 3 after index 0 it is 3, as recorded of Pulsar.
+        first = self.index + messages
+        self.index += messages * count
+        numbers = varints(range(first, self.index + 1, messages))
+        if len(numbers[0]) == len(numbers[-1]):
+            before = _HEADS[len(fields) + len(numbers[0])] + fields
+            return [before + number for number in numbers]
+        return [_HEADS[len(fields) + len(number)] + fields + number for number in numbers]
 
     def rollback(self, messages: int) -> None:
         """Takes back the numbers of an entry that was not stored."""

@@ -11,14 +11,17 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from google.protobuf.message import Message
+
 from protocol.checksum import crc32c
-from protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
+from protocol.pulsar_api_pb2 import BaseCommand, MessageIdData, MessageMetadata
+from protocol.varint import varint
 
 FRAME_PADDING_BYTES: Final = 10 * 1024
 """Bytes that a frame may have above `maxMessageSize`, with its size field (recorded of Pulsar 4.2.4)."""
 
 CHECKSUM_BLOCK_BYTES: Final = 6
-"""Length of the magic 0x0e01 with the CRC32C behind it."""
+"""Length of the magic 0x0e01 with the CRC32C after it."""
 
 SIZES: Final = struct.Struct(">II")
 """Total size and command size, the first 8 bytes of every frame."""
@@ -29,6 +32,34 @@ def command_frame(command: BaseCommand) -> bytes:
     """Returns the frame of a command without a message."""
     body = command.SerializeToString()
     return SIZES.pack(len(body) + 4, len(body)) + body
+
+
+_HEADS: Final[dict[object, bytes]] = {
+    field.message_type: b"\x08" + varint(field.number) + varint(field.number << 3 | 2)
+    for field in BaseCommand.DESCRIPTOR.fields
+    if field.message_type
+}
+"""By the class of a command: the bytes of a BaseCommand before the size of its command, which are its type and a tag.
+
+In Pulsar's protocol the type is the number of the field.
+"""
+
+
+def frame_of(part: Message) -> bytes:
+    """Returns the frame of a command without a message: `part` is one of the `Command…` messages of Pulsar's protocol."""
+    body = part.SerializeToString()
+    # Not copied into a BaseCommand: that costs as much as all the rest.
+    command = _HEADS[part.DESCRIPTOR] + varint(len(body)) + body
+    size = len(command)
+    return SIZES.pack(size + 4, size) + command
+
+
+def message_id_of(
+    entry: tuple[int, int], partition: int | None = None, batch_index: int | None = None
+) -> MessageIdData:
+    """Returns the id of an entry (ledger id, entry id) as commands have it; -1 stands for "before everything"."""
+    ledger_id, entry_id = (number & 0xFFFF_FFFF_FFFF_FFFF for number in entry)
+    return MessageIdData(ledgerId=ledger_id, entryId=entry_id, partition=partition, batch_index=batch_index)
 
 
 def message_body(metadata: MessageMetadata, payload: bytes) -> bytes:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
@@ -65,8 +66,7 @@ class DigestType(enum.IntEnum):
     """No bytes at all: damage goes unseen."""
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class LedgerSegment(NamedTuple):
     """From `first_entry_id` on, the ledger's entries are on these bookies."""
 
     members: tuple[str, ...]
@@ -82,7 +82,7 @@ class LedgerMetadata:
     The value is never changed; `replace` makes another.
     """
 
-    segments: tuple[Segment, ...]
+    segments: tuple[LedgerSegment, ...]
     """In the order of their entries; a new one begins when the ensemble changes."""
     state: LedgerState = LedgerState.OPEN
     """Only a CLOSED ledger has an end."""
@@ -107,7 +107,7 @@ class LedgerMetadata:
     creator_token: int = 0
     """A random number by which the ledger's creator knows its own create again; 0 = none."""
 
-    def segment_of(self, entry_id: int) -> tuple[Segment, int | None]:
+    def segment_of(self, entry_id: int) -> tuple[LedgerSegment, int | None]:
         """The entry's segment, and the first entry of the next.
 
         None in place of that entry means that the segment is the last.
@@ -128,7 +128,7 @@ class LedgerMetadata:
         # A last segment that begins at this entry has no confirmed entry yet, so the new one replaces it. Two segments
         # with one first entry would leave it to the reader which of them counts.
         kept = self.segments[:-1] if last.first_entry_id == first_entry_id else self.segments
-        return replace(self, segments=(*kept, Segment(members, first_entry_id)))
+        return replace(self, segments=(*kept, LedgerSegment(members, first_entry_id)))
 
 
 def ledger_key(ledger_id: int) -> str:
@@ -202,7 +202,7 @@ def _from_message(message: LedgerMetadataFormat) -> LedgerMetadata:
     """With BookKeeper's meaning for each optional field that is absent."""
     return LedgerMetadata(
         segments=tuple(
-            Segment(tuple(segment.ensembleMember), segment.firstEntryId) for segment in message.segment
+            LedgerSegment(tuple(segment.ensembleMember), segment.firstEntryId) for segment in message.segment
         ),
         state=LedgerState(message.state),
         length=message.length,
@@ -227,7 +227,7 @@ def _from_lines(lines: list[str]) -> LedgerMetadata:
     quorum.
     """
     write_quorum, ensemble_size, length = map(int, lines[:3])
-    segments: list[Segment] = []
+    segments: list[LedgerSegment] = []
     state, last_entry_id = LedgerState.OPEN, -1
     for line in lines[3:]:
         number, *words = line.split("\t")
@@ -236,7 +236,7 @@ def _from_lines(lines: list[str]) -> LedgerMetadata:
             state = LedgerState.IN_RECOVERY if in_recovery else LedgerState.CLOSED
             last_entry_id = -1 if in_recovery else int(number)
             break
-        segments.append(Segment(tuple(words), int(number)))
+        segments.append(LedgerSegment(tuple(words), int(number)))
     return LedgerMetadata(
         tuple(segments),
         state,

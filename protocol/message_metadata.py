@@ -1,4 +1,4 @@
-"""Reads and writes the fields of MessageMetadata that a broker needs.
+"""Reads the fields of MessageMetadata that a broker needs.
 
 `broker/service/entry_facts.py` calls this once per entry and keeps the result. Pure: no I/O, no clock.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -23,48 +21,6 @@ TXN_ABORT = 22
 
 NO_KEY = b"NONE_KEY"
 """Key that Pulsar hashes for messages without one, so all of them go to one Key_Shared consumer."""
-
-
-class GivenMessage(Protocol):
-    """A message as a client of an HTTP or WebSocket API gives it."""
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        """Texts by name."""
-        ...
-
-    @property
-    def key(self) -> str | None:
-        """Partition key; None = none."""
-        ...
-
-    @property
-    def event_time_ms(self) -> int:
-        """The application's own time since 1970; 0 = none."""
-        ...
-
-    @property
-    def deliver_at_ms(self) -> int:
-        """Earliest delivery since 1970; 0 = at once."""
-        ...
-
-    @property
-    def replicate_to(self) -> Sequence[str]:
-        """Clusters that get a copy; () = all."""
-        ...
-
-
-def describe(metadata: MessageMetadata, message: GivenMessage) -> None:
-    """Writes the fields that a client gave into the metadata of an entry with one message."""
-    for name, value in message.properties.items():
-        metadata.properties.add(key=name, value=value)
-    if message.key is not None:
-        metadata.partition_key = message.key
-    if message.event_time_ms:
-        metadata.event_time = message.event_time_ms
-    if message.deliver_at_ms:
-        metadata.deliver_at_time = message.deliver_at_ms
-    metadata.replicate_to.extend(message.replicate_to)
 
 
 class MessageFacts:
@@ -142,6 +98,15 @@ def read_facts(body: bytes | memoryview) -> MessageFacts:
     try:
         start, end = metadata_span(body)
         return MessageFacts(MessageMetadata.FromString(bytes(body[start:end])))
+    except (ValueError, DecodeError) as error:
+        raise ProtocolError(f"unreadable message metadata: {error}") from None
+
+
+def count_messages(body: bytes | memoryview) -> int:
+    """Returns the number of messages in an entry, at least 1. ProtocolError when the body is no message."""
+    try:
+        start, end = metadata_span(body)
+        return max(1, MessageMetadata.FromString(bytes(body[start:end])).num_messages_in_batch)
     except (ValueError, DecodeError) as error:
         raise ProtocolError(f"unreadable message metadata: {error}") from None
 

@@ -77,9 +77,9 @@ class ReceiveBuffer:
         self._own_bytes = 0
         self._end_connection = end_connection
         self.accepted = accepted
-        """See `Owner`."""
+        """True once the peer has completed the handshake."""
         self.produces = accepted
-        """See `Owner`."""
+        """True once the peer has opened a producer."""
         self.buffer = self._memory.scratch
         """Memory that the offsets of `received` refer to: the scratch, or own memory."""
         self.view = self._memory.view
@@ -87,7 +87,7 @@ class ReceiveBuffer:
         self.start = 0
         """Offset of the first byte that belongs to no returned frame."""
         self.end = 0
-        """Offset behind the last received byte."""
+        """End offset of what is received."""
         self.transient = True
         """True while an entry must be copied out of `buffer`, because its bytes are overwritten later."""
         self.unhandled = False

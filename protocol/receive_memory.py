@@ -56,8 +56,6 @@ class Owner(Protocol):
 class ReceiveMemory:
     """The scratch, and the account of all own memory."""
 
-    __slots__ = ("_bytes_max", "_now_ns", "_owners", "idle_bytes", "scratch", "used_bytes", "view")
-
     def __init__(self, bytes_max: int = UNLIMITED, now_ns: Callable[[], int] = lambda: 0) -> None:
         """`bytes_max`: own memory of all connections together; it must hold several frames."""
         self.scratch = bytearray(SCRATCH_BYTES)

@@ -12,7 +12,7 @@ from foundation.tls.auth_params import ClientCertificate, parse_auth_params
 from foundation.tls.errors import TlsError
 from pyspark_pulsar.client.cluster import ClusterSettings, endpoints
 from pyspark_pulsar.client.oauth2 import ClientCredentials, parse_account
-from pyspark_pulsar.client.security import Credentials, Security, TokenFile
+from pyspark_pulsar.client.security import ConnectCredentials, Security, TokenFile
 from pyspark_pulsar.errors import OptionError
 from pyspark_pulsar.given_options import GivenOptions
 
@@ -78,7 +78,7 @@ def _certificate(given: GivenOptions) -> ClientCertificate | None:
     return ClientCertificate(Path(certificate), Path(key))
 
 
-def _credentials(given: GivenOptions) -> Credentials | None:
+def _credentials(given: GivenOptions) -> ConnectCredentials | None:
     plugin = given.text("pulsar.client.authPluginClassName")
     params = given.text("pulsar.client.authParams") or ""
     if plugin is None:
@@ -96,7 +96,7 @@ def _credentials(given: GivenOptions) -> Credentials | None:
                 "AuthenticationTls shows its certificate over TLS alone: write pulsar+ssl:// in service.url"
             )
         # The broker reads the name in the certificate of the connection; there is no text to send.
-        return Credentials("tls", b"")
+        return ConnectCredentials("tls", b"")
     method = _METHODS.get(plugin.removeprefix(_PACKAGE))
     if method is None:
         raise OptionError(
@@ -104,7 +104,7 @@ def _credentials(given: GivenOptions) -> Credentials | None:
             " AuthenticationTls of org.apache.pulsar.client.impl.auth, and oauth2.AuthenticationOAuth2"
         )
     if method == "basic":
-        return Credentials(method, _name_and_password(params).encode())
+        return ConnectCredentials(method, _name_and_password(params).encode())
     if params.startswith("file:"):
         return None
     token = _token_in(params)
@@ -112,7 +112,7 @@ def _credentials(given: GivenOptions) -> Credentials | None:
         raise OptionError(
             "pulsar.client.authParams of AuthenticationToken is empty: token:TEXT or file:///PATH is expected"
         )
-    return Credentials(method, token.encode())
+    return ConnectCredentials(method, token.encode())
 
 
 def _token_in(params: str) -> str:

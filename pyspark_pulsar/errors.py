@@ -63,7 +63,7 @@ class DataLoss(PulsarSourceError):
         self.reason = reason
         """Either "topic deleted" or "ledger trimmed"."""
         self.wanted = wanted
-        """`ledger:entry` behind which the query was to read, or "the beginning"."""
+        """`ledger:entry` after which the query was to read, or "the beginning"."""
         self.found = found
         """`ledger:entry` of the next message that exists, or empty."""
         rest = f"; the next message that exists is {found}" if found else ""

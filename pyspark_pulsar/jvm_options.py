@@ -8,6 +8,7 @@ that says why they have none. The others are refused with the remedy.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -15,135 +16,120 @@ from pyspark_pulsar.errors import OptionError
 
 log = logging.getLogger("pyspark_pulsar")
 
-_THREADS = "there are no threads or pools to size"
-_ONE_LIMIT = "pulsar.client.operationTimeoutMs limits every wait for an answer"
-_SOCKET = "tasks keep one connection to each broker and end with it"
+
+def _by_name(kinds: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """Returns by kind the reason of each name, given the names of each reason."""
+    return {
+        kind: {name: reason for reason, names in reasons.items() for name in names.split()}
+        for kind, reasons in kinds.items()
+    }
+
+
 _QUEUE = "windows follow from the size of the messages"
 _NO_ADMIN = "no admin requests are made"
-_TASKS = "each task writes its own entries, and blocks while the broker is behind"
 _PLAN = "the driver looks for new partitions every ten seconds"
-_PER_QUERY = "each query chooses it for itself"
 
-_WITHOUT_EFFECT: Final = {
-    "client": {
-        **dict.fromkeys(
-            ("numIoThreads", "numListenerThreads", "connectionsPerBroker", "enableBusyWait"), _THREADS
-        ),
-        **dict.fromkeys(
-            ("lookupTimeoutMs", "connectionTimeoutMs", "requestTimeoutMs", "readTimeoutMs"), _ONE_LIMIT
-        ),
-        **dict.fromkeys(("initialBackoffIntervalNanos", "maxBackoffIntervalNanos"), _ONE_LIMIT),
-        **dict.fromkeys(("connectionMaxIdleSeconds", "useTcpNoDelay", "keepAliveIntervalSeconds"), _SOCKET),
-        **dict.fromkeys(("concurrentLookupRequest", "maxLookupRequest", "maxLookupRedirects"), _THREADS),
-        "maxNumberOfRejectedRequestPerConnection": _SOCKET,
-        "autoCertRefreshSeconds": "the files are read for every connection",
-        "statsIntervalSeconds": "Spark's progress events have the counts",
-        "memoryLimitBytes": _QUEUE,
-        "description": "brokers see the name pyspark-pulsar",
-        "enableTransaction": "the sink writes exactly once by deduplication",
-        "clock": "the machine's clock holds",
-        **dict.fromkeys(("tracingEnabled", "openTelemetry"), "Spark's own metrics and events tell of tasks"),
-        **dict.fromkeys(
-            ("serviceUrlQuarantineInitDurationMs", "serviceUrlQuarantineMaxDurationMs"),
-            "all hosts of service.url are tried in turn",
-        ),
-    },
-    "reader": {
-        **dict.fromkeys(("receiverQueueSize", "poolMessages", "maxPendingChunkedMessage"), _QUEUE),
-        **dict.fromkeys(
-            ("autoAckOldestChunkedMessageOnQueueFull", "expireTimeOfIncompleteChunkedMessageMillis"), _QUEUE
-        ),
-        **dict.fromkeys(("autoUpdatePartitions", "autoUpdatePartitionsIntervalSeconds"), _PLAN),
-        "readerName": _PER_QUERY,
-    },
-    "producer": {
-        **dict.fromkeys(
-            ("blockIfQueueFull", "maxPendingMessages", "maxPendingMessagesAcrossPartitions"), _TASKS
-        ),
-        **dict.fromkeys(
-            ("batchingMaxPublishDelayMicros", "batchingPartitionSwitchFrequencyByPublishDelay"), _TASKS
-        ),
-        **dict.fromkeys(("autoUpdatePartitions", "autoUpdatePartitionsIntervalSeconds"), _PLAN),
-        "lazyStartPartitionedProducers": _TASKS,
-        "multiSchema": "the schema follows from the columns",
-        "compressMinMsgBodySize": "entries of every size are compressed",
-        "isNonPartitionedTopicExpected": "the broker tells which topics have partitions",
-    },
-}
+_WITHOUT_EFFECT: Final = _by_name(
+    {
+        "client": {
+            "there are no threads or pools to size": (
+                "numIoThreads numListenerThreads connectionsPerBroker enableBusyWait "
+                "concurrentLookupRequest maxLookupRequest maxLookupRedirects"
+            ),
+            "pulsar.client.operationTimeoutMs limits every wait for an answer": (
+                "lookupTimeoutMs connectionTimeoutMs requestTimeoutMs readTimeoutMs "
+                "initialBackoffIntervalNanos maxBackoffIntervalNanos"
+            ),
+            "tasks keep one connection to each broker and end with it": (
+                "connectionMaxIdleSeconds useTcpNoDelay keepAliveIntervalSeconds "
+                "maxNumberOfRejectedRequestPerConnection"
+            ),
+            "the files are read for every connection": "autoCertRefreshSeconds",
+            "Spark's progress events have the counts": "statsIntervalSeconds",
+            _QUEUE: "memoryLimitBytes",
+            "brokers see the name pyspark-pulsar": "description",
+            "the sink writes exactly once by deduplication": "enableTransaction",
+            "the machine's clock holds": "clock",
+            "Spark's own metrics and events tell of tasks": "tracingEnabled openTelemetry",
+            "all hosts of service.url are tried in turn": (
+                "serviceUrlQuarantineInitDurationMs serviceUrlQuarantineMaxDurationMs"
+            ),
+        },
+        "reader": {
+            _QUEUE: (
+                "receiverQueueSize poolMessages maxPendingChunkedMessage "
+                "autoAckOldestChunkedMessageOnQueueFull expireTimeOfIncompleteChunkedMessageMillis"
+            ),
+            _PLAN: "autoUpdatePartitions autoUpdatePartitionsIntervalSeconds",
+            "each query chooses it for itself": "readerName",
+        },
+        "producer": {
+            "each task writes its own entries, and waits for a slower broker": (
+                "blockIfQueueFull maxPendingMessages maxPendingMessagesAcrossPartitions "
+                "batchingMaxPublishDelayMicros batchingPartitionSwitchFrequencyByPublishDelay "
+                "lazyStartPartitionedProducers"
+            ),
+            _PLAN: "autoUpdatePartitions autoUpdatePartitionsIntervalSeconds",
+            "the schema follows from the columns": "multiSchema",
+            "entries of every size are compressed": "compressMinMsgBodySize",
+            "the broker tells which topics have partitions": "isNonPartitionedTopicExpected",
+        },
+    }
+)
 """By kind and name: the reason for which nothing depends on it."""
 
-_PEM = "use PEM files: tlsTrustCertsFilePath, tlsCertificateFilePath and tlsKeyFilePath"
-_START = "use startingOffsets or startingTime"
-_DEDUPLICATION = "the sink's deduplication needs its own; see deliveryGuarantee"
-_TOPICS = "use topic, topics or topicsPattern"
 _NOT_BUILT = "this is not built"
 
-_REFUSED: Final = {
-    "client": {
-        "serviceUrl": "use service.url",
-        "serviceUrlProvider": "use service.url",
-        "useTls": "write pulsar+ssl:// in service.url",
-        "authentication": "use pulsar.client.authPluginClassName and authParams",
-        "authParamMap": "use pulsar.client.authParams",
-        "listenerName": _NOT_BUILT,
-        "lookupProperties": _NOT_BUILT,
-        "originalPrincipal": "give the credentials of the role that is to read or write",
-        **dict.fromkeys(
-            ("dnsLookupBindAddress", "dnsLookupBindPort", "dnsServerAddresses"),
-            "names are resolved by the operating system: set its resolver",
-        ),
-        **dict.fromkeys(
-            (
-                "useKeyStoreTls",
-                "sslProvider",
-                "sslFactoryPlugin",
-                "sslFactoryPluginParams",
-                "tlsKeyStoreType",
-                "tlsKeyStorePath",
-                "tlsKeyStorePassword",
-                "tlsTrustStoreType",
-                "tlsTrustStorePath",
-                "tlsTrustStorePassword",
+_REFUSED: Final = _by_name(
+    {
+        "client": {
+            "use service.url": "serviceUrl serviceUrlProvider",
+            "write pulsar+ssl:// in service.url": "useTls",
+            "use pulsar.client.authPluginClassName and authParams": "authentication",
+            "use pulsar.client.authParams": "authParamMap",
+            _NOT_BUILT: (
+                "listenerName lookupProperties socks5ProxyAddress socks5ProxyUsername socks5ProxyPassword"
             ),
-            _PEM,
-        ),
-        **dict.fromkeys(("tlsCiphers", "tlsProtocols"), "Python's own choice holds"),
-        **dict.fromkeys(("proxyServiceUrl", "proxyProtocol"), "give a Pulsar proxy as service.url"),
-        **dict.fromkeys(("socks5ProxyAddress", "socks5ProxyUsername", "socks5ProxyPassword"), _NOT_BUILT),
-    },
-    "reader": {
-        **dict.fromkeys(("topicName", "topicNames"), _TOPICS),
-        **dict.fromkeys(
-            ("startMessageId", "startMessageFromRollbackDurationInSec", "resetIncludeHead"), _START
-        ),
-        "subscriptionRolePrefix": "use subscriptionPrefix",
-        "subscriptionName": "use predefinedSubscription",
-        **dict.fromkeys(("cryptoKeyReader", "messageCrypto"), "use decryptionKeys"),
-        **dict.fromkeys(
-            ("readerListener", "readerInterceptorList", "readerDecryptFailListener"),
-            "a query has no listener: transform the rows",
-        ),
-        "subscriptionInitialPosition": _START,
-        "subscriptionMode": "batch queries read without a subscription, streams with a durable one",
-        "readCompacted": _NOT_BUILT,
-        "keyHashRanges": _NOT_BUILT,
-    },
-    "producer": {
-        "topicName": "use topic",
-        **dict.fromkeys(("producerName", "initialSequenceId", "accessMode"), _DEDUPLICATION),
-        **dict.fromkeys(("encryptionKeys", "cryptoKeyReader", "messageCrypto"), "the sink does not encrypt"),
-        "cryptoFailureAction": "the sink does not encrypt",
-        **dict.fromkeys(("chunkingEnabled", "chunkMaxMessageSize"), "the sink does not write chunks"),
-        **dict.fromkeys(
-            ("messageRoutingMode", "hashingScheme", "customMessageRouter"), "rows go by their key"
-        ),
-        "batchingEnabled": "use batchingMaxMessages=1",
-        "batcherBuilder": "entries follow the order of the rows",
-        "properties": _NOT_BUILT,
-        "initialSubscriptionName": _NOT_BUILT,
-        "isReplProducer": "only brokers copy messages between clusters",
-    },
-}
+            "give the credentials of the role that is to read or write": "originalPrincipal",
+            "names are resolved by the operating system: set its resolver": (
+                "dnsLookupBindAddress dnsLookupBindPort dnsServerAddresses"
+            ),
+            "use PEM files: tlsTrustCertsFilePath, tlsCertificateFilePath and tlsKeyFilePath": (
+                "useKeyStoreTls sslProvider sslFactoryPlugin sslFactoryPluginParams tlsKeyStoreType "
+                "tlsKeyStorePath tlsKeyStorePassword tlsTrustStoreType tlsTrustStorePath "
+                "tlsTrustStorePassword"
+            ),
+            "Python's own choice holds": "tlsCiphers tlsProtocols",
+            "give a Pulsar proxy as service.url": "proxyServiceUrl proxyProtocol",
+        },
+        "reader": {
+            "use topic, topics or topicsPattern": "topicName topicNames",
+            "use startingOffsets or startingTime": (
+                "startMessageId startMessageFromRollbackDurationInSec resetIncludeHead "
+                "subscriptionInitialPosition"
+            ),
+            "use subscriptionPrefix": "subscriptionRolePrefix",
+            "use predefinedSubscription": "subscriptionName",
+            "use decryptionKeys": "cryptoKeyReader messageCrypto",
+            "a query has no listener: transform the rows": (
+                "readerListener readerInterceptorList readerDecryptFailListener"
+            ),
+            "batch queries read without a subscription, streams with a durable one": "subscriptionMode",
+            _NOT_BUILT: "readCompacted keyHashRanges",
+        },
+        "producer": {
+            "use topic": "topicName",
+            "the sink's deduplication needs its own; see deliveryGuarantee": "producerName initialSequenceId accessMode",
+            "the sink does not encrypt": "encryptionKeys cryptoKeyReader messageCrypto cryptoFailureAction",
+            "the sink does not write chunks": "chunkingEnabled chunkMaxMessageSize",
+            "rows go by their key": "messageRoutingMode hashingScheme customMessageRouter",
+            "use batchingMaxMessages=1": "batchingEnabled",
+            "entries follow the order of the rows": "batcherBuilder",
+            _NOT_BUILT: "properties initialSubscriptionName",
+            "only brokers copy messages between clusters": "isReplProducer",
+        },
+    }
+)
 """By kind and name: the remedy, or the reason where there is none."""
 
 

@@ -74,7 +74,7 @@ class TopicChoice:
 
 
 @dataclass(frozen=True)
-class Limits:
+class BatchLimits:
     """Limits of a micro-batch, which hold together; None is unlimited."""
 
     bytes_max: int | None
@@ -128,7 +128,7 @@ class SourceOptions:
     """Subscription of a stream; None builds the name from `subscription_prefix` and the query's id."""
     subscription_prefix: str
     """Also the prefix of the short-lived subscriptions of driver and tasks."""
-    limits: Limits
+    limits: BatchLimits
     """Only used by streams."""
     schema: SchemaChoice | None
     """None uses the topics' schema."""
@@ -198,7 +198,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool | None) -> Sou
         wait_for_topics=given.flag("waitingForNonExistedTopic", False),
         subscription=given.text("predefinedSubscription"),
         subscription_prefix=given.text("subscriptionPrefix") or "spark-pulsar",
-        limits=Limits(
+        limits=BatchLimits(
             given.parsed(
                 "maxBytesPerTrigger", parse_bytes, "a number of bytes such as 10485760 or 10m", None
             ),
@@ -270,7 +270,7 @@ def _private_keys(given: GivenOptions) -> Mapping[str, bytes]:
     return {name: read_key(name, str(place)) for name, place in places.items()}
 
 
-_SCHEMA_TYPES: Final = (
+SCHEMA_TYPES: Final = (
     "BYTES",
     "STRING",
     "JSON",
@@ -290,6 +290,7 @@ _SCHEMA_TYPES: Final = (
     "LOCAL_TIME",
     "LOCAL_DATE_TIME",
 )
+"""Values of the option schemaType: the types of schemas whose values are columns."""
 
 
 def _places(
@@ -306,4 +307,4 @@ def _schema(given: GivenOptions) -> SchemaChoice | None:
         if definition is not None:
             raise OptionError("schemaDefinition is given without schemaType: JSON or AVRO is expected")
         return None
-    return SchemaChoice(given.one_of("schemaType", _SCHEMA_TYPES, "BYTES"), definition)
+    return SchemaChoice(given.one_of("schemaType", SCHEMA_TYPES, "BYTES"), definition)

@@ -17,12 +17,12 @@ from google.protobuf.message import DecodeError
 
 from protocol.pulsar_api_pb2 import MessageIdData
 from pyspark_pulsar.errors import OptionError
-from pyspark_pulsar.position import EARLIEST, Position, before
+from pyspark_pulsar.position import EARLIEST, MessagePosition, before
 from pyspark_pulsar.topic_names import base_topic, full_topic_name
 
 LATEST: Final = "latest"
 """The end of a topic at the time the query is planned."""
-Place = Position | Literal["latest"]
+Place = MessagePosition | Literal["latest"]
 """A position, or "latest": the end of the topic at the time the query is planned."""
 
 _NO_LEDGER: Final = 2**63 - 1
@@ -133,10 +133,10 @@ def _place(name: str, value: object, ends: bool) -> Place:
     return _at(int(match[1]), int(match[2]), None if match[3] is None else int(match[3]), ends)
 
 
-def _at(ledger: int, entry: int, batch: int | None, ends: bool) -> Position:
+def _at(ledger: int, entry: int, batch: int | None, ends: bool) -> MessagePosition:
     """Returns the position for a message that is read as the last one (`ends`) or as the first one."""
     if ends:
-        return Position(ledger, entry) if batch is None else Position(ledger, entry, batch)
+        return MessagePosition(ledger, entry) if batch is None else MessagePosition(ledger, entry, batch)
     return before(ledger, entry, batch)
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 WHOLE: Final = 2**31 - 1
-"""Batch index of a position behind all messages of its entry; greater than every real index."""
+"""Batch index of a position after all messages of its entry; greater than every real index."""
 
 
-class Position(NamedTuple):
+class MessagePosition(NamedTuple):
     """The last message that has been read. Positions compare in the order of the messages."""
 
     ledger: int
@@ -34,15 +34,15 @@ class Position(NamedTuple):
         return (self.ledger, self.entry + (self.batch == WHOLE)) if self.ledger >= 0 else (-1, -1)
 
 
-EARLIEST: Final = Position(-1, -1)
+EARLIEST: Final = MessagePosition(-1, -1)
 """The position before the first message of every topic."""
 
 
-def before(ledger: int, entry: int, batch: int | None) -> Position:
+def before(ledger: int, entry: int, batch: int | None) -> MessagePosition:
     """Returns the position of a reader whose next message is the given one."""
     if batch is None or batch <= 0:
-        return Position(ledger, entry - 1)
-    return Position(ledger, entry, batch - 1)
+        return MessagePosition(ledger, entry - 1)
+    return MessagePosition(ledger, entry, batch - 1)
 
 
 FOREVER_MS: Final = 2**63 - 1
@@ -50,16 +50,16 @@ FOREVER_MS: Final = 2**63 - 1
 
 
 class TopicRange(NamedTuple):
-    """The part of one topic that a task reads: behind `start`, up to and including `end`."""
+    """The part of one topic that a task reads: after `start`, up to and including `end`."""
 
     topic: str
     """Full name of a topic or partition."""
-    start: Position
+    start: MessagePosition
     """Last position before the range."""
-    end: Position
+    end: MessagePosition
     """Last position of the range."""
     retained: bool = False
-    """True if a subscription has kept all ledgers behind `start`, so no check for trimmed ledgers is needed."""
+    """True if a subscription has kept all ledgers after `start`, so no check for trimmed ledgers is needed."""
     from_ms: int = 0
     """Lowest publish time that is read, in milliseconds since 1970."""
     to_ms: int = FOREVER_MS

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 PIN = re.compile(
-    r"^(?P<name>[\w.-]+)==(?P<version>\S+)(?P<rest>(?:.*\\\n)(?: {4}--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)",
+    r"^(?P<name>[\w.-]+)(?:\[[\w,-]+\])?==(?P<version>\S+)(?P<rest>(?:.*\\\n)(?: {4}--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)",
     re.M,
 )
 

@@ -91,7 +91,7 @@ class PolicyChoice:
     policy: str
     """`entryCachePolicy`."""
     profile: str = "4.2"
-    """`magnetarProfile`; only `pip430` depends on it."""
+    """`pulsarDefaults`; only `pip430` depends on it."""
     extend_recently_accessed: bool = True
     counts: bool = True
     """`cacheEvictionByExpectedReadCount`."""
@@ -347,7 +347,7 @@ class _Cursor:
         self._owed -= len(entries)
         self.log.active.update(self.name, self._position())
         sent = self._keep_some_back(entries) if self.plan.replay_share else entries
-        simulation.caches.delivered(sent)
+        simulation.caches.mark_delivered(sent)
         simulation.outcome.consumed += len(entries)
         self._unacknowledged.append((self._now_s + self.plan.ack_delay_s, entries[-1].entry_id))
 
@@ -370,4 +370,4 @@ class _Cursor:
             if entry is None:
                 cache.count_arrived(StorageRead.MISS, self.reader, [self.log.entry(entry_id)])
             else:
-                simulation.caches.delivered((entry,))
+                simulation.caches.mark_delivered((entry,))

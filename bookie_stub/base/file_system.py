@@ -1,4 +1,4 @@
-"""The file operations behind durability, as one object that tests replace.
+"""The file operations that make bytes durable, as one object that tests replace.
 
 The journal, the entry logs, the marks and the other small files of a directory are written through a `FileSystem`, and
 entry logs are read through it. A test passes a subclass that fails, waits or kills the process at an operation

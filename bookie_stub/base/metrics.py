@@ -10,15 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from foundation.units import NS_PER_MS
+
 WINDOW = 1024
 """Number of newest observations that a summary computes quantiles from."""
-_NS_PER_MS = 1e6
 
 
 class Summary:
     """Count and sum of all observations, quantiles of the last WINDOW ones."""
-
-    __slots__ = ("_next", "_recent", "count", "sum")
 
     def __init__(self) -> None:
         self.count = 0
@@ -67,10 +66,8 @@ class Summary:
         return whole
 
 
-class Outcome:
+class OutcomeTimes:
     """Milliseconds of an operation, apart for success and failure."""
-
-    __slots__ = ("failed", "ok")
 
     def __init__(self) -> None:
         self.ok = Summary()
@@ -80,16 +77,14 @@ class Outcome:
 
     def observe_ns(self, ok: bool, elapsed_ns: int, times: int = 1) -> None:
         """Counts `times` operations that took `elapsed_ns` each."""
-        (self.ok if ok else self.failed).observe(elapsed_ns / _NS_PER_MS, times)
+        (self.ok if ok else self.failed).observe(elapsed_ns / NS_PER_MS, times)
 
 
 class JournalStats:
     """Counters of one journal, written by its thread."""
 
-    __slots__ = ("adds", "bytes", "failures", "groups", "syncs")
-
     def __init__(self) -> None:
-        self.adds = Outcome()
+        self.adds = OutcomeTimes()
         """Time per record, from its queueing to its group's sync."""
         self.bytes = 0
         """Bytes of records with their lengths, without padding."""
@@ -97,7 +92,7 @@ class JournalStats:
         """Groups whose write or sync failed."""
         self.groups = Summary()
         """Records per group."""
-        self.syncs = Outcome()
+        self.syncs = OutcomeTimes()
         """Time of a group's write and sync, which are one call."""
 
     def group(self, records: int, size: int, elapsed_ns: int) -> None:
@@ -120,17 +115,6 @@ class DirectoryStats:
     """Compactions of one ledger directory.
 
     Times are seconds since 1970, at first the time of the start."""
-
-    __slots__ = (
-        "compacting",
-        "compacting_index",
-        "indexes",
-        "last_index_s",
-        "last_major_s",
-        "last_minor_s",
-        "majors",
-        "minors",
-    )
 
     def __init__(self) -> None:
         self.compacting = ""
@@ -155,22 +139,12 @@ class DirectoryStats:
 class CollectionStats:
     """Counters of garbage collection, written by its thread."""
 
-    __slots__ = (
-        "alive_bytes",
-        "compactions",
-        "directories",
-        "log_bytes",
-        "reclaimed_by_compaction",
-        "reclaimed_by_deletion",
-        "rounds",
-    )
-
     def __init__(self, directories: int) -> None:
         self.directories = [DirectoryStats() for _ in range(directories)]
         """One for each ledger directory, in the order of their configuration."""
-        self.rounds = Outcome()
+        self.rounds = OutcomeTimes()
         """Time per round."""
-        self.compactions = Outcome()
+        self.compactions = OutcomeTimes()
         """Time per compaction of a directory's entry logs, minor and major."""
         self.reclaimed_by_deletion = 0
         """Bytes of entry logs removed because all their ledgers were deleted."""
@@ -202,31 +176,6 @@ class BookieStats:
 
     Bytes are those of whole entries, without framing, unless said."""
 
-    __slots__ = (
-        "adds_held",
-        "adds_refused",
-        "adds_rejected",
-        "checkpoint_failures",
-        "checkpoints",
-        "collection",
-        "deleted_ledgers",
-        "flush",
-        "flush_entries",
-        "journals",
-        "read_bytes",
-        "read_cache_hits",
-        "read_cache_misses",
-        "read_entries",
-        "read_index_ns",
-        "read_logs_ns",
-        "read_requests",
-        "readahead_bytes",
-        "readahead_entries",
-        "readahead_ns",
-        "write_cache_hits",
-        "write_cache_misses",
-    )
-
     def __init__(self, journals: int = 1, directories: int = 1) -> None:
         self.journals = [JournalStats() for _ in range(journals)]
         """One for each journal, in the order of their configuration."""
@@ -256,13 +205,13 @@ class BookieStats:
         Includes those from a load that was started for an earlier entry."""
         self.read_cache_misses = 0
         """Entries that a load was started for, existing or not."""
-        self.read_entries = Outcome()
+        self.read_entries = OutcomeTimes()
         """Time per entry; entries from memory are counted without a time."""
         self.read_index_ns = 0
         """Time that loads spent in the location index."""
         self.read_logs_ns = 0
         """Time that loads spent in the entry logs."""
-        self.read_requests = Outcome()
+        self.read_requests = OutcomeTimes()
         """Time per request; a batch read is one request."""
         self.readahead_bytes = Summary()
         """Bytes per load, without the entry that it was started for."""
@@ -310,11 +259,11 @@ class BookieStats:
             self.readahead_entries.observe(entries - 1)
             self.readahead_bytes.observe(ahead_bytes)
 
-    def add_entries(self) -> Outcome:
+    def add_entries(self) -> OutcomeTimes:
         """Returns the times of all adds.
 
         Refused adds never reached a journal and count without a time."""
-        whole = Outcome()
+        whole = OutcomeTimes()
         whole.ok = Summary.merged([journal.adds.ok for journal in self.journals])
         whole.failed = Summary.merged([Summary(), *(journal.adds.failed for journal in self.journals)])
         whole.failed.count += self.adds_refused

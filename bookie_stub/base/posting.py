@@ -20,6 +20,9 @@ Post = Callable[[Answer], object]
 
 Raises RuntimeError when the loop is closed."""
 
+AtEndOfTurn = Callable[[Callable[[int], None]], object]
+"""Calls back once at the end of the loop's turn, with its time in nanoseconds. To be called in the loop's thread."""
+
 
 def post_quietly(post: Post, callback: Answer) -> None:
     """Posts a callback.
@@ -44,8 +47,6 @@ class Answers:
 
     A completion that ran inside the call would surprise callers that have not finished their own work. One post for
     many completions is cheaper than one post each."""
-
-    __slots__ = ("_waiting", "post")
 
     def __init__(self, post: Post) -> None:
         self.post = post

@@ -127,7 +127,7 @@ class Registration:
         return None if found is None else found.decode()
 
     def keep_cookie(self, cookie: str) -> None:
-        """Keep the cookie of a bookie that had none.
+        """Keeps the cookie of a bookie that had none.
 
         Raises RegistrationError, also when another was faster.
         """
@@ -142,7 +142,7 @@ class Registration:
     # The available node.
 
     def announce(self, host: str, port: int, http_port: int | None = None, *, read_only: bool) -> None:
-        """Let clients find the bookie at this address, until `close`.
+        """Lets clients find the bookie at this address, until `close`.
 
         `http_port` is that of its HTTP server, None where it is not to be found. Raises RegistrationError when another
         process holds the bookie's id, or ZooKeeper refuses.
@@ -154,7 +154,7 @@ class Registration:
         log.info("registered as %s", path)
 
     def close(self) -> None:
-        """End the session, and with it the available node."""
+        """Ends the session, and with it the available node."""
         self._value = None
         self.session.close()
 
@@ -189,7 +189,7 @@ class Registration:
     # The session's listener, in kazoo's threads.
 
     def connected(self, *, new_session: bool) -> None:
-        """Make the available node again where it is missing.
+        """Makes the available node again where it is missing.
 
         Also in the same session: a call that was out when the connection broke may have failed.
         """
@@ -200,7 +200,7 @@ class Registration:
         """Nothing: the session and the node may live on."""
 
     def expired(self) -> None:
-        """Say so; `connected` follows."""
+        """Says so; `connected` follows."""
         if self._value is not None:
             log.warning(
                 "the session with ZooKeeper has expired; clients cannot find this bookie until the next"

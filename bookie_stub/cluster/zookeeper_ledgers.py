@@ -38,7 +38,11 @@ _LAYOUT = b"org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory"
 
 
 class ZooKeeperLedgers:
-    """`ClusterLedgers` in ZooKeeper. Any thread; RegistrationError for every doubt."""
+    """The cluster's ledgers as garbage collection sees them.
+
+    Calls block. They come from the garbage collection's thread, or from a start. Each raises RegistrationError when
+    anything is in doubt, because its answer decides which entries are deleted.
+    """
 
     def __init__(self, nodes: ZookeeperNodes, root: str, instance_id: str) -> None:
         """`root`: the cluster's node, `/ledgers` in most.
@@ -50,7 +54,10 @@ class ZooKeeperLedgers:
         self._instance_id = instance_id
 
     def missing(self, ledger_ids: Sequence[int], *, verify: bool) -> list[int]:
-        """Lists neighbours first: one list answers for up to 10,000 ledgers."""
+        """Returns those of the ledgers (ascending) that do not exist any more; `verify` asks for each by name too.
+
+        Lists neighbours first: one list answers for up to 10,000 ledgers.
+        """
         with self._certainly("listed"):
             gone = self._not_listed(ledger_ids)
             if verify:
@@ -58,7 +65,7 @@ class ZooKeeperLedgers:
         return gone
 
     def naming(self, bookie_id: str) -> list[int]:
-        """Walks over the metadata of every ledger of the cluster."""
+        """Returns all ledgers with this bookie in an ensemble of any segment, from the metadata of every ledger."""
         with self._certainly("read"):
             ledgers = list(self._walk("", self._root))
             name = bookie_id.encode()
@@ -75,7 +82,10 @@ class ZooKeeperLedgers:
             return list(self._values([(each, self._path(each)) for each in ledger_ids]))
 
     def elsewhere(self, ledger_ids: Sequence[int], bookie_id: str) -> list[int]:
-        """Leaves out ledgers whose metadata is missing or unreadable."""
+        """Returns those that are closed and do not name this bookie in any segment.
+
+        Leaves out ledgers whose metadata is missing or unreadable.
+        """
         found: list[int] = []
         with self._certainly("read"):
             for ledger_id, value in self._values([(each, self._path(each)) for each in ledger_ids]):
@@ -90,9 +100,9 @@ class ZooKeeperLedgers:
 
     @contextlib.contextmanager
     def replication_lock(self, ledger_id: int, bookie_id: str) -> Iterator[bool]:
-        """The lock of BookKeeper's replication workers.
+        """Keeps re-replication away from the ledger; False when another process has the lock.
 
-        It ends with our session at the latest.
+        It is the lock of BookKeeper's replication workers, and ends with our session at the latest.
         """
         path = f"{self._root}/underreplication/locks/urL{ledger_id:010}"
         owner = f'bookieId: "{bookie_id}"\n'.encode()
@@ -112,7 +122,7 @@ class ZooKeeperLedgers:
         if not self._nodes.connected:
             raise RegistrationError("there is no connection to ZooKeeper")
         with _registration_errors(what):
-            # A server that lags behind would deny a ledger that was made a moment ago.
+            # A server that lags would deny a ledger that was made a moment ago.
             self._nodes.sync(self._root)
             self._check_cluster()
             yield

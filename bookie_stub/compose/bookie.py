@@ -6,7 +6,8 @@ Callers use the parts directly. The `wire` room calls `adds`, `reads`, `records`
 `http` room reads `state` and `upkeep`. The methods of `Bookie` itself are those that a broker needs which embeds it
 (`bookkeeper.client.embedded`).
 
-Rules for all calls: they come from the loop's thread and never block. Completions come in that thread, never inside
+Rules for all calls: they come from the loop's thread and never block; at the end of a turn the loop may write the journal
+of a quick disk (`journal.py`). Completions come in that thread, never inside
 the call that asked; an add completes after the journal's sync. An internal failure is answered 101, never "no entry".
 """
 
@@ -14,25 +15,26 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from bookie_stub.base.disk_space import disk_space
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.metrics import BookieStats, Summary
-from bookie_stub.base.posting import Answers, Post
-from bookie_stub.base.report import BookieReport, DirectoryReport, ReadCacheReport
-from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
+from bookie_stub.base.posting import Answers, AtEndOfTurn, Post
 from bookie_stub.compose.checkpoints import Checkpoints
-from bookie_stub.compose.start import Disk, Environment, Recovered, open_disk, recover
+from bookie_stub.compose.start import Environment, OpenDisk, Recovered, open_disk, recover
 from bookie_stub.compose.upkeep import Upkeep
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.checkpoint import Checkpoint
-from bookie_stub.disk.cookie import Cluster
+from bookie_stub.disk.cookie import HomeCluster
 from bookie_stub.disk.read_cache import POLICIES
 from bookie_stub.disk.read_cache_watch import ReadCacheWatch
 from bookie_stub.disk.read_pool import ReadPool
 from bookie_stub.disk.write_cache import WriteCaches
 from bookie_stub.journal.add_space import AddSpace
+from bookie_stub.journal.entry_run import EntryRun
 from bookie_stub.journal.journal import Done, nothing
 from bookie_stub.journal.journals import open_journals
 from bookie_stub.ledgers.adds import Adds
@@ -40,18 +42,22 @@ from bookie_stub.ledgers.availability import Availability
 from bookie_stub.ledgers.entry_lists import EntryLists
 from bookie_stub.ledgers.last_confirmed import LastConfirmed
 from bookie_stub.ledgers.ledger_records import LedgerRecords
-from bookie_stub.ledgers.reads import BatchReadDone, ReadDone, Reads
+from bookie_stub.ledgers.reads import BatchReadDone, LedgerReads, ReadDone
 from bookie_stub.ledgers.registry import LedgerRegistry
 from bookie_stub.ledgers.removals import Removals
 from bookie_stub.ledgers.state import BookieState
+from foundation.bookie_report import BookieReport, DirectoryReport, ReadCacheReport
 from protocol.bookie_frame import LAST_ENTRY, RC_OK
+
+if TYPE_CHECKING:
+    from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers
 
 
 class Bookie:
     """A running bookie. Made by `open`."""
 
     def __init__(
-        self, environment: Environment, disk: Disk, recovered: Recovered, stats: BookieStats
+        self, environment: Environment, disk: OpenDisk, recovered: Recovered, stats: BookieStats
     ) -> None:
         settings = environment.settings
         self.settings = settings
@@ -70,7 +76,7 @@ class Bookie:
         """Moves entries from the write cache to the entry logs."""
         self.records = LedgerRecords(state.ledgers, state.journals, state.answers, self.availability)
         """Fences and explicit LACs."""
-        self.reads = Reads(state, settings.batch_bytes_max)
+        self.reads = LedgerReads(state, settings.batch_bytes_max)
         """Reads of entries."""
         self.lists = EntryLists(state)
         """Lists of a ledger's entries."""
@@ -85,10 +91,6 @@ class Bookie:
             start_checkpoint=self.checkpoints.start,
         )
         """Adds of entries."""
-        self.add = self.adds.add
-        """`Adds.add` itself, for the broker that embeds the bookie.
-
-        A forwarding method would cost it a call per add."""
         self.removals = Removals(state, self.records, self.checkpoints.start)
         """Deletions of ledgers."""
         self.upkeep = Upkeep(
@@ -111,14 +113,16 @@ class Bookie:
         post: Post,
         *,
         file_system: FileSystem | None = None,
-        cluster: Cluster | None = None,
-        metadata: ClusterLedgers | None = None,
+        cluster: HomeCluster | None = None,
+        metadata: ZooKeeperLedgers | None = None,
+        at_end_of_turn: AtEndOfTurn | None = None,
     ) -> Bookie:
         """Checks the directories, replays the journals and starts the threads. Blocks.
 
         `post` brings a callback into the loop from any thread (`loop.call_soon_threadsafe`). With a `cluster` the
         bookie's cookie must fit the one in the metadata store. With `metadata` it deletes ledgers that do not exist
-        there any more, and learns after a loss which ledgers it may have lost. Raises BookieError or OSError.
+        there any more, and learns after a loss which ledgers it may have lost. With `at_end_of_turn` the loop may write
+        small groups of the journal itself, see `Journal`. Raises BookieError or OSError.
         """
         started = time.perf_counter()
         environment = Environment(
@@ -127,6 +131,7 @@ class Bookie:
             file_system=file_system or FileSystem(),
             cluster=cluster,
             metadata=metadata,
+            at_end_of_turn=at_end_of_turn,
         )
         stats = BookieStats(len(settings.journal_directories), len(settings.ledger_directories))
         disk = open_disk(environment, stats)
@@ -141,16 +146,29 @@ class Bookie:
         bookie.upkeep.open()
         return bookie
 
-    # For a broker that embeds the bookie; `add` is set above.
+    # For a broker that embeds the bookie.
+
+    def add(
+        self,
+        ledger_id: int,
+        entry_ids: Sequence[int],
+        records: bytes,
+        starts: Sequence[int],
+        master_key: bytes,
+        recovery: bool,
+        done: Done,
+    ) -> None:
+        """Stores a run of entries, see `EntryRun` and `Adds.add_run`."""
+        self.adds.add_run(EntryRun(ledger_id, entry_ids, records, starts, master_key, recovery, done))
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
-        """Calls `done(rc, entry)`, see `Reads.read`."""
+        """Calls `done(rc, entry)`, see `LedgerReads.read`."""
         self.reads.read(ledger_id, entry_id, done)
 
     def batch_read(
         self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
     ) -> None:
-        """Calls `done(rc, entries)`, see `Reads.batch_read`."""
+        """Calls `done(rc, entries)`, see `LedgerReads.batch_read`."""
         self.reads.batch_read(ledger_id, first, count_max, bytes_max, done)
 
     def fence(self, ledger_id: int, master_key: bytes, done: ReadDone, entry_id: int = LAST_ENTRY) -> None:
@@ -243,7 +261,7 @@ class Bookie:
         if self._closed:
             return
         self._closed = True
-        # Requests are refused first, so that nothing is queued behind the journals' last group.
+        # Requests are refused first, so that nothing is queued after the journals' last group.
         self.adds.close()
         self.records.close()
         self.removals.close()
@@ -260,7 +278,9 @@ class Bookie:
             self._directories.end()
 
 
-def _new_state(environment: Environment, disk: Disk, recovered: Recovered, stats: BookieStats) -> BookieState:
+def _new_state(
+    environment: Environment, disk: OpenDisk, recovered: Recovered, stats: BookieStats
+) -> BookieState:
     settings = environment.settings
     ledgers = LedgerRegistry(recovered.ledgers, disk.storages.has_deleted, lossy=recovered.lossy)
     for ledger_id in recovered.deleted:
@@ -280,6 +300,7 @@ def _new_state(environment: Environment, disk: Disk, recovered: Recovered, stats
             AddSpace(journal, disk.directories.ledgers, environment.file_system, lambda: write_caches.size)
             for journal in disk.directories.journals
         ],
+        environment.at_end_of_turn,
     )
     return BookieState(
         ledgers=ledgers,

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from bookie_stub.base.errors import BookieError
-from bookie_stub.compose.start import Disk
+from bookie_stub.compose.start import OpenDisk
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.checkpoint import Checkpoint, Checkpointer
 from bookie_stub.disk.write_cache import WriteCache
@@ -26,7 +26,7 @@ class Checkpoints:
     def __init__(
         self,
         state: BookieState,
-        disk: Disk,
+        disk: OpenDisk,
         settings: BookieSettings,
         marks: Marks,
         ended: Callable[[Checkpoint], None],

@@ -10,35 +10,36 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from bookie_stub.base.disk_space import is_full
 from bookie_stub.base.errors import BookieError
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.metrics import BookieStats
-from bookie_stub.base.posting import Post
-from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
+from bookie_stub.base.posting import AtEndOfTurn, Post
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.checkpoint import Checkpoint, CheckpointWriter
-from bookie_stub.disk.cookie import Cluster
+from bookie_stub.disk.cookie import HomeCluster
 from bookie_stub.disk.directories import Directories, LastStop
 from bookie_stub.disk.entry_log import file_name
 from bookie_stub.disk.ledger_index import LedgerData
 from bookie_stub.disk.ledger_storage import LedgerStorage, Storages
 from bookie_stub.disk.write_cache import WriteCache
-from bookie_stub.journal.journal_file import Marks, bytes_behind
+from bookie_stub.journal.journal_file import Marks, bytes_after
 from bookie_stub.ledgers.ledger import Ledger
 from bookie_stub.ledgers.limbo import add_lost_ledgers, put_in_limbo
-from bookie_stub.ledgers.replay import Replay
+from bookie_stub.ledgers.replay import JournalReplay
 from bookie_stub.upkeep.compaction import finish_compactions
+from foundation.value import Value
+
+if TYPE_CHECKING:
+    from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class Environment(Value, kw_only=True):
     """Everything that a bookie is given from outside."""
 
     settings: BookieSettings
@@ -47,15 +48,17 @@ class Environment:
     """Brings a callback into the loop from any thread (`loop.call_soon_threadsafe`)."""
     file_system: FileSystem
     """Writes and syncs; tests replace it by one that fails."""
-    cluster: Cluster | None = None
+    cluster: HomeCluster | None = None
     """Keeps the cookie of a bookie that registers.
 
     None for a bookie on its own."""
-    metadata: ClusterLedgers | None = None
+    metadata: ZooKeeperLedgers | None = None
     """Knows which ledgers exist; None: ledgers are deleted by call only."""
+    at_end_of_turn: AtEndOfTurn | None = None
+    """Lets journals gather the records of a turn; None: each record goes to the journal's thread at once."""
 
 
-class Disk(NamedTuple):
+class OpenDisk(NamedTuple):
     """The open files of a bookie."""
 
     directories: Directories
@@ -74,7 +77,7 @@ class Recovered(NamedTuple):
     marks: Marks
     """The end of each journal; the replay has applied everything before it."""
     saved_marks: Marks
-    """The log marks on disk; behind `marks` when there is something unwritten."""
+    """The log marks on disk; after `marks` when there is something unwritten."""
     lossy: bool
     """True when unknown ledgers may have been lost as a whole (BP-46)."""
     unwritten: Checkpoint | None = None
@@ -83,7 +86,7 @@ class Recovered(NamedTuple):
     """Ledgers whose deletion is unwritten too."""
 
 
-def open_disk(environment: Environment, stats: BookieStats) -> Disk:
+def open_disk(environment: Environment, stats: BookieStats) -> OpenDisk:
     """Checks the directories and opens entry logs and indexes; finishes interrupted compactions.
 
     Raises BookieError when a directory must not be used, OSError when it cannot be."""
@@ -103,7 +106,7 @@ def open_disk(environment: Environment, stats: BookieStats) -> Disk:
         Storages(opened).close()
         raise
     storages = Storages(opened)
-    return Disk(directories, storages, CheckpointWriter(directories, storages, stats))
+    return OpenDisk(directories, storages, CheckpointWriter(directories, storages, stats))
 
 
 def _report_lost_logs(storage: LedgerStorage) -> None:
@@ -125,7 +128,7 @@ def _report_lost_logs(storage: LedgerStorage) -> None:
         )
 
 
-def recover(environment: Environment, disk: Disk, started: float) -> Recovered:
+def recover(environment: Environment, disk: OpenDisk, started: float) -> Recovered:
     """Reads the ledgers, replays the journals, writes out the result.
 
     After a loss the cluster's metadata tells which ledgers may have been lost as a whole. Raises OSError or
@@ -138,7 +141,9 @@ def recover(environment: Environment, disk: Disk, started: float) -> Recovered:
     ledgers, half_deleted, lossy = _load_ledgers(storages)
     marks = directories.read_marks()
     write = partial(_write_replayed, disk.writer, marks)
-    replay = Replay(ledgers, _bytes_between_flushes(environment, disk, marks), write, storages.has_deleted)
+    replay = JournalReplay(
+        ledgers, _bytes_between_flushes(environment, disk, marks), write, storages.has_deleted
+    )
     # Their checkpoint was killed between tombstone and indexes. The replay's flush removes their rows.
     replay.deleted |= half_deleted
     # Any part of a journal that was not synced may be torn after a power cut, so its damage proves nothing.
@@ -183,9 +188,9 @@ def recover(environment: Environment, disk: Disk, started: float) -> Recovered:
     )
 
 
-def _bytes_between_flushes(environment: Environment, disk: Disk, marks: Marks) -> int:
+def _bytes_between_flushes(environment: Environment, disk: OpenDisk, marks: Marks) -> int:
     """Returns the bytes of replayed entries at which they are written out."""
-    needed = sum(map(bytes_behind, disk.directories.journals, marks))
+    needed = sum(map(bytes_after, disk.directories.journals, marks))
     if all(storage.free_for_entries() >= needed for storage in disk.storages.all):
         # Half of the setting, the size of one write cache: a replay takes no more memory than the running bookie.
         return environment.settings.write_cache_bytes // 2
@@ -195,7 +200,7 @@ def _bytes_between_flushes(environment: Environment, disk: Disk, marks: Marks) -
     return environment.settings.write_cache_bytes * 4
 
 
-def _flush_or_keep(replay: Replay, marks: Marks, *, lossy: bool) -> Checkpoint | None:
+def _flush_or_keep(replay: JournalReplay, marks: Marks, *, lossy: bool) -> Checkpoint | None:
     """Writes the replayed entries out, or returns them as a checkpoint when the disk is full.
 
     Raises OSError or BookieError for any other reason, and after a loss, whose traces must be on disk before a request.
@@ -210,7 +215,7 @@ def _flush_or_keep(replay: Replay, marks: Marks, *, lossy: bool) -> Checkpoint |
             "! no space for %d KiB that the journals have: they stay there and in memory until the disk has space: %s",
             *(replay.cache.size >> 10, error),
         )
-        # The old marks, so that a crash replays all of it again; the deletions go with the checkpoint behind this one.
+        # The old marks, so that a crash replays all of it again; the deletions go with the checkpoint after this one.
         return Checkpoint(0, marks, replay.cache, replay.rows(), frozenset())
     return None
 
@@ -245,7 +250,7 @@ def _load_ledgers(storages: Storages) -> tuple[dict[int, Ledger], set[int], bool
     return ledgers, half_deleted, lossy
 
 
-def _note_loss(last_stop: LastStop, replay: Replay, settings: BookieSettings) -> bool:
+def _note_loss(last_stop: LastStop, replay: JournalReplay, settings: BookieSettings) -> bool:
     """Logs a loss.
 
     Returns True when the ledgers have to go into limbo for it."""
@@ -262,7 +267,7 @@ _CONSEQUENCE = {
 }
 
 
-def _loss(last_stop: LastStop, replay: Replay) -> str:
+def _loss(last_stop: LastStop, replay: JournalReplay) -> str:
     """Returns why acknowledged entries may be missing after the replay.
 
     Empty when none can be."""

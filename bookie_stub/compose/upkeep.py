@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from bookie_stub.base.disk_reserve import kept_by_adds
 from bookie_stub.compose.checkpoints import Checkpoints
-from bookie_stub.compose.start import Disk, Environment
+from bookie_stub.compose.start import Environment, OpenDisk
 from bookie_stub.journal.journal_channel import STEP_BYTES_MIN
 from bookie_stub.ledgers.adds import Adds
 from bookie_stub.ledgers.availability import Availability
@@ -29,7 +29,7 @@ class Upkeep:
     def __init__(
         self,
         environment: Environment,
-        disk: Disk,
+        disk: OpenDisk,
         state: BookieState,
         removals: Removals,
         adds: Adds,

@@ -10,8 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from foundation.settings.addresses import LOOPBACK
-from foundation.settings.keys import KIB, MIB, PORT_MAX, Key, KeyTable, Section
+from foundation.settings.keys import PORT_MAX, Key, KeyTable, Section
 from foundation.settings.unused import UnusedKeys
+from foundation.units import KIB, MIB
 
 TLS_FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
 PEM = "PEM"

@@ -9,7 +9,7 @@ from typing import Final
 from bookie_stub.config.keys import BOOKIE_KEYS
 from foundation.settings.addresses import advertised_host, check_addresses
 from foundation.settings.computed import Rule, host_name, share_of_memory, value_of
-from foundation.settings.load import load_settings
+from foundation.settings.load import Override, load_settings
 from foundation.settings.settings import Computed, Settings
 
 
@@ -17,11 +17,11 @@ def load_bookie_settings(
     path: str | Path | None,
     *,
     environ: Mapping[str, str],
-    overrides: Sequence[str] = (),
+    overrides: Sequence[Override] = (),
     standalone: bool = False,
     neighbours: Container[str] = (),
 ) -> Settings:
-    """Returns the bookie's settings from a file, the environment and `key=value` overrides.
+    """Returns the bookie's settings from a file, the environment and the command line.
 
     `path` None means the defaults. `standalone` takes the defaults of the embedded bookie; `neighbours` has the keys
     of the same file that the broker reads. Raises SettingsError, whose text is one line.

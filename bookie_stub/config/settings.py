@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bookie_stub.config.fields import bookie_key, default_settings
+from bookie_stub.config.fields import bookie_key
 from bookie_stub.config.tls import TlsFiles, tls_files
 from foundation.settings.errors import SettingsError
 from foundation.settings.fields import RoomSettings
-from foundation.settings.keys import MIB
 from foundation.settings.settings import Settings
 from foundation.zookeeper.url import ZookeeperUrl, parse_service_uri
 
@@ -31,9 +30,7 @@ class GroupSettings(RoomSettings):
     wait_s: float = bookie_key.rule(_group_wait_s)
     """Age of the oldest record; 0 = the group is what has come while the last one was synced."""
     bytes_max: int = bookie_key.int("journalBufferedWritesThreshold")
-    """Bytes of the group."""
     records_max: int = bookie_key.int("journalBufferedEntriesThreshold")
-    """Records of the group; 0 = no limit."""
 
 
 def _major_threshold(settings: Settings) -> float:
@@ -60,35 +57,25 @@ class CollectionSettings(RoomSettings):
     wait_s: float = bookie_key.float("gcWaitTime", "s")
     """Time between two rounds."""
     verify: bool = bookie_key.bool("verifyMetadataOnGC")
-    """Ask the metadata store for each ledger by name before it is deleted."""
     over_replicated_wait_s: float = bookie_key.float("gcOverreplicatedLedgerWaitTime", "s")
     """Time between two searches for over-replicated ledgers; 0 or less = no search."""
     metadata_rate: float = bookie_key.float("gcMetadataOpRateLimit")
-    """Requests per second for ledgers by name."""
     minor_threshold: float = bookie_key.float("minorCompactionThreshold")
-    """Share of living bytes below which a minor compaction takes a log."""
     minor_interval_s: float = bookie_key.float("minorCompactionInterval")
-    """Time between two minor compactions; 0 or less switches them off."""
     minor_time_s_max: float = bookie_key.float("minorCompactionMaxTimeMillis", "s")
     """Time after which a minor compaction begins no further log; 0 or less = no limit."""
     major_threshold: float = bookie_key.rule(_major_threshold)
     """Share of living bytes below which a major compaction takes a log."""
     major_interval_s: float = bookie_key.float("majorCompactionInterval")
-    """Time between two major compactions; 0 or less switches them off."""
     major_time_s_max: float = bookie_key.float("majorCompactionMaxTimeMillis", "s")
     """Time after which a major compaction begins no further log; 0 or less = no limit."""
     force_allowed: bool = bookie_key.bool("forceAllowCompaction")
-    """Run a compaction on request although its interval switches it off."""
     by_whole_logs: bool = bookie_key.bool("useTargetEntryLogSizeForGc")
-    """Take living bytes as a share of `logSizeLimit` where a log is smaller."""
     index_interval_s: float = bookie_key.float("entryLocationCompactionInterval")
-    """Time between two compactions of the location index; 0 or less = none."""
     rate: float = bookie_key.rule(_compaction_rate)
     """Entries or bytes copied per second; 0 = no limit."""
     rate_in_bytes: bool = bookie_key.bool("isThrottleByBytes")
-    """The rate is in bytes; otherwise in entries."""
     force_when_full: bool = bookie_key.bool("isForceGCAllowWhenNoSpace")
-    """Collect garbage when a disk is full, instead of pausing compactions."""
 
     @property
     def minor(self) -> bool:
@@ -126,7 +113,6 @@ class DiskSettings(RoomSettings):
     """Shares of a disk at which the bookie acts."""
 
     full: float = bookie_key.float("diskUsageThreshold")
-    """Above it a ledger directory takes no adds."""
     warn: float = bookie_key.rule(_warn_share)
     """Above it there is no major compaction."""
     low: float = bookie_key.rule(_low_share)
@@ -134,7 +120,6 @@ class DiskSettings(RoomSettings):
     interval_s: float = bookie_key.float("diskCheckInterval", "s")
     """Time between two checks."""
     any_full_is_read_only: bool = bookie_key.bool("readOnlyModeOnAnyDiskFullEnabled")
-    """One full directory makes the bookie read-only; otherwise it refuses adds to that directory's ledgers."""
 
 
 def _directories(settings: Settings, key: str) -> tuple[Path, ...]:
@@ -192,23 +177,17 @@ class BookieSettings(RoomSettings):
     index_directories: tuple[Path, ...] = bookie_key.rule(_index_directories)
     """Location indexes, as many as `ledger_directories`."""
     bookie_id: str = bookie_key.str("bookieId")
-    """Identity in the cookie of each directory, and name of the bookie's nodes in the metadata store."""
     advertised_address: str = bookie_key.str("advertisedAddress")
-    """Host that clients are told to connect to."""
     metadata: ZookeeperUrl | None = bookie_key.rule(_metadata)
     """Store in which the bookie registers; None = its users must know its address."""
     metadata_timeout_s: float = bookie_key.float("zkTimeout", "s")
     """Session time-out of that store."""
     host: str = bookie_key.str("bindAddress")
-    """Address that both ports are bound to."""
     port: int = bookie_key.int("bookiePort")
-    """Data port; 0 = any free one."""
     http_port: int = bookie_key.int("prometheusStatsHttpPort")
-    """Port of `/metrics`; 0 = any free one."""
     tls: TlsFiles | None = bookie_key.rule(tls_files)
     """Files of TLS on the data port; None = TLS is off."""
     journal_sync_data: bool = bookie_key.bool("journalSyncData")
-    """Sync the journal before adds are confirmed."""
     journal_alignment: int = bookie_key.rule(_journal_alignment)
     """Bytes to whose multiple a group is padded."""
     journal_bytes_max: int = bookie_key.int("journalMaxSizeMB", "bytes")
@@ -216,11 +195,9 @@ class BookieSettings(RoomSettings):
     journal_allocate_bytes: int = bookie_key.int("journalPreAllocSizeMB", "bytes")
     """Bytes that a journal file grows by ahead of the writes."""
     journal_backups: int = bookie_key.int("journalMaxBackups")
-    """Journal files kept after a checkpoint has made them superfluous."""
     journal_group: GroupSettings = bookie_key.rule(GroupSettings.of)
     """End of the wait for a group."""
     skip_invalid_records: bool = bookie_key.bool("skipReplayJournalInvalidRecord")
-    """Skip damaged journal records before acknowledged ones at a start, instead of stopping."""
     write_cache_bytes: int = bookie_key.int("dbStorage_writeCacheMaxSizeMb", "bytes")
     """Bytes of active and flushing write cache together."""
     throttle_s_max: float = bookie_key.float("dbStorage_maxThrottleTimeMs", "s")
@@ -228,47 +205,18 @@ class BookieSettings(RoomSettings):
     read_cache_bytes: int = bookie_key.int("dbStorage_readAheadCacheMaxSizeMb", "bytes")
     """Bytes of the read cache; 0 = none, and nothing is read ahead."""
     read_cache_policy: str = bookie_key.str("readCachePolicy")
-    """A key of `read_cache.POLICIES`."""
     readahead_entries: int = bookie_key.int("dbStorage_readAheadCacheBatchSize")
-    """Entries read ahead with one load, besides the requested one."""
     readahead_bytes: int = bookie_key.int("dbStorage_readAheadCacheBatchBytesSize")
-    """Bytes read ahead with one load; 0 or less = no limit of their own."""
     readahead_stops_at_gap: bool = bookie_key.bool("readAheadStopsAtGap")
-    """Stop reading ahead at a missing entry id."""
     flush_interval_s: float = bookie_key.float("flushInterval", "s")
     """Time between two checkpoints."""
     entry_log_bytes_max: int = bookie_key.int("logSizeLimit")
-    """Size at which entries go on to a new entry log."""
     read_threads: int = bookie_key.int("numReadWorkerThreads")
-    """Threads for reads from disk."""
     frame_bytes_max: int = bookie_key.int("nettyMaxFrameSizeBytes")
-    """Bytes of a whole frame, its length field included."""
     batch_bytes_max: int = bookie_key.int("maxBatchReadSize")
-    """Bytes of one answer to a batch read."""
     read_only: bool = bookie_key.bool("forceReadOnlyBookie")
-    """Refuse all adds but those of a recovery."""
     collection: CollectionSettings = bookie_key.rule(CollectionSettings.of)
     """Garbage collection and compaction."""
     disk: DiskSettings = bookie_key.rule(DiskSettings.of)
     """Shares of the disks."""
     integrity_checking: bool = bookie_key.bool("dataIntegrityCheckingEnabled")
-    """Put every ledger in limbo after a start that may have lost acknowledged entries."""
-
-
-def for_directory(data: Path, **changes: object) -> BookieSettings:
-    """Makes settings of a small bookie, with all directories below `data`.
-
-    Tests and benchmarks use it. Its caches are small, because the defaults are quarters of the machine's memory.
-    """
-    small: dict[str, object] = {
-        "journal_directories": (data / "journal",),
-        "ledger_directories": (data / "ledgers",),
-        "index_directories": (data / "ledgers",),
-        "host": "127.0.0.1",
-        "advertised_address": "127.0.0.1",
-        "bookie_id": "127.0.0.1:3181",
-        "write_cache_bytes": 64 * MIB,
-        "read_cache_bytes": 64 * MIB,
-        "read_threads": 4,
-    }
-    return BookieSettings.of(default_settings(), **{**small, **changes})

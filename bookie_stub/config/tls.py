@@ -6,20 +6,19 @@ TLSContextFactory. Only PEM files are read, because Python's library reads no Ja
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bookie_stub.config.keys import PEM, TLS_FACTORY
 from foundation.settings.errors import SettingsError
 from foundation.settings.settings import Settings
+from foundation.value import Value
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsFiles:
+class TlsFiles(Value, kw_only=True):
     """Files of the server's side of TLS."""
 
     key: Path

@@ -1,6 +1,6 @@
 """Arena: memory for pieces that live about equally long.
 
-Pieces are cut one behind the other out of large blocks.
+Pieces are cut one after the other out of large blocks.
 
 Pieces are not given back one by one: the interpreter frees a block when no piece of it is referenced any more. That fits
 the write cache, whose pieces all go when its checkpoint is done.
@@ -23,8 +23,6 @@ _HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", None)
 
 class Arena:
     """Cuts pieces of memory out of blocks. One thread."""
-
-    __slots__ = ("_block", "_block_bytes", "_used")
 
     def __init__(self, bytes_max: int) -> None:
         """`bytes_max` is the expected memory in use; blocks are small beside it."""

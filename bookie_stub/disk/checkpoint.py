@@ -10,7 +10,7 @@ one before:
 3. when all directories are done: the marks. They move last, because a replay skips everything before them
 4. journals before the marks are removed
 
-A checkpoint that fails for want of space would hold up the deletions behind it, which free space. So these pass it, as a
+A checkpoint that fails for want of space would hold up the deletions after it, which free space. So these pass it, as a
 removal: a checkpoint without entries, whose marks do not move.
 
 A step that fails leaves the marks and the flushing write cache as they are, and the checkpoint is tried again every
@@ -197,7 +197,7 @@ class Checkpointer:
         """A removal that passes `unfinished`; written between two attempts."""
         self._written: Checkpoint | None = None
         """A checkpoint of which only the marks are missing."""
-        # A daemon, so that a start which fails behind this line can end the process without `close`.
+        # A daemon, so that a start which fails after this line can end the process without `close`.
         self._thread = threading.Thread(target=self._run, name="bookie-checkpoint", daemon=True)
 
     def start(self) -> None:

@@ -48,7 +48,7 @@ class Configured(NamedTuple):
     """`indexDirectories`, as many as `ledgers`."""
 
 
-class Cluster(Protocol):
+class HomeCluster(Protocol):
     """A bookie's cluster, as far as its directories must fit it.
 
     `cluster/registration.py` is one.
@@ -134,7 +134,7 @@ def instance_of(path: Path) -> str:
     return found[1]
 
 
-def is_of_cluster(cookie: str, cluster: Cluster) -> bool:
+def is_of_cluster(cookie: str, cluster: HomeCluster) -> bool:
     """Returns whether a cookie names the cluster's instance id."""
     return f'instanceId: "{cluster.instance_id}"\n' in cookie
 

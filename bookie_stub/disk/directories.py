@@ -19,14 +19,13 @@ import re
 from collections.abc import Sequence
 from enum import Enum, auto
 from pathlib import Path
-from uuid import uuid4
 
 from bookie_stub.base.errors import ForeignDirectory
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.disk.cookie import (
     COOKIE_FILE,
-    Cluster,
     Configured,
+    HomeCluster,
     check_layout,
     check_order,
     cookie_text,
@@ -81,7 +80,7 @@ class Directories:
         self.indexes = tuple(path / CURRENT for path in indexes)
         """The folders of the indexes, one for each of `ledgers`; each may be the same folder."""
 
-    def prepare(self, bookie_id: str, cluster: Cluster | None) -> None:
+    def prepare(self, bookie_id: str, cluster: HomeCluster | None) -> None:
         """Checks the cookies, or makes the directories of a new bookie.
 
         Raises ForeignDirectory and OSError.
@@ -115,7 +114,7 @@ class Directories:
                 )
         self._begin_new(bookie_id, cluster)
 
-    def _check_cluster(self, cookie: str, cluster: Cluster) -> None:
+    def _check_cluster(self, cookie: str, cluster: HomeCluster) -> None:
         registered = cluster.cookie
         if registered is None and is_of_cluster(cookie, cluster):
             # The first start ended between the directories' cookies and the cluster's; finish it.
@@ -131,12 +130,15 @@ class Directories:
                 f" {' '.join(cookie.split())} instead of {' '.join(registered.split())}"
             )
 
-    def _begin_new(self, bookie_id: str, cluster: Cluster | None) -> None:
+    def _begin_new(self, bookie_id: str, cluster: HomeCluster | None) -> None:
         if cluster is not None and cluster.cookie is not None:
             raise ForeignDirectory(
                 f"the cluster knows {bookie_id}, whose directories are empty here: data missing?"
                 f" To begin anew remove its node under cookies/ in the metadata store"
             )
+        # Imported for a new directory alone: the module takes 3 ms, which a later start must not pay for.
+        from uuid import uuid4
+
         instance_id = str(uuid4()) if cluster is None else cluster.instance_id
         cookie = cookie_text(bookie_id, instance_id, self._configured)
         for path in sorted({*self.journals, *self.ledgers, *self.indexes}):
@@ -208,9 +210,8 @@ class Directories:
         """
         text = _SYNCED if journal_synced else _UNSYNCED + _boot()
         for path in self.ledgers:
-            if text != _read_text(
-                path / _DIRTY_FILE
-            ):  # unchanged after a kill: a full disk then takes no write
+            # Unchanged after a kill: a full disk then takes no write.
+            if text != _read_text(path / _DIRTY_FILE):
                 self._file_system.replace(path / _DIRTY_FILE, text.encode())
 
     def end(self) -> None:

@@ -11,7 +11,7 @@ BookKeeper: `DefaultEntryLogger`, `EntryLogMetadata`.
 ```
 
 The map is there in finished logs only; BookKeeper leaves its last log without one (offset 0), and such a log is scanned.
-A location is log id << 32 | offset of the entry behind its size field.
+A location is log id << 32 | offset of the entry after its size field.
 
 The law of a scan: it finds records, it proves nothing about missing ones. A damaged size field hides what follows, and a
 log that was cut where a record ends looks complete. `inventory` and the ledgers map say what must be there.
@@ -57,7 +57,7 @@ LedgerBytes = dict[int, int]
 def location_of(log_id: int, offset: int) -> int:
     """Returns the location of the entry at `offset`.
 
-    The offset is that of the entry itself, behind its size field.
+    The offset is that of the entry itself, after its size field.
     """
     return log_id << 32 | offset
 
@@ -77,7 +77,7 @@ def log_ids(directory: Path) -> list[int]:
 
 
 def encode_header(map_offset: int = 0, map_count: int = 0, ledgers_map: bytes = b"") -> bytes:
-    """Returns the first bytes of a log, without the zeros behind them.
+    """Returns the first bytes of a log, without the zeros after them.
 
     A log that grows has no map yet.
     """
@@ -184,7 +184,7 @@ class ScannedEntry(NamedTuple):
 class LogScan:
     """Iterates over every complete entry of a log, finished or not.
 
-    Read the attributes behind the last entry.
+    Read the attributes after the last entry.
     """
 
     def __init__(self, path: Path) -> None:
@@ -192,7 +192,7 @@ class LogScan:
         self.end = HEADER_BYTES
         """The end of the last complete record."""
         self.rest = 0
-        """Bytes behind `end` if any is not zero: torn by a crash, or damage that hides what follows."""
+        """Bytes after `end` if any is not zero: torn by a crash, or damage that hides what follows."""
         self.gap: int | None = None
         """The start of the first bytes between two records that belong to none; None without a gap."""
 
@@ -214,9 +214,8 @@ class LogScan:
                 if position > self.end and self.gap is None:
                     self.gap = self.end
                 ledger_id, entry_id = KEY.unpack_from(data, position + LENGTH_BYTES)
-                if (
-                    ledger_id >= 0
-                ):  # a negative one is a block of the ledgers map, or a dummy record of direct I/O
+                # A negative one is a block of the ledgers map, or a dummy record of direct I/O.
+                if ledger_id >= 0:
                     yield ScannedEntry(ledger_id, entry_id, position, size)
                 self.end = position = stop
             left = data[self.end :]

@@ -25,8 +25,6 @@ class _OpenLog:
     A log may be removed while others read it, so no one place knows when to close; the reference count does.
     """
 
-    __slots__ = ("_file_system", "descriptor")
-
     def __init__(self, path: Path, file_system: FileSystem) -> None:
         self._file_system = file_system
         self.descriptor = file_system.open_to_read(path)
@@ -67,7 +65,7 @@ class EntryLogReader:
     def read_run(self, keys: Sequence[bytes], locations: Sequence[int]) -> Iterator[bytes]:
         """Yields entries that lie near each other in one log.
 
-        Raises CorruptEntry or OSError at the first one that cannot be read; those behind it are not tried.
+        Raises CorruptEntry or OSError at the first one that cannot be read; those after it are not tried.
         """
         log_id = locations[0] >> 32
         log = self._open(log_id)
@@ -139,8 +137,7 @@ class EntryLogReader:
                 # `list` copies in one step; other threads change the dictionary meanwhile. Any log may be closed.
                 self._logs.pop(next(iter(list(self._logs)), log_id), None)
             self._logs[log_id] = log
-            if (
-                log_id in self._gone
-            ):  # forgotten between opening and storing: an open descriptor would keep its blocks
+            # Forgotten between opening and storing: an open descriptor would keep its blocks.
+            if log_id in self._gone:
                 self._logs.pop(log_id, None)
         return log

@@ -3,7 +3,7 @@
 `LogFile` is a log while it grows, `EntryLogWriter` has the current log of a directory and begins the next.
 
 BookKeeper: `EntryLogManagerForSingleEntryLog`, `EntryLoggerAllocator`. Two laws: one thread writes at a time, and no index
-names bytes that are not synced. So bytes behind the synced part, torn or not, are lost space and nothing more.
+names bytes that are not synced. So bytes after the synced part, torn or not, are lost space and nothing more.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class IdSet:
                 if bits is None:
                     bits = _bits_of(self._arrays.get(chunk, ()))
                 self._bitmaps[chunk] = bits | _ALL >> (_CHUNK_IDS - count) << low
-                # Behind the bitmap, so that a thread which looks meanwhile finds the old ids in one of the two.
+                # After the bitmap, so that a thread which looks meanwhile finds the old ids in one of the two.
                 self._arrays.pop(chunk, None)
                 self._count += self._bitmaps[chunk].bit_count() - bits.bit_count()
             else:

@@ -1,7 +1,7 @@
 """The file `inventory`: the entry logs and the index rows that a ledger directory must have. Ours; BookKeeper ignores it.
 
 Three losses leave no trace of their own. An entry log that an operator removed looks like one that garbage collection
-removed. A log that was cut where a record ends looks like one that a kill left unfinished. And RocksDB takes rows behind a
+removed. A log that was cut where a record ends looks like one that a kill left unfinished. And RocksDB takes rows after a
 damaged place of its write-ahead log for never written. The inventory says what there was, so that a start can report them.
 
 The law: it is written after everything it lists is on disk, and before the marks move. So all it says is true, and what
@@ -131,7 +131,7 @@ class Inventory:
     def flushed(
         self, finished: Collection[int], growing: tuple[int, int] | None, counts: IndexCounts
     ) -> None:
-        """Lists the logs and index counts behind a flush.
+        """Lists the logs and index counts after a flush.
 
         `finished` are newly finished logs, `growing` is the current log with its synced bytes.
         """
@@ -212,7 +212,7 @@ def read_inventory(directory: Path) -> InventoryContents | None:
 
 
 def _pairs(body: bytes, offset: int) -> tuple[list[tuple[int, int]], int]:
-    """Returns the counted pairs at `offset`, and the offset behind them."""
+    """Returns the counted pairs at `offset`, and the offset after them."""
     (count,) = _COUNT.unpack_from(body, offset)
     start = offset + _COUNT.size
     end = start + count * _PAIR.size

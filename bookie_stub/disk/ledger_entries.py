@@ -1,7 +1,7 @@
 """LedgerEntries: one ledger's entries in a write cache, runs and single records.
 
 A run is one piece of memory with the records of many entries. It costs nothing per entry, so most entries of a busy
-ledger are in runs. The law that makes this simple: runs are ascending and do not overlap. Only a run that lies behind
+ledger are in runs. The law that makes this simple: runs are ascending and do not overlap. Only a run that lies after
 everything already here is stored as a run; any other entry, such as one that is written again, becomes a single record.
 Single records are therefore newer than the runs, and are looked at first.
 
@@ -18,7 +18,7 @@ from itertools import chain
 from bookie_stub.base.record import Record
 
 
-class Run:
+class RecordRun:
     """Records of one ledger in one piece of memory.
 
     Their entry ids ascend.
@@ -30,7 +30,7 @@ class Run:
         self.entry_ids = entry_ids
         """The ids, ascending and without duplicates; a range when they follow one another."""
         self.records = records
-        """The records one behind the other."""
+        """The records one after the other."""
         self.starts = starts
         """The offset of each record in `records`."""
 
@@ -62,7 +62,7 @@ class LedgerEntries:
 
     def __init__(self) -> None:
         self._singles: dict[int, Record] = {}
-        self._runs: list[Run] = []
+        self._runs: list[RecordRun] = []
         self._firsts: list[int] = []
         """The first id of each run, ascending."""
         self._last = -1
@@ -74,12 +74,12 @@ class LedgerEntries:
         if entry_id > self._last:
             self._last = entry_id
 
-    def put_run(self, run: Run) -> bool:
-        """Stores a run if it is behind everything, else returns False.
+    def put_run(self, run: RecordRun) -> bool:
+        """Stores a run if it is after everything, else returns False.
 
         The caller then puts its records one by one.
         """
-        # It may rewrite single records, which are looked at first: its versions would stay hidden behind them.
+        # It may rewrite single records, which are looked at first: its versions would stay hidden by them.
         if run.entry_ids[0] <= self._last:
             return False
         self._runs.append(run)
@@ -103,7 +103,7 @@ class LedgerEntries:
         run = self._run_before(entry_id)
         return run is not None and run.place_of(entry_id) >= 0
 
-    def _run_before(self, entry_id: int) -> Run | None:
+    def _run_before(self, entry_id: int) -> RecordRun | None:
         """Returns the only run that can have the id, or None."""
         place = bisect_right(self._firsts, entry_id)
         return self._runs[place - 1] if place else None

@@ -85,7 +85,7 @@ class LedgerStorage:
         self._kept_free = reserve_bytes(shutil.disk_usage(ledgers).total) // 2
         """Bytes of the disk that entries leave to indexes, marks and the broker's metadata."""
         _check_whole(ledgers, index)
-        # Only behind the check: an index directory made here would hide that the old one is missing.
+        # Only after the check: an index directory made here would hide that the old one is missing.
         index.mkdir(parents=True, exist_ok=True)
         self.inventory = Inventory(ledgers, file_system)
         """The logs and rows that there must be."""
@@ -141,7 +141,7 @@ class LedgerStorage:
             # explicit LACs.
             if changed or deleted:
                 self.ledger_index.write(changed, deleted)
-            # Behind the indexes: a start is refused when an index has less than the inventory says.
+            # After the indexes: a start is refused when an index has less than the inventory says.
             if puts or changed or deleted or emptied:
                 self._list()
             self._appended = None
@@ -161,7 +161,7 @@ class LedgerStorage:
                 if puts:
                     self.logs.sync()
             except OSError:
-                # Nothing in the file behind its synced part can be trusted, so the repetition appends to another log.
+                # Nothing in the file after its synced part can be trusted, so the repetition appends to another log.
                 self.logs.abandon()
                 raise
             last = _Appended(cache, self.logs.newer_than, puts)
@@ -212,7 +212,7 @@ class LedgerStorage:
     def _check_complete(self, index: Path) -> None:
         """Raises BookieStorageError when an index has fewer changes than the inventory says.
 
-        RocksDB takes rows behind a damaged place of its write-ahead log for never written, and reports nothing.
+        RocksDB takes rows after a damaged place of its write-ahead log for never written, and reports nothing.
         """
         wanted = self.inventory.counts
         for path, found, written in (

@@ -29,7 +29,7 @@ _SLICE = 128
 """Rows fetched at a time. rocksdict holds the interpreter's lock meanwhile, for about 60 microseconds."""
 
 
-class Rows(NamedTuple):
+class LocationRows(NamedTuple):
     """Some rows of one ledger, in the order of their ids.
 
     Ids that the ledger does not have are left out.
@@ -60,7 +60,7 @@ class LocationIndex:
         value = self._rocks.get(key)
         return 0 if value is None else int.from_bytes(value, "big")
 
-    def rows(self, ledger_id: int, first: int, count_max: int) -> Iterator[Rows]:
+    def rows(self, ledger_id: int, first: int, count_max: int) -> Iterator[LocationRows]:
         """Yields up to `count_max` rows from entry `first` on, in slices.
 
         BookieStorageError when the first row of a slice cannot be read; rows before damage are still yielded.
@@ -71,7 +71,7 @@ class LocationIndex:
             # One lookup costs less than an iterator.
             key = KEY.pack(ledger_id, first)
             if location := self.get(key):
-                yield Rows([first], [key], (location,))
+                yield LocationRows([first], [key], (location,))
             return
         items = self._rocks.items_from(KEY.pack(ledger_id, first))
         while found := _readable(islice(items, min(count_max, _SLICE))):
@@ -169,11 +169,11 @@ def _readable(items: Iterator[Put]) -> list[Put]:
     return found
 
 
-def _rows_of(ledger_id: int, found: list[Put]) -> Rows:
+def _rows_of(ledger_id: int, found: list[Put]) -> LocationRows:
     """Returns the rows before another ledger's row or a location 0."""
     keys, values = [key for key, _ in found], [value for _, value in found]
     ids = [entry_id for ledger, entry_id in KEY.iter_unpack(b"".join(keys)) if ledger == ledger_id]
     locations = struct.unpack(f">{len(values)}q", b"".join(values))
     count = locations.index(0) if 0 in locations else len(locations)
     count = min(count, len(ids))
-    return Rows(ids[:count], keys[:count], locations[:count])
+    return LocationRows(ids[:count], keys[:count], locations[:count])

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bookie_stub.base.errors import CorruptJournal, ForeignDirectory
 from bookie_stub.base.file_system import FileSystem
-from bookie_stub.journal.journal_file import NO_MARK, Mark, file_name, journal_ids, read_header
+from bookie_stub.journal.journal_file import NO_MARK, JournalMark, file_name, journal_ids, read_header
 
 MARK_FILE = "lastMark"
 """The file's name with one journal, and the start of its name with several."""
@@ -39,13 +39,13 @@ def mark_name(journal: int, count: int) -> str:
     return MARK_FILE if count == 1 else f"{MARK_FILE}.{journal}"
 
 
-def write_mark(path: Path, mark: Mark, file_system: FileSystem) -> None:
+def write_mark(path: Path, mark: JournalMark, file_system: FileSystem) -> None:
     """Replaces a mark file atomically; durable on return. Raises OSError."""
     content = _MARK.pack(*mark)
     file_system.replace(path, content + _trailer(content))
 
 
-def read_mark(path: Path) -> Mark:
+def read_mark(path: Path) -> JournalMark:
     """Returns the mark in one file.
 
     Raises ForeignDirectory when the file is too short or does not fit its checksum. BookKeeper's marks have none.
@@ -56,10 +56,10 @@ def read_mark(path: Path) -> Mark:
     trailer = content[_MARK.size : _MARK.size + _TRAILER.size]
     if trailer.startswith(_MAGIC) and trailer != _trailer(content[: _MARK.size]):
         raise ForeignDirectory(f"{path} at 0: it does not fit its checksum; {_REPLAY_ALL}")
-    return Mark(*_MARK.unpack_from(content))
+    return JournalMark(*_MARK.unpack_from(content))
 
 
-def replay_start(files: Sequence[Path], journals: Path) -> Mark:
+def replay_start(files: Sequence[Path], journals: Path) -> JournalMark:
     """Returns the mark from which one journal directory is replayed.
 
     `files` are its mark files in all ledger directories. Without a mark that can be believed it is the beginning of the
@@ -80,14 +80,14 @@ def replay_start(files: Sequence[Path], journals: Path) -> Mark:
         return highest
     if ids:
         log.warning("%s is missing or has no checksum: all journals are replayed", files[0])
-    return Mark(ids[0], 0) if ids else NO_MARK
+    return JournalMark(ids[0], 0) if ids else NO_MARK
 
 
 def _has_checksum(path: Path) -> bool:
     return path.read_bytes()[_MARK.size :].startswith(_MAGIC)
 
 
-def _check_foreign(path: Path, mark: Mark, journals: Path) -> None:
+def _check_foreign(path: Path, mark: JournalMark, journals: Path) -> None:
     """Raises CorruptJournal for a foreign mark outside of its journal.
 
     A mark without a checksum is foreign: BookKeeper's.
@@ -102,7 +102,7 @@ def _check_foreign(path: Path, mark: Mark, journals: Path) -> None:
         )
 
 
-def _names_our_journal(mark: Mark, journals: Path, ids: Sequence[int]) -> bool:
+def _names_our_journal(mark: JournalMark, journals: Path, ids: Sequence[int]) -> bool:
     if mark.journal_id not in ids:
         return False
     try:

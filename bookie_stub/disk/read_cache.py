@@ -82,8 +82,6 @@ def aligned(size: int) -> int:
 
 
 class _Segment:
-    __slots__ = ("owners", "size", "unserved")
-
     def __init__(self) -> None:
         self.owners: dict[int, dict[int, bytes]] = {}
         """The entries of each owner, by entry id."""
@@ -108,7 +106,7 @@ class RingCache:
         self._given_up: list[dict[int, bytes]] = []
         """Entries of evicted segments whose memory is still to be freed."""
         self.evicted_unserved = 0
-        """See `ReadCache.evicted_unserved`."""
+        """Entries evicted before they were first served, since the start: each was read from disk in vain."""
 
     @property
     def size(self) -> int:
@@ -201,7 +199,7 @@ class LruCache:
         """The entry that was not used for longest is first."""
         self._unserved: set[_Key] = set()
         self.evicted_unserved = 0
-        """See `ReadCache.evicted_unserved`."""
+        """Entries evicted before they were first served, since the start: each was read from disk in vain."""
         self.size = 0
         """Bytes taken."""
 
@@ -282,7 +280,7 @@ class ServedFirstCache:
         self._loads: OrderedDict[_Load, None] = OrderedDict()
         """Loads with unserved entries; the youngest, or the one that was shortened last, is at the end."""
         self.evicted_unserved = 0
-        """See `ReadCache.evicted_unserved`."""
+        """Entries evicted before they were first served, since the start: each was read from disk in vain."""
         self.size = 0
         """Bytes taken."""
 

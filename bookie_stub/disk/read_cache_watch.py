@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bookie_stub.disk.read_cache import ALIGNMENT_BYTES
+from foundation.units import MIB
 
 WINDOW_NS: Final = 60_000_000_000
 """Time over which loads and evictions are compared."""
@@ -24,7 +25,6 @@ _SPARE: Final = 1.25
 """A ring drops half of itself at once, so it needs more than the demand."""
 _PADDING: Final = ALIGNMENT_BYTES // 2
 """Mean bytes that rounding adds to an entry; exact ones would cost a call for each."""
-_MIB: Final = 1 << 20
 
 
 class ReadCacheWatch:
@@ -79,7 +79,7 @@ class ReadCacheWatch:
 
     def _advice(self, evicted: int) -> str:
         demand = len(self._ledgers) * self._bytes / self._loads * _SPARE
-        size_mib = -(-int(demand) // _MIB)
+        size_mib = -(-int(demand) // MIB)
         readahead = max(
             1, min(int(self._readahead_entries * self._bytes_max / demand), self._readahead_entries - 1)
         )

@@ -52,7 +52,7 @@ class ReadPool:
         return self._queue.qsize()
 
     def close(self) -> None:
-        """Ends the threads behind the work that is queued.
+        """Ends the threads after the work that is queued.
 
         Completions are still posted.
         """
@@ -72,7 +72,7 @@ class ReadPool:
                 answer = failed
             self._answers.append(answer)
             # Two threads may both see False and both post; the second `deliver` then finds nothing. Append comes before
-            # the look at the flag, so no completion is left behind.
+            # the look at the flag, so no completion is missed.
             if not self._posted:
                 self._posted = True
                 post_quietly(self._post, self.deliver)

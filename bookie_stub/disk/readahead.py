@@ -4,7 +4,7 @@ A load brings the entries that were asked for, and then goes on while all of thi
 
 * fewer than `dbStorage_readAheadCacheBatchSize` entries were read ahead
 * fewer bytes than the limits (`readahead`) were read ahead
-* the next entry begins in the log right behind the last one: not another ledger's, not in another log, not rewritten
+* the next entry begins in the log right after the last one: not another ledger's, not in another log, not rewritten
 * with `readAheadStopsAtGap` its id is the next one, as at BookKeeper since 4.16
 
 Limits are tested before an entry is read, so the last entry may pass the byte limits. Entries that are cached already are
@@ -50,8 +50,6 @@ class Load:
     It says whether the next row of the index belongs to it.
     """
 
-    __slots__ = ("_ahead_bytes", "_answer_bytes", "_asked", "_end", "_readahead", "entries", "first", "ids")
-
     def __init__(self, first: int, asked: int, answer_bytes: int, limits: Readahead) -> None:
         """`asked` entries from `first` on are to be answered.
 
@@ -70,7 +68,7 @@ class Load:
         self._readahead = limits
         self._ahead_bytes = limits.bytes_max
         self._end = -1
-        """The location at which a record right behind the last entry would begin."""
+        """The location at which a record right after the last entry would begin."""
 
     @property
     def count_max(self) -> int:

@@ -5,7 +5,7 @@ Three properties of the binding (rocksdict) shape this file:
 * it holds the interpreter's lock during a write and its sync. So a batch is written in slices of SLICE operations without
   a sync; then the write-ahead log is synced through its file descriptor, which gives the lock away; and when RocksDB is
   told to sync at the end, nothing is left to do.
-* it ends an iteration at a damaged block as it does behind the last row. Only an iterator's status tells them apart, so
+* it ends an iteration at a damaged block as it does after the last row. Only an iterator's status tells them apart, so
   every iteration ends with a look at it; otherwise damage would read as "no such ledger".
 * it raises bare `Exception` for every error of RocksDB, which is turned into BookieStorageError here.
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -243,6 +242,9 @@ def sequence_of(path: Path) -> int:
 def _to_read(path: Path) -> Iterator[Rdict]:
     if not is_database(path):
         raise BookieStorageError(f"{path} is no RocksDB database: it has no file CURRENT")
+    # Imported for tools alone, which read an index in place.
+    import tempfile
+
     # The binding writes `rocksdict-config.json` into each directory that it opens, even to read. So it gets a directory
     # of links.
     with tempfile.TemporaryDirectory(prefix="index-") as directory:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from bookie_stub.base.errors import BookieError, MissingLog
 from bookie_stub.base.record import KEY
 from bookie_stub.disk.entry_log_reader import EntryLogReader
-from bookie_stub.disk.location_index import LocationIndex, Rows
+from bookie_stub.disk.location_index import LocationIndex, LocationRows
 from bookie_stub.disk.readahead import Load, Readahead
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Loaded(NamedTuple):
     """The result of one load; without ids there is no such entry."""
 
     ids: list[int]
-    """The entry asked for, and those behind it."""
+    """The entry asked for, and those after it."""
     entries: list[bytes]
     """The entries, one for each id."""
     index_ns: int
@@ -89,10 +89,10 @@ class StoredEntries:
         index_ns = time.perf_counter_ns() - started - logs_ns
         return Loaded(load.ids, load.entries, index_ns, logs_ns)
 
-    def _read_rows(self, load: Load, rows: Rows) -> bool:
+    def _read_rows(self, load: Load, rows: LocationRows) -> bool:
         """Reads the entries of some rows into the load.
 
-        Returns True when the rows behind them may belong to the load too.
+        Returns True when the rows after them may belong to the load too.
         """
         try:
             start = 0
@@ -117,7 +117,7 @@ class StoredEntries:
 def near_until(locations: Sequence[int], start: int, bytes_max: int) -> int:
     """Returns the end of the run that one read should fetch.
 
-    The run ends where the next entry is in another log, before the last one, or too far behind it.
+    The run ends where the next entry is in another log, before the last one, or too far after it.
     """
     span_max = min(bytes_max, _SPAN_BYTES_MAX)
     gaps = list(map(sub, locations[start + 1 :], locations[start:]))

@@ -3,7 +3,7 @@
 File `deleted` beside the indexes; ours.
 
 Ledger ids only grow and are never given out twice. So a request for a deleted ledger comes late, from a writer that was
-fenced off, say. Taken for a new ledger it would have no fence, and entries behind the ledger's end would be confirmed.
+fenced off, say. Taken for a new ledger it would have no fence, and entries after the ledger's end would be confirmed.
 Hence the law: a bookie never forgets a deleted ledger, and the id is in this file before the ledger leaves the indexes.
 (BookKeeper remembers deleted ledgers in memory only, for seven days.)
 
@@ -36,7 +36,7 @@ _MAGIC = b"MGDL\0\0\0\2"
 _BLOCK = struct.Struct(">iI")
 """Bytes and CRC32 of the body, which follows."""
 _WHOLE_MAGIC = b"MGDL\0\0\0\1"
-"""The format before: compressed chunks of bits, and one checksum behind all. The next deletion replaces it."""
+"""The format before: compressed chunks of bits, and one checksum at the end. The next deletion replaces it."""
 _WHOLE_CHUNK = struct.Struct(">qi")
 _WHOLE_CHECKSUM = struct.Struct(">I")
 _BLOCKS_MAX = 1000
@@ -53,7 +53,7 @@ class Tombstones:
         """Reads the file at `path`; without a file the set is empty.
 
         BookieStorageError when it is damaged, or has fewer ids than `count_min`, which the inventory knows. A torn last
-        block behind so many ids is dropped. OSError.
+        block after so many ids is dropped. OSError.
         """
         self._path = path
         self._file_system = file_system
@@ -119,7 +119,7 @@ class Tombstones:
             size, checksum = _BLOCK.unpack_from(content, offset)
             body = content[offset + _BLOCK.size : offset + _BLOCK.size + max(size, 0)]
             if not body or len(body) < size or zlib.crc32(body) != checksum:
-                # Bytes behind a block prove that its append had ended, so it is damaged and not torn.
+                # Bytes after a block prove that its append had ended, so it is damaged and not torn.
                 if size <= 0 or offset + _BLOCK.size + size < len(content):
                     raise self._damaged(offset)
                 break
@@ -150,19 +150,19 @@ class Tombstones:
 
 def _block(ranges: Iterable[IdRange]) -> bytes:
     parts = []
-    behind = 0
+    after = 0
     for first, last in ranges:
-        parts += [varint(first - behind), varint(last - first)]
-        behind = last + 1
+        parts += [varint(first - after), varint(last - first)]
+        after = last + 1
     body = zlib.compress(b"".join(parts), 1)
     return _BLOCK.pack(len(body), zlib.crc32(body)) + body
 
 
 def _ranges_in(body: bytes) -> Iterator[IdRange]:
     data = zlib.decompress(body)
-    offset = behind = 0
+    offset = after = 0
     while offset < len(data):
         gap, offset = read_varint(data, offset)
         more, offset = read_varint(data, offset)
-        yield behind + gap, behind + gap + more
-        behind += gap + more + 1
+        yield after + gap, after + gap + more
+        after += gap + more + 1

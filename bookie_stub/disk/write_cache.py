@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from bookie_stub.base.record import Record
 from bookie_stub.disk.arena import Arena
-from bookie_stub.disk.ledger_entries import LedgerEntries, Run
+from bookie_stub.disk.ledger_entries import LedgerEntries, RecordRun
 
 # The size counts what the interpreter needs besides the bytes, or a cache of small entries would take a multiple of
 # `dbStorage_writeCacheMaxSizeMb`. Measured with tracemalloc; `test_write_cache.py` checks them.
@@ -37,8 +37,6 @@ _RUN_BYTES_MIN = 1000
 class WriteCache:
     """The entries of all ledgers between two checkpoints."""
 
-    __slots__ = ("entries", "size")
-
     def __init__(self) -> None:
         self.entries: dict[int, LedgerEntries] = {}
         """The entries by ledger id."""
@@ -53,7 +51,7 @@ class WriteCache:
         ledger.put(entry_id, record)
         self.size += len(record) + ENTRY_OVERHEAD_BYTES
 
-    def put_run(self, ledger_id: int, run: Run) -> None:
+    def put_run(self, ledger_id: int, run: RecordRun) -> None:
         """Stores the entries of a run.
 
         Of two entries with the same id the later one counts.
@@ -96,8 +94,6 @@ def _ascending(entry_ids: Sequence[int]) -> bool:
 class WriteCaches:
     """The active and the flushing write cache, as BookKeeper's SingleDirectoryDbLedgerStorage has them."""
 
-    __slots__ = ("active", "active_bytes_max", "arena", "flushing")
-
     def __init__(self, bytes_max: int) -> None:
         """`bytes_max` bounds both together; one large run can pass it."""
         self.active_bytes_max = bytes_max // 2
@@ -121,7 +117,7 @@ class WriteCaches:
             return records
         # Small runs are split into entries anyhow, so a copy into the arena would be made for nothing.
         kept = self.arena.store(records) if len(records) >= _RUN_BYTES_MIN else records
-        self.active.put_run(ledger_id, Run(entry_ids, kept, starts))
+        self.active.put_run(ledger_id, RecordRun(entry_ids, kept, starts))
         return kept
 
     @property

@@ -15,15 +15,15 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
 
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
 from bookie_stub.base.file_system import FileSystem
-from bookie_stub.base.metrics import CollectionStats, Outcome, Summary
+from bookie_stub.base.metrics import CollectionStats, OutcomeTimes, Summary
 from bookie_stub.compose.bookie import Bookie
+from bookie_stub.wire.server import BookieServer
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of the text that `render` returns."""
@@ -37,34 +37,11 @@ _DASHBOARD_DIRECTORY = "_pulsar_data_bookkeeper_ledgers_0"
 _COUNTER_SUFFIX = re.compile(rb"^((?:# (?:HELP|TYPE) )?\w+)_total(?= )", re.MULTILINE)
 
 
-class Load(Protocol):
-    """The requests in progress, as the server knows them."""
-
-    @property
-    def adds_in_progress(self) -> int:
-        """Adds that are not yet answered."""
-        ...
-
-    @property
-    def reads_in_progress(self) -> int:
-        """Reads that are not yet answered."""
-        ...
-
-    blocked: int
-    """Connections that are not read from for now."""
-
-
-class _NoLoad:
-    """Stands for the server of a bookie that has none."""
-
-    adds_in_progress = reads_in_progress = blocked = 0
-
-
-def render(bookie: Bookie, load: Load | None = None) -> bytes:
+def render(bookie: Bookie, server: BookieServer | None = None) -> bytes:
     """Returns the text of one scrape.
 
-    Without `load` no request is in progress."""
-    text = generate_latest(BookieCollector(bookie, load or _NoLoad()))
+    Without `server` no request is in progress."""
+    text = generate_latest(BookieCollector(bookie, server))
     # prometheus_client appends `_total` to the name of every counter. BookKeeper's counters have no such suffix.
     return _COUNTER_SUFFIX.sub(rb"\1", text)
 
@@ -72,9 +49,9 @@ def render(bookie: Bookie, load: Load | None = None) -> bytes:
 class BookieCollector(Collector):
     """Reads all counters of one bookie for each scrape."""
 
-    def __init__(self, bookie: Bookie, load: Load) -> None:
+    def __init__(self, bookie: Bookie, server: BookieServer | None) -> None:
         self._bookie = bookie
-        self._load = load
+        self._server = server
 
     def collect(self) -> Iterator[Metric]:
         """Yields every family; called by prometheus_client."""
@@ -83,7 +60,7 @@ class BookieCollector(Collector):
         yield from _storage(self._bookie)
         yield from _read_cache(self._bookie)
         yield from _collection(self._bookie.stats.collection)
-        yield from _requests(self._bookie, self._load)
+        yield from _requests(self._bookie, self._server)
 
 
 def _counter(name: str, doc: str, value: float) -> Metric:
@@ -100,11 +77,11 @@ def _summary(name: str, doc: str, summary: Summary) -> Metric:
     return family
 
 
-def _outcome(name: str, doc: str, outcome: Outcome) -> Metric:
+def _outcome(name: str, doc: str, outcome: OutcomeTimes) -> Metric:
     return _outcomes(name, doc, [({}, outcome)])
 
 
-def _outcomes(name: str, doc: str, outcomes: Iterable[tuple[dict[str, str], Outcome]]) -> Metric:
+def _outcomes(name: str, doc: str, outcomes: Iterable[tuple[dict[str, str], OutcomeTimes]]) -> Metric:
     family = SummaryMetricFamily(name, doc)
     for labels, outcome in outcomes:
         _add_summary(family, {**labels, "success": "true"}, outcome.ok)
@@ -261,7 +238,11 @@ def _collection(stats: CollectionStats) -> Iterator[Metric]:
     yield _outcome("bookie_COMPACT_RUNTIME", "Milliseconds per compaction.", stats.compactions)
 
 
-def _requests(bookie: Bookie, load: Load) -> Iterator[Metric]:
+def _requests(bookie: Bookie, server: BookieServer | None) -> Iterator[Metric]:
+    adds_in_progress = reads_in_progress = blocked = 0
+    if server is not None:
+        adds_in_progress, reads_in_progress = server.adds_in_progress, server.reads_in_progress
+        blocked = server.blocked
     adds, reads = bookie.stats.add_entries(), bookie.stats.read_requests
     for suffix in ("", "_REQUEST"):
         doc = "Milliseconds per add until its answer."
@@ -270,13 +251,11 @@ def _requests(bookie: Bookie, load: Load) -> Iterator[Metric]:
             "Milliseconds per read until its answer; counted without a time where it was served from memory."
         )
         yield _outcome(f"bookkeeper_server_READ_ENTRY{suffix}", doc, reads)
-    yield _gauge("bookkeeper_server_ADD_ENTRY_IN_PROGRESS", "Adds not yet answered.", load.adds_in_progress)
-    yield _gauge(
-        "bookkeeper_server_READ_ENTRY_IN_PROGRESS", "Reads not yet answered.", load.reads_in_progress
-    )
+    yield _gauge("bookkeeper_server_ADD_ENTRY_IN_PROGRESS", "Adds not yet answered.", adds_in_progress)
+    yield _gauge("bookkeeper_server_READ_ENTRY_IN_PROGRESS", "Reads not yet answered.", reads_in_progress)
     doc = "Connections that are not read from until some of their requests are answered."
     for kind in ("ADD", "READ"):
-        yield _gauge(f"bookkeeper_server_{kind}_ENTRY_BLOCKED", doc, load.blocked)
+        yield _gauge(f"bookkeeper_server_{kind}_ENTRY_BLOCKED", doc, blocked)
     yield _thread_queues(
         # Fences and adds of a recovery take the same way as all others, so no high priority thread exists.
         [("BookieReadThreadPool-0", bookie.state.read_pool.queue_length), ("BookieHighPriorityThread-0", 0)]

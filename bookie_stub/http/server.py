@@ -23,13 +23,13 @@ from foundation.http.careful_handler import careful_handler
 from protocol.foreign_pages import ForeignPages
 
 if TYPE_CHECKING:
-    from bookie_stub.http.exposition import Load
+    from bookie_stub.wire.server import BookieServer
 
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-"""A function behind a route."""
+"""The handler of a route."""
 
 
 def own_names(settings: BookieSettings) -> Iterator[str]:
@@ -43,14 +43,16 @@ def own_names(settings: BookieSettings) -> Iterator[str]:
 class HttpServer:
     """Serves one bookie until `close`."""
 
-    def __init__(self, bookie: Bookie, load: Load, more_metrics: Callable[[], bytes] = bytes) -> None:
-        """`load` is the TCP server, for the requests in progress.
+    def __init__(
+        self, bookie: Bookie, server: BookieServer, more_metrics: Callable[[], bytes] = bytes
+    ) -> None:
+        """`server` is the TCP server, for the requests in progress.
 
         `more_metrics` returns lines that are added to each scrape.
         """
         self._bookie = bookie
         self._more_metrics = more_metrics
-        self._load = load
+        self._server = server
         self._imported = False
         self._foreign_pages = ForeignPages(own_names(bookie.settings), "set advertisedAddress")
         app = web.Application(middlewares=[self._refuse_foreign_pages])
@@ -96,7 +98,7 @@ class HttpServer:
             self._imported = True
         from bookie_stub.http.exposition import CONTENT_TYPE, render
 
-        text = render(self._bookie, self._load) + self._more_metrics()
+        text = render(self._bookie, self._server) + self._more_metrics()
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
     async def _heartbeat(self, _request: web.Request) -> web.Response:

@@ -5,9 +5,9 @@ Ours; BookKeeper has none.
 A torn group at the end of a journal looks like an acknowledged group that was damaged later. The first is dropped by a
 replay, the second is a loss that must be reported; this file tells them apart (`journal_chain`).
 
-The law: the mark is written behind the sync of a group and before its answers, so everything before it is durable at any
-time. It is synced behind the first group of a file only. Hence after a kill of the process the mark is exact, and after a
-power cut it is some older place, which was durable too. Groups behind it may be torn.
+The law: the mark is written after the sync of a group and before its answers, so everything before it is durable at any
+time. It is synced after the first group of a file only. Hence after a kill of the process the mark is exact, and after a
+power cut it is some older place, which was durable too. Groups after it may be torn.
 
 ```
 two copies, at 0 and at 512:   int64 journal id   int64 offset   uint32 CRC32C of both
@@ -26,7 +26,7 @@ from pathlib import Path
 
 from bookie_stub.base.errors import CorruptJournal
 from bookie_stub.base.file_system import FileSystem
-from bookie_stub.journal.journal_file import Mark
+from bookie_stub.journal.journal_file import JournalMark
 from protocol.checksum import crc32c
 
 FILE = "durable"
@@ -40,7 +40,7 @@ _BYTES = _SLOTS[-1] + _SLOT_BYTES
 log = logging.getLogger(__name__)
 
 
-def read_durable_mark(directory: Path) -> Mark | None:
+def read_durable_mark(directory: Path) -> JournalMark | None:
     """Returns a journal directory's mark, None for one of BookKeeper.
 
     Raises CorruptJournal when neither copy fits its checksum.
@@ -61,15 +61,15 @@ def read_durable_mark(directory: Path) -> Mark | None:
     return max(marks)
 
 
-def _encode(mark: Mark) -> bytes:
+def _encode(mark: JournalMark) -> bytes:
     place = _PLACE.pack(*mark)
     return place + _CRC.pack(crc32c(place))
 
 
-def _decode(slot: bytes) -> Mark | None:
+def _decode(slot: bytes) -> JournalMark | None:
     if len(slot) < _SLOT_BYTES:
         return None
-    mark = Mark(*_PLACE.unpack_from(slot))
+    mark = JournalMark(*_PLACE.unpack_from(slot))
     return mark if slot == _encode(mark) else None
 
 
@@ -85,7 +85,7 @@ class DurableMarkFile:
         self._mapped: mmap | None = None
         self._slot = 0
 
-    def open(self, mark: Mark) -> None:
+    def open(self, mark: JournalMark) -> None:
         """Maps the file and writes `mark` to both copies.
 
         The file is made if need be. Nothing happens when it is open already.
@@ -107,7 +107,7 @@ class DurableMarkFile:
         for _ in _SLOTS:
             self.write(mark, sync=False)
 
-    def write(self, mark: Mark, *, sync: bool) -> None:
+    def write(self, mark: JournalMark, *, sync: bool) -> None:
         """Writes `mark` over the older copy.
 
         Nothing happens when the file could not be opened.

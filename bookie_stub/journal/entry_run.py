@@ -23,7 +23,7 @@ class EntryRun(NamedTuple):
     Never negative in a run of two and more; a single add is checked later and may be refused.
     """
     records: bytes
-    """The records one behind the other, each size field at least 24. A single add may be shorter, and is refused."""
+    """The records one after the other, each size field at least 24. A single add may be shorter, and is refused."""
     starts: Sequence[int]
     """The offset of each record in `records`; a range when all have the same length."""
     master_key: bytes

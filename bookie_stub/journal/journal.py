@@ -1,4 +1,4 @@
-"""Journal: the thread that makes records durable in groups (BookKeeper: `Journal`).
+"""Journal: makes records durable in groups, by a thread or by the loop's own hand (BookKeeper: `Journal`).
 
 The law: an answer with RC_OK says that the record's bytes are synced (written only, with `journalSyncData=false`). A
 write or a sync that failed is never repeated, because a second sync of the same pages may succeed without having written
@@ -7,15 +7,20 @@ them. From that law follow the steps after a failure:
 1. the group is answered with RC_IO_ERROR, its file is cut to the last synced group and left (`JournalChannel.leave`)
 2. everything queued before the loop hears of the failure fails too: it may rely on a record that is lost, such as
    the master key record of its ledger, without which a replay skips the ledger's entries
-3. the loop is told (`on_failure`: every ledger writes its key record again), and queues `_RESUME`; records behind
+3. the loop is told (`on_failure`: every ledger writes its key record again), and queues `_RESUME`; records after
    `_RESUME` are committed again, in a new file
 
 One group takes one system call where the kernel has synced writes (pwritev with RWF_DSYNC), otherwise a write and an
-fdatasync; then one call into the loop answers all of it. A group consists of the records that were queued while the group
-before it was written, so it grows with the load; `GroupSettings` can make it wait for more. BookKeeper uses one thread
-for writes and one for syncs; here one thread does both.
+fdatasync. The loop's thread gathers the records of a turn (`append`, `append_run`) in the order of the adds, and at the
+end of the turn there are two ways:
 
-The loop's thread queues records (`append`, `append_run`) in the order of the adds; nothing else touches the queue's tail.
+* The loop writes a small group itself while nothing is in the thread and the disk syncs quickly (`_may_write_here`). The
+  turns of the interpreter's lock and the two wake-ups between the threads would cost several times as much as the write.
+* It hands everything else to the thread, in one piece. A group of the thread consists of the records that were handed over
+  while the group before it was written, so it grows with the load; `GroupSettings` can make it wait for more. One call
+  into the loop answers a group. BookKeeper uses one thread for writes and one for syncs; here one thread does both.
+
+Only one of the two uses the file at a time: the loop writes only when the thread has answered all it was given.
 """
 
 from __future__ import annotations
@@ -32,12 +37,12 @@ from queue import Empty, SimpleQueue
 from bookie_stub.base.disk_space import is_full
 from bookie_stub.base.file_system import FileSystem, remove_quietly
 from bookie_stub.base.metrics import JournalStats
-from bookie_stub.base.posting import Post, post_quietly
+from bookie_stub.base.posting import AtEndOfTurn, Post, post_quietly
 from bookie_stub.base.record import Record, force_record
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.journal.add_space import AddSpace
 from bookie_stub.journal.journal_channel import STEP_BYTES_MIN, JournalChannel
-from bookie_stub.journal.journal_file import Mark, file_name, journal_ids
+from bookie_stub.journal.journal_file import JournalMark, file_name, journal_ids
 from protocol.bookie_frame import RC_IO_ERROR, RC_OK
 
 log = logging.getLogger(__name__)
@@ -49,6 +54,10 @@ Done = Callable[[int, int], None]
 _Item = tuple[Record, int, Done, int]
 """Records in one piece, their count, their completion, and the number for the completion."""
 
+OWN_BYTES_MAX = 64 << 10
+"""The loop writes a group of at most so many bytes itself: the thread writes more while the loop goes on."""
+OWN_SYNC_NS_MAX = 1_000_000
+"""The loop writes itself while a sync takes less than this on average. A slow disk must not hold the loop up."""
 GROUP_BYTES_MAX = 8 << 20
 """Bytes of a group; a longer queue becomes several groups. A reader holds a whole group in memory."""
 _PART_BYTES_MIN = 16 << 10
@@ -85,9 +94,12 @@ class Journal:
         on_failure: Callable[[], None],
         space: AddSpace,
         *,
-        mark: Mark,
+        mark: JournalMark,
+        at_end_of_turn: AtEndOfTurn | None = None,
     ) -> None:
         """`mark` is the end of what was replayed; all older files count as durable.
+
+        Without `at_end_of_turn` each record goes to the thread at once.
 
         `on_failure` runs in the loop before the failed records are answered. Records that are written once for many
         adds, such as master keys, may be missing then, and must be queued again.
@@ -111,7 +123,15 @@ class Journal:
         self._channel = JournalChannel(
             directory, settings, file_system, stats, space, last_id=last_id, mark=mark
         )
-        self._queue: SimpleQueue[_Item] = SimpleQueue()
+        self._at_end_of_turn = at_end_of_turn
+        self._waiting: list[_Item] = []
+        """Records of this turn. This and the next two belong to the loop's thread."""
+        self._unanswered = 0
+        """Items that left `_waiting` and have no answer yet."""
+        self._handed = 0
+        """Items that the thread was given since the start; `_taken` of them have left its queue."""
+        self._taken = 0
+        self._queue: SimpleQueue[list[_Item]] = SimpleQueue()
         self._failing = False
         """True from a failed group until `_RESUME` arrives."""
         self._oldest_ns = 0
@@ -119,7 +139,7 @@ class Journal:
         self._thread = threading.Thread(target=self._run, name="bookie-journal", daemon=True)
 
     @property
-    def mark(self) -> Mark:
+    def mark(self) -> JournalMark:
         """The end of the newest durable group.
 
         It moves in the journal's thread, before the group is answered.
@@ -140,32 +160,84 @@ class Journal:
         """Queues one record, and posts `done(rc, number)` when it is durable.
 
         It is posted with an error when the record's group has failed.
-        An empty record writes nothing and is answered behind everything queued before it (FORCE_LEDGER).
+        An empty record writes nothing and is answered after everything queued before it (FORCE_LEDGER).
         """
-        self._queue.put((record, 1, done, number))
+        waiting = self._waiting
+        waiting.append((record, 1, done, number))
+        if len(waiting) == 1:
+            self._begin_group()
 
     def append_run(self, records: Record, count: int, done: Done, number: int) -> None:
         """Queues `count` records in one piece.
 
         They are durable together, and have one `done(rc, number)`.
         """
-        self._queue.put((records, count, done, number))
+        waiting = self._waiting
+        waiting.append((records, count, done, number))
+        if len(waiting) == 1:
+            self._begin_group()
 
     @property
     def queue_length(self) -> int:
         """Single records and runs that wait for their group."""
-        return self._queue.qsize()
+        return len(self._waiting) + self._handed - self._taken
 
     def close(self) -> None:
         """Commits what is queued and ends the thread. Completions are still posted."""
-        self._queue.put(_STOP)
+        self._hand_over()
+        self._put([_STOP])
         self._thread.join()
+
+    def _begin_group(self) -> None:
+        if self._at_end_of_turn is None:
+            self._hand_over()
+        else:
+            self._at_end_of_turn(self._end_turn)
+
+    def _end_turn(self, _now_ns: int) -> None:
+        items = self._waiting
+        # Nothing waits any more after a failure or a close, which empty the list within a turn.
+        if not items:
+            return
+        size = _bytes_of(items)
+        if not self._may_write_here(size):
+            self._hand_over()
+            return
+        self._waiting = []
+        self._unanswered += len(items)
+        self._oldest_ns = time.perf_counter_ns()
+        if self._write(items, size):
+            self._answered(items, RC_OK)
+
+    def _may_write_here(self, size: int) -> bool:
+        channel = self._channel
+        return (
+            size <= OWN_BYTES_MAX
+            and channel.write_ns < OWN_SYNC_NS_MAX
+            and not self._unanswered
+            and not self._group.wait_s
+            # A new file or a reservation of disk blocks takes milliseconds. After a failure there is no file before the
+            # thread has begun the next one.
+            and channel.has_room(size)
+        )
+
+    def _hand_over(self) -> None:
+        """Gives the thread everything that waits, with one wake-up."""
+        items = self._waiting
+        if items:
+            self._waiting = []
+            self._unanswered += len(items)
+            self._put(items)
+
+    def _put(self, items: list[_Item]) -> None:
+        self._handed += len(items)
+        self._queue.put(items)
 
     def adds_are_refused(self, refused: bool) -> None:
         """While True, records of any kind may take the bytes that adds leave free."""
         self._channel.adds_are_refused = refused
 
-    def remove_older(self, mark: Mark, backups: int, begun: Callable[[], None]) -> None:
+    def remove_older(self, mark: JournalMark, backups: int, begun: Callable[[], None]) -> None:
         """Removes journals that a replay from `mark` does not read; OSError.
 
         The newest `backups` of them are kept. A disk that is short keeps none: one above `diskUsageWarnThreshold`, or with
@@ -188,7 +260,7 @@ class Journal:
         return self._file_system.free_bytes(self._directory) < covered
 
     def _begin_next_file(self, begun: Callable[[], None]) -> None:
-        # With a record, because a mark can name the new file only behind its first group; until then the old one stays.
+        # With a record, because a mark can name the new file only after its first group; until then the old one stays.
         self._channel.next_wanted = True
         self.append(force_record(), lambda _rc, _number: begun(), 0)
 
@@ -201,12 +273,14 @@ class Journal:
         drained_ns = time.perf_counter_ns()
         while True:
             idle = not size()
-            items = [get()]
+            items = get()
             # No clock is read per record. Records that were queued during the last group count from its beginning,
             # so the reported latency is an upper bound.
             self._oldest_ns = time.perf_counter_ns() if idle else drained_ns
             # `qsize` is read once: records that arrive during the drain belong to the next group, or this would never end.
-            items += [get() for _ in range(size())]
+            for _ in range(size()):
+                items += get()
+            self._taken += len(items)
             # Off by default (journalFlushWhenQueueEmpty): a wait of 1 ms would leave a disk idle that syncs in 0.1 to
             # 0.3 ms.
             if self._group.wait_s:
@@ -233,10 +307,12 @@ class Journal:
             if left <= 0:
                 return
             try:
-                more = [self._queue.get(timeout=left / 1e9)]
+                more = self._queue.get(timeout=left / 1e9)
             except Empty:
                 return
-            more += [self._queue.get() for _ in range(self._queue.qsize())]
+            for _ in range(self._queue.qsize()):
+                more += self._queue.get()
+            self._taken += len(more)
             size += _bytes_of(more)
             records += _count_of(more)
             items += more
@@ -250,7 +326,7 @@ class Journal:
             self._channel.leave()
 
     def _refuse(self, items: list[_Item]) -> list[_Item]:
-        """Fails the records queued before `_RESUME`, and returns those behind it."""
+        """Fails the records queued before `_RESUME`, and returns those after it."""
         for index, item in enumerate(items):
             if item is _RESUME:
                 self._failing = False
@@ -260,11 +336,15 @@ class Journal:
         return []
 
     def _commit(self, items: list[_Item]) -> None:
-        # A group behind the failed one: its records may rely on a key record that is lost.
+        # A group after the failed one: its records may rely on a key record that is lost.
         if self._failing:
             self._answer(items, RC_IO_ERROR)
             return
-        size = _bytes_of(items)
+        if self._write(items, _bytes_of(items)):
+            self._answer(items, RC_OK)
+
+    def _write(self, items: list[_Item], size: int) -> bool:
+        """Makes a group durable; returns False when it has failed, and its answers are on their way."""
         try:
             if size:
                 self._channel.write(_parts(items), size)
@@ -273,11 +353,11 @@ class Journal:
                     post_quietly(self._post, partial(self.when_short, False))
         except Exception as error:  # noqa: BLE001 - whatever it is: without an answer every caller would wait for ever
             self._fail(items, error)
-            return
+            return False
         # Only `_STOP`, which stands for no record, makes this 0.
         if records := _count_of(items):
             self._stats.group(records, size, time.perf_counter_ns() - self._oldest_ns)
-        self._answer(items, RC_OK)
+        return True
 
     def _fail(self, items: list[_Item], error: Exception) -> None:
         unexpected = not isinstance(error, OSError)
@@ -296,18 +376,23 @@ class Journal:
 
     def _answer(self, items: list[_Item], rc: int) -> None:
         if items:
-            post_quietly(self._post, partial(complete, items, rc))
+            post_quietly(self._post, partial(self._answered, items, rc))
 
     # The loop's thread.
 
+    def _answered(self, items: list[_Item], rc: int) -> None:
+        self._unanswered -= len(items)
+        complete(items, rc)
+
     def _failed(self, items: list[_Item], *, full: bool) -> None:
         # `_RESUME` goes into the queue before the completions run: an add that a completion makes at once is then queued
-        # behind it, together with its ledger's new master key record.
+        # after it, together with its ledger's new master key record. Records of this turn stand before it.
         self._on_failure()
         if full:
             self.when_short(True)
-        self._queue.put(_RESUME)
-        complete(items, RC_IO_ERROR)
+        self._hand_over()
+        self._put([_RESUME])
+        self._answered(items, RC_IO_ERROR)
 
 
 def _bytes_of(items: list[_Item]) -> int:

@@ -25,7 +25,7 @@ from bookie_stub.journal.durable_mark import read_durable_mark
 from bookie_stub.journal.journal_file import (
     HEADER_BYTES,
     NO_MARK,
-    Mark,
+    JournalMark,
     file_name,
     journal_ids,
     read_header,
@@ -37,7 +37,7 @@ from bookie_stub.journal.journal_reader import REMEDY, JournalReader
 class JournalChain:
     """Reads one journal directory from a mark on. Use it once."""
 
-    def __init__(self, directory: Path, mark: Mark, *, skip_invalid: bool) -> None:
+    def __init__(self, directory: Path, mark: JournalMark, *, skip_invalid: bool) -> None:
         """Records before `mark` are in entry logs and indexes.
 
         `skip_invalid` gives up damage instead of raising.
@@ -56,7 +56,7 @@ class JournalChain:
         """The end of the newest file; known when all records are read."""
 
     def records(self, *, also_older: bool = False) -> Iterator[bytes]:
-        """Yields the records behind the mark, size field included.
+        """Yields the records after the mark, size field included.
 
         With `also_older` those of older files come first.
         Raises CorruptJournal with file, offset and remedy, unless `skip_invalid`; OSError.
@@ -70,7 +70,7 @@ class JournalChain:
             if journal_id < self._mark.journal_id and not also_older:
                 continue
             offset = self._mark.offset if journal_id == self._mark.journal_id and not also_older else 0
-            # Bytes behind the end that the next file names are a write that failed; its clients were told so.
+            # Bytes after the end that the next file names are a write that failed; its clients were told so.
             stop = ends.get(journal_id)
             path = self._path(journal_id)
             reader = JournalReader(path, offset, stop=stop, skip_invalid=self._skip_invalid)
@@ -82,7 +82,7 @@ class JournalChain:
             size = path.stat().st_size
             # The end may lie inside the last padding when the file is cut there, so it is bounded by the size.
             if journal_id >= self._mark.journal_id:
-                self.end = max(self.end, Mark(journal_id, min(reader.end, size)))
+                self.end = max(self.end, JournalMark(journal_id, min(reader.end, size)))
             if stop is not None:
                 self._check_end(reader, stop)
             elif durable.journal_id == journal_id:
@@ -96,21 +96,21 @@ class JournalChain:
                 raise CorruptJournal(text)
             self.flaws.append(text)
 
-    def _durable(self) -> Mark:
+    def _durable(self) -> JournalMark:
         try:
             return read_durable_mark(self._directory) or NO_MARK
         except CorruptJournal as error:
             self._damage(str(error))
             return NO_MARK
 
-    def _before(self, journal_id: int) -> Mark | None:
+    def _before(self, journal_id: int) -> JournalMark | None:
         try:
             header = read_header(self._path(journal_id))
         except CorruptJournal:
             return None  # the file's own reader reports it
         return None if header is None else header.before
 
-    def _look_for_missing(self, befores: dict[int, Mark | None], durable: Mark) -> None:
+    def _look_for_missing(self, befores: dict[int, JournalMark | None], durable: JournalMark) -> None:
         for journal_id, before in befores.items():
             if before is not None and self._is_missing(before):
                 self._damage(
@@ -124,10 +124,10 @@ class JournalChain:
             # The mark itself may be wrong then, so all journals are replayed; a record too many is harmless.
             self._mark = self.end = NO_MARK
 
-    def _is_missing(self, place: Mark) -> bool:
+    def _is_missing(self, place: JournalMark) -> bool:
         """Returns True when the needed file of `place` is gone.
 
-        A file is needed when it had a group behind the mark.
+        A file is needed when it had a group after the mark.
         """
         return place > self._mark and place.offset > HEADER_BYTES and place.journal_id not in self._ids
 
@@ -159,7 +159,7 @@ class JournalChain:
         return self._directory / file_name(journal_id)
 
 
-def flaws_of(directory: Path, mark: Mark) -> list[str]:
+def flaws_of(directory: Path, mark: JournalMark) -> list[str]:
     """Returns the damage in a journal directory, one line each.
 
     Older journals are read too.

@@ -1,10 +1,10 @@
 """JournalChannel: writes one journal file after the other (BookKeeper: `JournalChannel`).
 
 Two laws. A file names the journal before it and that journal's end, so `mark` must be the end of the last group when a
-file begins. And behind a write that failed no further group goes into the same file: its reader takes an intact group
-behind a damaged one as proof that the damaged one was acknowledged. So `Journal` calls `leave` after any error.
+file begins. And after a write that failed no further group goes into the same file: its reader takes an intact group
+after a damaged one as proof that the damaged one was acknowledged. So `Journal` calls `leave` after any error.
 
-Used by one journal's thread alone; `mark` may be read by any thread.
+Used by one thread at a time, the journal's or the loop's; `mark` may be read by any thread.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from bookie_stub.base.record import Record
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.journal.add_space import AddSpace
 from bookie_stub.journal.durable_mark import DurableMarkFile
-from bookie_stub.journal.journal_file import HEADER_BYTES, Mark, closing, file_name, header
+from bookie_stub.journal.journal_file import HEADER_BYTES, JournalMark, closing, file_name, header
 
 log = logging.getLogger(__name__)
 
 STEP_BYTES_MIN = 64 << 10
 """A file grows by at least so much at a time on a disk that is short: the disk is asked once per step."""
+_WRITE_NS_COUNTED = 4_000_000
+"""A longer write counts as so long in the average."""
 
 
 class JournalChannel:
@@ -44,7 +46,7 @@ class JournalChannel:
         space: AddSpace,
         *,
         last_id: int,
-        mark: Mark,
+        mark: JournalMark,
     ) -> None:
         """`last_id` is the newest journal in the directory, 0 for none.
 
@@ -58,6 +60,8 @@ class JournalChannel:
         """Set by another thread: fences, deletions and adds of a recovery may take what adds leave free."""
         self.short = False
         """True when the last step was cut or refused for want of space."""
+        self.write_ns = 0
+        """Moving average of the time that a write and its sync take, in nanoseconds; 0 before the first one."""
         self._space = space
         self._directory = directory
         self._settings = settings
@@ -81,6 +85,17 @@ class JournalChannel:
         """The name of the newest file, for messages."""
         return file_name(self._last_id)
 
+    def has_room(self, size: int) -> bool:
+        """Returns True when a group of `size` bytes fits into the current file as it is."""
+        # At most two blocks of padding, see `closing`.
+        end = self._position + size + 2 * self._settings.journal_alignment
+        return (
+            self._descriptor >= 0
+            and end <= self._allocated
+            and self._position < self._settings.journal_bytes_max
+            and not self.next_wanted
+        )
+
     def write(self, parts: list[Record], size: int) -> None:
         """Writes a group of `size` bytes and syncs it, unless `journalSyncData=false`.
 
@@ -100,13 +115,17 @@ class JournalChannel:
             # The file's header needs no sync of its own: it lies in the page with which the first group begins, and
             # fdatasync and RWF_DSYNC write whole pages.
             self._file_system.write_and_sync(self._descriptor, buffers, self._position)
-            self._stats.sync(time.perf_counter_ns() - started)
+            took_ns = time.perf_counter_ns() - started
+            self._stats.sync(took_ns)
         else:
             self._file_system.write(self._descriptor, buffers, self._position)
+            took_ns = time.perf_counter_ns() - started
+        # An eighth of the difference, and outliers cut: one slow sync of a quick disk counts for a few groups only.
+        self.write_ns += (min(took_ns, _WRITE_NS_COUNTED) - self.write_ns) >> 3
         is_first = self._position == HEADER_BYTES
         self._position = end
-        self.mark = Mark(self._last_id, end)
-        # Behind the sync and before the answers: earlier it would promise too much, later it would miss acknowledged
+        self.mark = JournalMark(self._last_id, end)
+        # After the sync and before the answers: earlier it would promise too much, later it would miss acknowledged
         # groups. It is synced with the first group of a file only, so that the newest file is always named.
         self._durable.write(self.mark, sync=is_first)
 

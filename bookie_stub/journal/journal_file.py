@@ -57,7 +57,7 @@ _PADDING = struct.Struct(">ii")
 PADDING_HEAD_BYTES = _PADDING.size
 """Bytes of a padding record before its n bytes: the mask and n."""
 _TRAILER = struct.Struct(">4sII4x")
-"""Mark, bytes of the group before its padding, CRC32C over journal id, offset of the group, and the group."""
+"""JournalMark, bytes of the group before its padding, CRC32C over journal id, offset of the group, and the group."""
 TRAILER_BYTES = _TRAILER.size
 """Bytes of our trailer, the least n of our padding records."""
 _PLACE = struct.Struct(">qq")
@@ -71,7 +71,7 @@ PADDING_START = LENGTH.pack(PADDING_MASK)
 """The first bytes of a padding record, to search for."""
 
 
-class Mark(NamedTuple):
+class JournalMark(NamedTuple):
     """A place in the journals of a directory (BookKeeper: `LogMark`).
 
     All records of older journals, and those of journal `journal_id` below `offset`, lie before it. Marks are ordered.
@@ -83,11 +83,11 @@ class Mark(NamedTuple):
     """Bytes from the start of the file."""
 
 
-Marks = tuple[Mark, ...]
+Marks = tuple[JournalMark, ...]
 """One mark for each journal of a bookie, in the order of `journalDirectories`."""
 
 
-NO_MARK = Mark(0, 0)
+NO_MARK = JournalMark(0, 0)
 """The place before the first journal."""
 
 
@@ -98,12 +98,12 @@ class Header(NamedTuple):
     """The format version, 6 in our files; any number in a foreign one."""
     grouped: bool
     """True in a file of ours: every group has a trailer with a checksum."""
-    before: Mark | None
+    before: JournalMark | None
     """The end of the journal before this one; None in a file of BookKeeper."""
 
 
 class Trailer(NamedTuple):
-    """The first 16 bytes in the padding behind a group of ours."""
+    """The first 16 bytes in the padding after a group of ours."""
 
     group_bytes: int
     """Bytes of the group, which ends where its padding begins."""
@@ -111,7 +111,7 @@ class Trailer(NamedTuple):
     """CRC32C of the journal id, the group's offset and the group."""
 
 
-def header(journal_id: int, before: Mark) -> bytes:
+def header(journal_id: int, before: JournalMark) -> bytes:
     """Returns the 512 bytes at the start of a new file.
 
     `before` is the end of the journal before this one, NO_MARK for the first journal.
@@ -121,7 +121,7 @@ def header(journal_id: int, before: Mark) -> bytes:
 
 
 def closing(journal_id: int, offset: int, parts: Sequence[bytes | memoryview], alignment: int) -> bytes:
-    """Returns the padding record behind the group at `offset`.
+    """Returns the padding record after the group at `offset`.
 
     `parts` are the pieces of the group.
     The group and its padding end on a multiple of `alignment`. If fewer bytes than the shortest padding are left before
@@ -131,7 +131,7 @@ def closing(journal_id: int, offset: int, parts: Sequence[bytes | memoryview], a
     padding = -(offset + size) % alignment
     while padding < CLOSING_BYTES_MIN:
         padding += alignment
-    # The zeros behind the trailer matter: a reader of ours refuses a group whose padding has other bytes.
+    # The zeros after the trailer matter: a reader of ours refuses a group whose padding has other bytes.
     start = _PADDING.pack(PADDING_MASK, padding - _PADDING.size) + _TRAILER.pack(
         _GROUPED, size, group_crc(journal_id, offset, parts)
     )
@@ -175,7 +175,7 @@ def journal_ids(directory: Path) -> list[int]:
     return sorted(journal_id for journal_id in ids if journal_id is not None)
 
 
-def bytes_behind(directory: Path, mark: Mark) -> int:
+def bytes_after(directory: Path, mark: JournalMark) -> int:
     """Returns the bytes of the journal files from a mark on, reserved blocks included. OSError."""
     names = [file_name(journal_id) for journal_id in journal_ids(directory) if journal_id >= mark.journal_id]
     size = sum((directory / name).stat().st_size for name in names)
@@ -217,7 +217,7 @@ def parse_header(data: bytes, path: Path) -> Header | None:
     foreign = data[_OURS] == _FOREIGN
     if not foreign and not _fits_checksum(data, path):
         raise CorruptJournal(f"{path} at {_OURS.start}: its header does not fit its checksum")
-    return Header(version, grouped == _GROUPED, None if foreign else Mark(*before))
+    return Header(version, grouped == _GROUPED, None if foreign else JournalMark(*before))
 
 
 def _fits_checksum(data: bytes, path: Path) -> bool:

@@ -4,7 +4,7 @@ The law: a record that may have been acknowledged is returned or reported, and a
 
 * A file of ours is read group by group; a group counts when its trailer fits.
 * A group that does not fit is torn, and ends the file, unless an intact group follows. The journal's thread never writes
-  behind a group that failed, so an intact group behind it proves that the damaged one was acknowledged.
+  after a group that failed, so an intact group after it proves that the damaged one was acknowledged.
 * Of a group that the end of the file cuts off, the complete records are returned: after a kill without
   `journalSyncData` they may have been acknowledged, and a record too many is harmless.
 * A file of BookKeeper has no checksums: every record that is complete in length counts.
@@ -53,7 +53,7 @@ class JournalReader:
     ) -> None:
         """Raises CorruptJournal when the file's name is no journal's.
 
-        `stop` is the end of the acknowledged part, if the next journal names it: bytes behind it are a torn write and
+        `stop` is the end of the acknowledged part, if the next journal names it: bytes after it are a torn write and
         are not read. `skip_invalid` passes over damaged groups instead of raising (skipReplayJournalInvalidRecord).
         """
         journal_id = id_of(path)
@@ -142,7 +142,7 @@ class JournalReader:
                 self._damage(f"{self.path} at {self.end}: a record of length {length}", None)
                 return
             stop = self.end + LENGTH_BYTES + length
-            # A zero length is pre-allocated space. A record that ends behind the file is torn.
+            # A zero length is pre-allocated space. A record that ends past the file is torn.
             if length == 0 or stop > len(data):
                 return
             self.record_at = self.end
@@ -184,7 +184,7 @@ class _Group(NamedTuple):
 def _length_at(data: mmap, offset: int) -> int:
     """Returns the size field at `offset`.
 
-    Behind the end of the file it is 0, which ends a journal.
+    After the end of the file it is 0, which ends a journal.
     """
     if offset + LENGTH_BYTES > len(data):
         return 0
@@ -213,7 +213,7 @@ def _group_end(data: mmap, journal_id: int, start: int, padding: int) -> int | N
 
     The group begins at `start`. None when its trailer does not fit.
 
-    The file may end inside the padding, which holds only zeros behind the trailer.
+    The file may end inside the padding, which holds only zeros after the trailer.
     """
     trailer = trailer_at(data, padding)
     size = _length_at(data, padding + LENGTH_BYTES)
@@ -244,7 +244,7 @@ def _cut_group(data: mmap, start: int) -> list[bytes]:
             break
         records.append(data[position:stop])
         position = stop
-    # With the group's trailer in the file the group is complete, and it is a damaged size field that points behind the end.
+    # With the group's trailer in the file the group is complete, and it is a damaged size field that points past the end.
     return [] if _has_trailer(data, start) else records
 
 
@@ -262,7 +262,7 @@ def _has_trailer(data: mmap, start: int) -> bool:
 
 
 def _next_group(data: mmap, journal_id: int, start: int) -> int | None:
-    """Returns the offset of the first intact group behind `start`, found by its trailer."""
+    """Returns the offset of the first intact group after `start`, found by its trailer."""
     padding = start
     while (padding := data.find(PADDING_START, padding + 1)) >= 0:
         trailer = trailer_at(data, padding)

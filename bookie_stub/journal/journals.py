@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.metrics import JournalStats
-from bookie_stub.base.posting import Post
+from bookie_stub.base.posting import AtEndOfTurn, Post
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.journal.add_space import AddSpace
 from bookie_stub.journal.journal import Journal
@@ -87,8 +87,9 @@ def open_journals(
     post: Post,
     on_failure: Callable[[OwnLedgers], None],
     spaces: Sequence[AddSpace],
+    at_end_of_turn: AtEndOfTurn | None = None,
 ) -> Journals:
-    """Makes the journals without starting them.
+    """Makes the journals without starting them; see `Journal` for `at_end_of_turn`.
 
     `marks` are the ends of what was replayed.
     `on_failure` runs in the loop when a group has failed, with the predicate for the ledgers of that journal.
@@ -105,6 +106,7 @@ def open_journals(
                 partial(on_failure, partial(_is_of_journal, place, count)),
                 spaces[place],
                 mark=marks[place],
+                at_end_of_turn=at_end_of_turn,
             )
             for place, directory in enumerate(directories)
         ]

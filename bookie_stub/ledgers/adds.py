@@ -146,7 +146,7 @@ class Adds:
     # The checked path.
 
     def _hold_or_check(self, run: EntryRun) -> None:
-        # An add behind held ones is held as well, or it would overtake an earlier add of its ledger.
+        # An add after held ones is held as well, or it would overtake an earlier add of its ledger.
         if (self._held or self._caches.full) and not self._closed:
             self._stats.adds_held += len(run.entry_ids)
             self._held.hold(run)
@@ -170,7 +170,7 @@ class Adds:
         """Returns (0, ledger), or (result code of the refusal, None)."""
         if self._closed:
             return RC_IO_ERROR, None
-        # Before `for_add`, which creates the ledger: a refused add must not leave a ledger behind.
+        # Before `for_add`, which creates the ledger: a refused add must not leave a ledger.
         availability = self._availability
         if availability.refuses_some and not run.recovery and availability.refuses(run.ledger_id):
             return RC_READ_ONLY, None

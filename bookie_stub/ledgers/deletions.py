@@ -15,14 +15,14 @@ class CheckpointDeletions(NamedTuple):
     """The rows that one checkpoint removes from the indexes."""
 
     checkpoint: int
-    """The checkpoint's number, which `Deletions.checkpoint_done` takes."""
+    """The checkpoint's number, which `LedgerDeletions.checkpoint_done` takes."""
     deleted: frozenset[int]
     """Ledgers that lose all their rows and get a tombstone."""
     emptied: frozenset[int]
     """Ledgers that lose their entries and keep their ledger index row."""
 
 
-class Deletions:
+class LedgerDeletions:
     """Deleted and emptied ledgers until a checkpoint has changed the indexes."""
 
     def __init__(self) -> None:

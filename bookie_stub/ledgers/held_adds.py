@@ -2,7 +2,7 @@
 
 An add waits here when the active write cache is full while the other one is still being flushed. It waits at most
 `dbStorage_maxThrottleTimeMs` and is then answered "too many requests", as in BookKeeper. The queue keeps the order of
-the adds; every later add waits behind the ones that are held.
+the adds; every later add waits after the ones that are held.
 """
 
 from __future__ import annotations

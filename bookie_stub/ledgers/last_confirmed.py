@@ -15,7 +15,7 @@ from functools import partial
 from bookie_stub.base.record import KEY, LENGTH_BYTES, lac_of
 from bookie_stub.disk.write_cache import WriteCaches
 from bookie_stub.ledgers.ledger import NOT_COUNTED, Ledger
-from bookie_stub.ledgers.reads import Reads
+from bookie_stub.ledgers.reads import LedgerReads
 from bookie_stub.ledgers.registry import LedgerRegistry
 from protocol.bookie_frame import LAST_ENTRY, RC_NO_ENTRY, RC_NO_LEDGER, RC_OK, RC_UNKNOWN_LEDGER_STATE
 
@@ -30,7 +30,7 @@ A missing one is empty."""
 class LastConfirmed:
     """Finds the LAC of a ledger and wakes its watchers."""
 
-    def __init__(self, ledgers: LedgerRegistry, caches: WriteCaches, reads: Reads) -> None:
+    def __init__(self, ledgers: LedgerRegistry, caches: WriteCaches, reads: LedgerReads) -> None:
         self._registry = ledgers
         self._ledgers = ledgers.by_id
         self._caches = caches

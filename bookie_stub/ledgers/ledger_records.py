@@ -188,7 +188,7 @@ class LedgerRecords:
 
         Its arguments are rc (0; 101 when closed) and the ledger id.
 
-        An empty record goes through the journal's queue: it is answered behind everything queued before it."""
+        An empty record goes through the journal's queue: it is answered after everything queued before it."""
         if self._closed:
             self._answer(done, RC_IO_ERROR, ledger_id)
         else:

@@ -1,4 +1,4 @@
-"""Reads: an entry comes from a cache or from a load.
+"""LedgerReads: an entry comes from a cache or from a load.
 
 A load looks into the location index, then into an entry log.
 
@@ -102,7 +102,7 @@ class _Request:
         return True
 
 
-class Reads:
+class LedgerReads:
     """Serves single reads and batch reads; starts, shares and finishes loads."""
 
     def __init__(self, state: BookieState, batch_bytes_max: int) -> None:
@@ -250,7 +250,7 @@ class Reads:
                     return True
                 stats.write_cache_hits += 1
                 continue
-            # Behind the ledger's end a batch is complete. An empty one needs a load: only the index may say "absent".
+            # After the ledger's end a batch is complete. An empty one needs a load: only the index may say "absent".
             if entry_id > ledger.last and ledger.last_known and request.entries:
                 return True
             # `or` cannot pass over a cached entry: each has at least 24 bytes, so none is false.
@@ -305,7 +305,7 @@ class Reads:
             # The result is given along: the read cache may be smaller than one load.
             fresh = dict(zip(ids, loaded.entries, strict=True))
             complete = self._gather(request, fresh)
-            # The entry right behind the load is missing or damaged. Ask again only if memory had that entry.
+            # The entry right after the load is missing or damaged. Ask again only if memory had that entry.
             more = not complete and request.next_id > ids[-1] + 1
             self._keep(ledger, loaded, request.next_id)
         elif ids:
@@ -361,7 +361,7 @@ class Reads:
     def _finish(self, request: _Request, rc: int) -> None:
         """Answers with the gathered entries, or with `rc` when there is none.
 
-        An error behind the first entry is not told: the client asks again from there."""
+        An error after the first entry is not told: the client asks again from there."""
         entries = request.entries
         if entries:
             rc = RC_OK

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bookie_stub.disk.ledger_index import LedgerData
-from bookie_stub.ledgers.deletions import Deletions
+from bookie_stub.ledgers.deletions import LedgerDeletions
 from bookie_stub.ledgers.ledger import Ledger
 from protocol.bookie_frame import LAST_ENTRY
 
@@ -27,7 +27,7 @@ class LedgerRegistry:
         """The known ledgers. Adds and reads look into it directly.
 
         A method would cost them a call each."""
-        self.deletions = Deletions()
+        self.deletions = LedgerDeletions()
         """Deleted and emptied ledgers that still have rows in the indexes."""
         self.lossy = lossy
         """True when unknown ledgers may have been lost as a whole (BP-46)."""

@@ -33,7 +33,7 @@ from bookie_stub.base.record import (
 from bookie_stub.disk.ledger_index import LedgerData
 from bookie_stub.disk.write_cache import WriteCache
 from bookie_stub.journal.journal_chain import JournalChain
-from bookie_stub.journal.journal_file import Mark
+from bookie_stub.journal.journal_file import JournalMark
 from bookie_stub.ledgers.ledger import Ledger
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ Write = Callable[[WriteCache, Mapping[int, LedgerData], frozenset[int]], None]
 May raise OSError or BookieError."""
 
 
-class Replay:
+class JournalReplay:
     """Collects the changes of the records and flushes them in portions.
 
     A flush follows whenever the write cache is full."""
@@ -79,7 +79,7 @@ class Replay:
         """True when a journal ends before the last record that was acknowledged."""
         self._keys_lost = False
 
-    def replay_journal(self, directory: Path, mark: Mark, *, skip_invalid: bool) -> Mark:
+    def replay_journal(self, directory: Path, mark: JournalMark, *, skip_invalid: bool) -> JournalMark:
         """Applies the records of one journal directory after `mark`.
 
         Returns the end of its last file.
@@ -87,7 +87,7 @@ class Replay:
         Raises CorruptJournal for damage, unless `skip_invalid`."""
         chain = JournalChain(directory, mark, skip_invalid=skip_invalid)
         for record in chain.records():
-            # Only behind the damage: a key record before it was read, so an entry without one belongs to a deleted
+            # Only after the damage: a key record before it was read, so an entry without one belongs to a deleted
             # ledger.
             self._keys_lost = chain.damaged
             self.apply(record)

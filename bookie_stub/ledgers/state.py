@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from bookie_stub.base.metrics import BookieStats
 from bookie_stub.base.posting import Answers
 from bookie_stub.disk.ledger_storage import Storages
@@ -13,10 +11,10 @@ from bookie_stub.disk.read_pool import ReadPool
 from bookie_stub.disk.write_cache import WriteCaches
 from bookie_stub.journal.journals import Journals
 from bookie_stub.ledgers.registry import LedgerRegistry
+from foundation.value import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BookieState:
+class BookieState(Value, kw_only=True):
     """Ledgers, caches, journals, files and counters.
 
     Only lower rooms, so that every part may be given it."""

@@ -22,7 +22,7 @@ from bookie_stub.disk.marks import replay_start
 from bookie_stub.disk.tombstones import FILE as TOMBSTONES
 from bookie_stub.disk.tombstones import Tombstones
 from bookie_stub.journal.journal_chain import flaws_of
-from bookie_stub.journal.journal_file import Mark, journal_ids
+from bookie_stub.journal.journal_file import JournalMark, journal_ids
 from bookie_stub.tools.check_report import CheckReport
 from bookie_stub.tools.log_completeness import ScannedLog, missing_logs
 from bookie_stub.tools.progress import Progress, Say
@@ -63,7 +63,7 @@ def check_journals(directory: Path, marks: Sequence[Path], report: CheckReport) 
     except BookieError as error:
         report.damaged.append(str(error))
         # Without a mark all journals are needed, so all of them are checked.
-        mark = Mark(min(journal_ids(directory), default=0), 0)
+        mark = JournalMark(min(journal_ids(directory), default=0), 0)
     try:
         report.damaged += flaws_of(directory, mark)
     except BookieError as error:

@@ -79,7 +79,7 @@ def journal_lines(path: Path, wanted: int | None = None) -> Iterator[str]:
             if heading:
                 yield _journal_heading(reader, size)
                 heading = False
-            # Said once, at the first record behind the damage.
+            # Said once, at the first record after the damage.
             if reader.damaged and not damaged:
                 damaged = True
                 yield f"  DAMAGED: acknowledged records are missing before {reader.end}"

@@ -1,6 +1,6 @@
 """JournalSalvage: writes entries that the logs lost again, from the journals.
 
-A checkpoint leaves `journalMaxBackups` journals behind. They are the newest part of all that was added, so the last copy
+A checkpoint leaves `journalMaxBackups` journals. They are the newest part of all that was added, so the last copy
 of an entry in them is its newest version. The law: that holds only while nothing between is damaged, as the damage may
 hide a newer version. So what precedes a damaged place is not used.
 """
@@ -81,7 +81,7 @@ def _ignore() -> None:
 def _entries(directory: Path, damaged: Callable[[], None]) -> Iterator[tuple[bytes, bytes]]:
     """Yields (key, record) of the entries in a journal directory, in order.
 
-    `damaged` is called at each damaged place, between the entries before and behind it.
+    `damaged` is called at each damaged place, between the entries before and after it.
     """
     for journal_id in journal_ids(directory):
         reader = JournalReader(directory / file_name(journal_id), skip_invalid=True)
@@ -91,9 +91,8 @@ def _entries(directory: Path, damaged: Callable[[], None]) -> Iterator[tuple[byt
                 damaged()
             if len(record) >= LENGTH_BYTES + KEY.size:
                 key = record[LENGTH_BYTES : LENGTH_BYTES + KEY.size]
-                if (
-                    key[KEY.size // 2] < 0x80
-                ):  # the entry id is not negative, so the record is not a special one
+                # The entry id is not negative, so the record is not a special one.
+                if key[KEY.size // 2] < 0x80:
                     yield key, record
         if reader.damaged:
             damaged()

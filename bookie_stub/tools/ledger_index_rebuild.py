@@ -1,7 +1,7 @@
 """LedgerIndexRebuild: keeps the ledger index, or makes it anew (BookKeeper: `LedgersIndexRebuildOp`).
 
 An index that is there, can be read, and has all changes that the inventory says, is kept: it says which ledgers live. It
-is made anew when it is missing, damaged, behind, or when that is asked for. Then every ledger is fenced, since a fence
+is made anew when it is missing, damaged, older, or when that is asked for. Then every ledger is fenced, since a fence
 may be among what was lost, and ledgers that were deleted long ago without a tombstone come back until garbage collection
 asks the metadata store.
 
@@ -54,8 +54,8 @@ class LedgerIndexRebuild:
         `share` is (place, count) of the ledger directories.
         With `anew` all rows are made anew although the index can be read. Raises BookieError and OSError.
         """
-        behind = self._database.sequence < self._counts.ledgers
-        believed = None if self._missing or behind else self._database
+        older = self._database.sequence < self._counts.ledgers
+        believed = None if self._missing or older else self._database
         self._sources = LedgerRowSources(self._logs, self._index, believed, self._counts.tombstones)
         if self._sources.rows is None and not self._missing:
             # It could not be read, and would fail the next start too, so it begins again as an empty one.

@@ -3,7 +3,7 @@
 The evidence is a scan, the log's ledgers map and the inventory.
 
 A scan alone cannot tell: a log that was cut where a record ends looks like one that a kill left unfinished, and entries
-behind a damaged size field are not found. A finished log is compared with its own map; a log without one with the number
+after a damaged size field are not found. A finished log is compared with its own map; a log without one with the number
 of synced bytes that the inventory has.
 
 `check` reports the flaws; `index rebuild` also needs to know which ledgers may lack entries.
@@ -66,12 +66,12 @@ class ScannedLog:
 
     @property
     def torn(self) -> str:
-        """The bytes behind the last record, as text, or nothing."""
+        """The bytes after the last record, as text, or nothing."""
         rest = self._scan.rest
         return f"{self.path} from {self._scan.end} on, {rest} bytes" if rest else ""
 
     def completeness(self, inventory: InventoryContents | None) -> LogCompleteness:
-        """Returns the judgement; call it behind the last entry.
+        """Returns the judgement; call it after the last entry.
 
         `inventory` is None where there is none. OSError.
         """
@@ -109,7 +109,7 @@ class ScannedLog:
             return LogCompleteness(flaw, proven=False, short=None)
         wanted = inventory.growing.get(self._log_id)
         if wanted is None:
-            # The log was begun behind the last checkpoint, so the journal still has all of it.
+            # The log was begun after the last checkpoint, so the journal still has all of it.
             return LogCompleteness()
         if self._scan.end < wanted or (self._scan.gap is not None and self._scan.gap < wanted):
             flaw = f"{self.path} {self._first_bad_place()}; {wanted} bytes of it were written"

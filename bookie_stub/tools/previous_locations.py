@@ -1,6 +1,6 @@
 """PreviousLocations: the old location index, for entries that a scan missed.
 
-A damaged size field hides the entries behind it from a scan, but the old index still names their places, and most of them
+A damaged size field hides the entries after it from a scan, but the old index still names their places, and most of them
 can be read. The law: a rebuild forgets no row. A row that the scan did not confirm, or for which it found an older copy
 only, is kept whether its entry can be read or not. An entry that cannot be read stays an I/O error, as it was before; it
 never becomes absent, and its older version is never served in its place.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from foundation.units import MIB
+
 Say = Callable[[str], None]
 """Prints one line for the operator."""
 _EVERY_S = 1.0
-_MIB = 1 << 20
 
 
 class Progress:
@@ -41,6 +42,6 @@ class Progress:
         """Returns things, bytes, seconds and speed so far."""
         elapsed_s = max(time.monotonic() - self._began, 1e-6)
         return (
-            f"{self.count:,} {self._unit}, {self.bytes / _MIB:,.1f} MiB in {elapsed_s:.1f} s,"
+            f"{self.count:,} {self._unit}, {self.bytes / MIB:,.1f} MiB in {elapsed_s:.1f} s,"
             f" {self.bytes / 1e6 / elapsed_s:,.1f} MB/s"
         )

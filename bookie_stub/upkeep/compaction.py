@@ -139,7 +139,7 @@ class EntryLogCompactor:
             # Read by its location, as for a client: a damaged entry raises here, and the old log stays.
             record = frame(storage.log_reader.read(key, location))
             moves.append(_Move(key, location, new.append(record, entry.ledger_id)))
-        # Without a map, bytes behind the last record may hide entries of ledgers that the scan has not met.
+        # Without a map, bytes after the last record may hide entries of ledgers that the scan has not met.
         return (ledgers if mapped or not scan.rest else None), moves
 
     def _remove_old(self, log_id: int, ledgers: set[int] | None) -> None:
@@ -171,7 +171,7 @@ def _update_index(storage: LedgerStorage, moves: list[_Move]) -> None:
 def remove_unnamed(storage: LedgerStorage, log_id: int, ledgers: Iterable[int] | None) -> None:
     """Removes a log that no row names. CorruptEntry when one does, OSError.
 
-    `ledgers` are those whose rows are looked at; None stands for all. A row can name a log behind damage that hides the
+    `ledgers` are those whose rows are looked at; None stands for all. A row can name a log after damage that hides the
     entry from a scan, and the entry itself may still be readable.
     """
     if is_named(storage, log_id, ledgers):

@@ -20,19 +20,22 @@ import time
 from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from bookie_stub.base.errors import BookieError
 from bookie_stub.base.metrics import CollectionStats
 from bookie_stub.base.posting import Answer, Post, post_quietly
-from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.ledger_storage import Storages
 from bookie_stub.ledgers.ledger import Ledger
+from bookie_stub.ledgers.removals import Removals
 from bookie_stub.upkeep.directory_compactions import DirectoryCompactions, ForcedRound
 from bookie_stub.upkeep.disk_monitor import DiskStates
 from bookie_stub.upkeep.log_usage import LogUsage
 from bookie_stub.upkeep.over_replicated import OverReplicatedLedgers
+
+if TYPE_CHECKING:
+    from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers
 
 log = logging.getLogger(__name__)
 
@@ -41,21 +44,6 @@ _DELETED_AT_A_TIME = 500
 """Ledgers that the loop deletes in one callback: about two milliseconds."""
 _CHECKPOINT_WAIT_S = 30.0
 """How long a round waits for the checkpoint that takes deleted ledgers out of the indexes."""
-
-
-class Removal(Protocol):
-    """Deletes and empties ledgers, in the loop.
-
-    `done` is called when they are out of the indexes.
-    """
-
-    def delete_all(self, ledger_ids: Sequence[int], done: Answer) -> None:
-        """Deletes ledgers for good."""
-        ...
-
-    def empty_all(self, ledger_ids: Sequence[int], done: Answer) -> None:
-        """Gives up the entries of ledgers, which keep key and fence."""
-        ...
 
 
 class KnownLedgers:
@@ -69,7 +57,7 @@ class KnownLedgers:
         ledgers: Mapping[int, Ledger],
         hidden: Container[int],
         post: Post,
-        removal: Removal,
+        removal: Removals,
     ) -> None:
         """`hidden` has deleted and emptied ledgers that may still have rows."""
         self._ledgers = ledgers
@@ -119,7 +107,7 @@ class GarbageCollectorThread:
         storages: Storages,
         ledgers: KnownLedgers,
         settings: BookieSettings,
-        metadata: ClusterLedgers | None,
+        metadata: ZooKeeperLedgers | None,
         stats: CollectionStats,
     ) -> None:
         """Without `metadata` only `Bookie.delete_ledger` deletes ledgers."""
@@ -262,7 +250,7 @@ class GarbageCollectorThread:
         self._compact_indexes()
         self.stats.rounds.observe_ns(True, time.perf_counter_ns() - started)
 
-    def _delete_missing(self, metadata: ClusterLedgers) -> None:
+    def _delete_missing(self, metadata: ZooKeeperLedgers) -> None:
         """Deletes the ledgers that the metadata store lacks.
 
         Waits until they are out of the indexes.

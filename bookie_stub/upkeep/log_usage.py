@@ -153,7 +153,7 @@ class LogUsage:
             ledgers[entry.ledger_id] = ledgers.get(entry.ledger_id, 0) + LENGTH_BYTES + entry.size
             if number % _SCAN_SLICE == 0:
                 self._pause()
-        if scan.rest and _is_named_behind(self.storage, log_id, scan.end):
+        if scan.rest and _is_named_after(self.storage, log_id, scan.end):
             raise CorruptEntry(f"damaged at {scan.end}, {scan.rest} bytes before its end")
         return ledgers
 
@@ -174,8 +174,8 @@ def _alive_bytes(ledgers: LedgerBytes, living: Living) -> int:
     return sum(size for ledger_id, size in ledgers.items() if living(ledger_id))
 
 
-def _is_named_behind(storage: LedgerStorage, log_id: int, offset: int) -> bool:
-    """Returns whether a row names the log behind `offset`.
+def _is_named_after(storage: LedgerStorage, log_id: int, offset: int) -> bool:
+    """Returns whether a row names the log after `offset`.
 
     It walks the whole index, which only torn logs need.
     """

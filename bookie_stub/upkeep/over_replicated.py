@@ -19,10 +19,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from bookie_stub.base.errors import BookieError
 from bookie_stub.base.posting import Answer
-from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
+
+if TYPE_CHECKING:
+    from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +43,7 @@ class OverReplicatedLedgers:
 
     def __init__(
         self,
-        metadata: ClusterLedgers,
+        metadata: ZooKeeperLedgers,
         bookie_id: str,
         with_entries: Callable[[], list[int]],
         empty: Callable[[Sequence[int], Answer], None],

@@ -54,8 +54,6 @@ class Scratch:
     It is empty between two calls. One for all keeps an idle connection small, and no buffer is allocated per
     arrival."""
 
-    __slots__ = ("buffer", "free", "view")
-
     def __init__(self) -> None:
         self.buffer = bytearray(FRONT_BYTES + RECEIVED_BYTES)
         """The memory itself; new bytes begin at FRONT_BYTES.
@@ -87,20 +85,20 @@ class ServerSide(Protocol):
     clear_text: bool
     """Requests are served before TLS is asked for."""
 
-    def has_answers(self, connection: BookieConnection) -> None:
+    def has_answers(self, connection: ServedConnection) -> None:
         """Calls the connection's `write_answers` at the end of the turn."""
         ...
 
-    def opened(self, connection: BookieConnection) -> None:
+    def opened(self, connection: ServedConnection) -> None:
         """Adds the connection to the server's set."""
         ...
 
-    def closed(self, connection: BookieConnection) -> None:
+    def closed(self, connection: ServedConnection) -> None:
         """Removes the connection from the server's set."""
         ...
 
 
-class BookieConnection(asyncio.BufferedProtocol):
+class ServedConnection(asyncio.BufferedProtocol):
     """asyncio's side of one client; implements `Peer` for the requests."""
 
     def __init__(self, server: ServerSide) -> None:
@@ -108,9 +106,9 @@ class BookieConnection(asyncio.BufferedProtocol):
         self.bookie = server.bookie
         """Serves the requests."""
         self.accepted = True
-        """See `Owner`: a bookie has no handshake."""
+        """Always True: a bookie has no handshake."""
         self.produces = True
-        """See `Owner`: each connection may add entries."""
+        """Always True: each connection may add entries."""
         self._transport: asyncio.Transport | None = None
         self._address = "?"
         self._scratch = server.scratch
@@ -262,7 +260,7 @@ class BookieConnection(asyncio.BufferedProtocol):
             large = False
             if self._handshaking and offset < stop:
                 # Anyone on the way could have put such bytes there and would speak in the client's name.
-                raise FrameError("bytes in clear text behind the request for TLS")
+                raise FrameError("bytes in clear text after the request for TLS")
         # Copied: the next arrival, on any connection, overwrites the shared scratch.
         rest = bytes(view[offset:stop])
         if large and self._large is not None and not self._blocked and self._large.begin(rest):
@@ -322,11 +320,11 @@ class BookieConnection(asyncio.BufferedProtocol):
                 unfinished.take(self, held)
 
     def release(self) -> bool:
-        """See `Owner`: every counted byte is needed."""
+        """Returns False: every counted byte is needed."""
         return False
 
     def give_up(self) -> bool:
-        """See `Owner`."""
+        """Ends the connection and releases its memory. Returns False while the bookie itself does not read it."""
         if self._reading_paused or self._transport is None:
             return False
         log.warning(
@@ -341,22 +339,22 @@ class BookieConnection(asyncio.BufferedProtocol):
     # `Peer`, for the requests.
 
     def begin_adds(self, count: int, size: int) -> None:
-        """See `Peer`."""
+        """Charges `count` adds of `size` bytes together to the connection until `end_adds`."""
         self.adds += count
         self._adding_bytes += size + count * ADD_COST_BYTES
 
     def end_adds(self, count: int, size: int, answers: bytes) -> None:
-        """See `Peer`."""
+        """Takes the charge off and sends the answers to these adds."""
         self.adds -= count
         self._adding_bytes -= size + count * ADD_COST_BYTES
         self.send(answers)
 
     def begin_read(self) -> None:
-        """See `Peer`."""
+        """Charges one read to the connection until `end_read`."""
         self.reads += 1
 
     def end_read(self, answer: bytes) -> None:
-        """See `Peer`. The charge of a read follows the answers.
+        """Sends the answer to a read. The charge of a read follows the answers: up at once, down by an eighth per answer.
 
         Up at once, down by an eighth per answer."""
         self.reads -= 1
@@ -374,7 +372,7 @@ class BookieConnection(asyncio.BufferedProtocol):
             self._answers.append(frame)
 
     def when_unblocked(self, work: Callable[[], None]) -> None:
-        """See `Peer`."""
+        """Runs `work` as soon as the connection may have another request."""
         if self._transport is None:
             return
         if self._blocked or self._postponed:
@@ -387,11 +385,11 @@ class BookieConnection(asyncio.BufferedProtocol):
 
     @property
     def offers_tls(self) -> bool:
-        """See `Peer`."""
+        """True while the connection may start TLS."""
         return self._server.tls is not None and self._handshake is None
 
     def start_tls(self, answer: bytes) -> None:
-        """See `Peer`."""
+        """Sends the last answer in clear text, then begins the TLS handshake."""
         self.send(answer)
         self.write_answers()
         if self._transport is not None and not self._transport.is_closing():

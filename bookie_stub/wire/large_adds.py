@@ -39,7 +39,7 @@ class LargeAdds:
     ) -> None:
         """`handle(master key, record)` is called for each add.
 
-        A frame with more than `length_max` bytes behind its length ends the mode, like any other frame that
+        A frame with more than `length_max` bytes after its length ends the mode, like any other frame that
         is no large add."""
         self.active = False
         """True while the connection receives into `free()`."""

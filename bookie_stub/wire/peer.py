@@ -9,7 +9,7 @@ from bookie_stub.compose.bookie import Bookie
 
 
 class Peer(Protocol):
-    """Implemented by `BookieConnection`.
+    """Implemented by `ServedConnection`.
 
     The requests of both wire versions use nothing else of it."""
 

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from bookie_stub.compose.bookie import Bookie
-from bookie_stub.wire.connection import BookieConnection, Scratch
+from bookie_stub.wire.connection import Scratch, ServedConnection
 from protocol.receive_memory import ReceiveMemory
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class BookieServer:
         self.frame_bytes_max = bookie.settings.frame_bytes_max
         """Longest accepted frame, its length field included (`nettyMaxFrameSizeBytes`)."""
         self.outstanding_bytes_max = outstanding_bytes_max
-        """See OUTSTANDING_BYTES_MAX."""
+        """Most charges of unanswered requests before a connection stops reading."""
         self.scratch = Scratch()
         """The memory that all connections receive into."""
         self.unfinished = ReceiveMemory(unfinished_bytes_max, time.monotonic_ns)
@@ -61,8 +61,8 @@ class BookieServer:
         """Number of connections that have stopped reading.
 
         They resume when some of their requests are answered."""
-        self._connections: set[BookieConnection] = set()
-        self._with_answers: list[BookieConnection] = []
+        self._connections: set[ServedConnection] = set()
+        self._with_answers: list[ServedConnection] = []
         self._loop = asyncio.get_running_loop()
         self._server: asyncio.Server | None = None
 
@@ -70,7 +70,7 @@ class BookieServer:
         """Listens on the configured address. Raises OSError when the port is taken."""
         settings = self.bookie.settings
         self._server = await self._loop.create_server(
-            lambda: BookieConnection(self), settings.host, settings.port, backlog=1024
+            lambda: ServedConnection(self), settings.host, settings.port, backlog=1024
         )
 
     @property
@@ -104,15 +104,15 @@ class BookieServer:
         for connection in list(self._connections):
             connection.close()
 
-    def opened(self, connection: BookieConnection) -> None:
+    def opened(self, connection: ServedConnection) -> None:
         """Called by a connection that was accepted."""
         self._connections.add(connection)
 
-    def closed(self, connection: BookieConnection) -> None:
+    def closed(self, connection: ServedConnection) -> None:
         """Called by a connection that has ended."""
         self._connections.discard(connection)
 
-    def has_answers(self, connection: BookieConnection) -> None:
+    def has_answers(self, connection: ServedConnection) -> None:
         """Called by a connection with its first answer of this turn.
 
         Its answers are written at the turn's end."""

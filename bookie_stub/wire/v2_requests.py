@@ -74,8 +74,8 @@ class V2Requests:
     def handle_run(self, data: Received, start: int, stop: int, length_max: int) -> int:
         """Adds the run of adds that begins at `start`.
 
-        Returns the offset of the frame behind the run; `start` when no run begins there. A frame with more than
-        `length_max` bytes behind its length belongs to no run."""
+        Returns the offset of the frame after the run; `start` when no run begins there. A frame with more than
+        `length_max` bytes after its length belongs to no run."""
         # One comparison of bytes: every frame that is no add costs no more than this.
         adds = data.startswith(RUN_HEADERS, start + LENGTH_BYTES)
         run = cut_add_run(data, start, stop, length_max) if adds else None
@@ -164,7 +164,7 @@ class V2Requests:
             else:
                 refuse(rc)
 
-        # The read starts behind the fence's sync, also where it will find nothing. BookKeeper answers such a read
+        # The read starts after the fence's sync, also where it will find nothing. BookKeeper answers such a read
         # without waiting, and a recovery counts that answer as a fence.
         self._records.fence(ledger_id, master_key, fenced)
 

@@ -103,8 +103,8 @@ class V3Requests:
     def handle_run(self, data: Received, start: int, stop: int, length_max: int) -> int:
         """Adds the run of plain adds that begins at `start`.
 
-        Returns the offset of the frame behind the run; `start` when no run begins there. A frame with more than
-        `length_max` bytes behind its length belongs to no run."""
+        Returns the offset of the frame after the run; `start` when no run begins there. A frame with more than
+        `length_max` bytes after its length belongs to no run."""
         several = begins_run_v3(data, start, stop)
         run = cut_add_run_v3(data, start, stop, length_max) if several else None
         if run is None:

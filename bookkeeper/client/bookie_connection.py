@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Sized
+from collections.abc import Sequence
 from typing import Protocol, cast
 
 from foundation.model.entry import Buffer
@@ -27,17 +27,8 @@ _ADD_ANSWER = struct.Struct(f">{_HEAD_BYTES}sq")
 class FrameReceiver(Protocol):
     """The owner of a connection."""
 
-    @property
-    def runs(self) -> Sized:
-        """Runs of adds without all of their answers; `run_added` is called while there are any."""
-        ...
-
-    def run_added(self, rc: int, ledger_id: int, entry_ids: list[int]) -> None:
-        """Answers to adds with the same result and ledger have arrived. Raises as `added`."""
-        ...
-
-    def added(self, rc: int, ledger_id: int, entry_id: int) -> None:
-        """The answer to an add has arrived.
+    def added(self, rc: int, ledger_id: int, entry_ids: Sequence[int]) -> None:
+        """Answers to adds with the same result and ledger have arrived.
 
         Raises FrameError for an entry that was not added.
         """
@@ -84,12 +75,12 @@ class BookieConnection(asyncio.Protocol):
         self._receiver.connection_lost(self, error)
 
     def write(self, data: Buffer) -> None:
-        """Send whole frames; does nothing before the connection is made."""
+        """Sends whole frames; does nothing before the connection is made."""
         if self._transport is not None:
             self._transport.write(data)
 
     def abort(self) -> None:
-        """End the connection at once, without sending what waits."""
+        """Ends the connection at once, without sending what waits."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -113,7 +104,7 @@ class BookieConnection(asyncio.Protocol):
         self._waiting_bytes = len(data) - offset
 
     def _cut_frames(self, data: bytes) -> int:
-        """Deliver the whole frames in `data`; returns the offset behind them."""
+        """Delivers the whole frames in `data`; returns the offset after them."""
         view = memoryview(data)
         receiver = self._receiver
         end = len(data)
@@ -123,15 +114,11 @@ class BookieConnection(asyncio.Protocol):
             # One unpack for the answer to an add, which comes once per entry: the general decoder makes a slice and an
             # object for each.
             if offset + _ADD_FRAME.size <= end:
-                length, _, opcode, _, rc, ledger_id, entry_id = _ADD_FRAME.unpack_from(data, offset)
+                length, _, opcode, _, rc, ledger_id, _ = _ADD_FRAME.unpack_from(data, offset)
                 if opcode == OP_ADD and length == _ADD_FRAME.size - LENGTH_BYTES:
-                    if receiver.runs:
-                        entry_ids = _equal_answers(view[offset:])
-                        receiver.run_added(rc, ledger_id, entry_ids)
-                        offset += _ADD_FRAME.size * len(entry_ids)
-                        continue
-                    receiver.added(rc, ledger_id, entry_id)
-                    offset += _ADD_FRAME.size
+                    entry_ids = _equal_answers(view[offset:])
+                    receiver.added(rc, ledger_id, entry_ids)
+                    offset += _ADD_FRAME.size * len(entry_ids)
                     continue
             length = int.from_bytes(view[offset : offset + LENGTH_BYTES], "big", signed=True)
             if not LENGTH_BYTES <= length <= self._length_max:
@@ -146,7 +133,7 @@ class BookieConnection(asyncio.Protocol):
 
 
 def _equal_answers(data: memoryview) -> list[int]:
-    """Returns the entries of the first answer to an add, and of those behind it with the same result and ledger."""
+    """Returns the entries of the first answer to an add, and of those after it with the same result and ledger."""
     entry_ids: list[int] = []
     first = bytes(data[:_HEAD_BYTES])
     for head, entry_id in _ADD_ANSWER.iter_unpack(data[: len(data) - len(data) % _ADD_ANSWER.size]):

@@ -41,7 +41,7 @@ class Question(asyncio.Protocol):
     """Sends one request when the connection is made, and waits for its answer."""
 
     def __init__(self, operation: OperationType.ValueType) -> None:
-        """Fill the part of `operation` in `request` before the connection is made."""
+        """Fills the part of `operation` in `request` before the connection is made."""
         self.request = Request()
         """The request."""
         header = self.request.header

@@ -16,11 +16,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from bookkeeper.client.add_run import AddRun, RunDone
 from bookkeeper.client.bookie_connection import BookieConnection
 from bookkeeper.client.bookie_question import DiskSpace, ask_disk_space
 from bookkeeper.client.bookie_tls import TlsOfBookies, connect_with_tls
@@ -42,7 +41,6 @@ from protocol.bookie_frame import (
     ReadResponse,
     add_request_prefix,
     decode_response,
-    encode_add_request,
     encode_batch_read_request,
     encode_fence_request,
     encode_read_request,
@@ -56,19 +54,19 @@ _BACKOFF_S_MIN = 0.1
 _BACKOFF_S_MAX = 5.0
 _RECOVERY_FLAGS = FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY
 _Key = tuple[int, int]
-_Add = tuple[AddDone, int]
-"""An add without an answer: its completion, and its bytes."""
 _Oldest = tuple[object, ...]
 
 
-class _WaitingRun:
-    """A run without all of its answers."""
+class _WaitingAdd:
+    """A run of entries without all of their answers."""
 
-    __slots__ = ("done", "rc", "size", "waiting")
+    __slots__ = ("done", "first", "left", "rc", "size")
 
-    def __init__(self, entry_ids: Sequence[int], size: int, done: RunDone) -> None:
-        self.waiting = set(entry_ids)
-        """The entries without an answer."""
+    def __init__(self, first: int, count: int, size: int, done: AddDone) -> None:
+        self.first = first
+        """The first entry."""
+        self.left = count
+        """Entries without an answer."""
         self.size = size
         """Bytes of all entries."""
         self.done = done
@@ -113,12 +111,11 @@ class BookKeeperLedgerClient:
         self._closed = False
         self._output: list[Buffer] = []
         """Frames of this turn, in parts."""
-        self._adds: dict[_Key, _Add] = {}
-        self._more_adds: dict[_Key, deque[_Add]] = {}
+        self._adds: dict[_Key, _WaitingAdd] = {}
+        """The adds of entries without an answer; those of a run share one."""
+        self._more_adds: dict[_Key, deque[_WaitingAdd]] = {}
         """Further adds of an entry that is out already, in order. Beside `_adds`, because nearly all entries are added
         once and a queue for each would cost more than the add."""
-        self.runs: dict[int, list[_WaitingRun]] = {}
-        """Runs without all of their answers, by ledger, in the order of asking; an empty list is removed."""
         self._reads: dict[_Key, deque[tuple[bytes, ReadDone]]] = {}
         """Plain and fencing reads by (ledger, entry); the first of each queue is out."""
         self._batches: dict[int, BatchReadDone] = {}
@@ -140,7 +137,7 @@ class BookKeeperLedgerClient:
         return self._connection is not None
 
     async def connected(self) -> None:
-        """Wait for the attempt that is being made.
+        """Waits for the attempt that is being made.
 
         Raises ConnectionError when it failed.
         """
@@ -151,14 +148,14 @@ class BookKeeperLedgerClient:
             raise ConnectionError(f"no connection to the bookie at {self._host}:{self._port}")
 
     async def disk_space(self) -> DiskSpace:
-        """Ask the bookie for its disks, on a connection of its own.
+        """Asks the bookie for its disks, on a connection of its own.
 
         Raises OSError. There is no limit of time: set one around the call.
         """
         return await ask_disk_space(self._open)
 
     def measure(self, times: RequestTimes | None) -> None:
-        """Begin or end to time one add and one read of each turn."""
+        """Begins or ends timing one add and one read of each turn."""
         self._times = times
         # Requests that are out were sent before now.
         self._timed = (next(reversed(self._adds), None), next(reversed(self._reads), None), self._next_batch)
@@ -168,60 +165,46 @@ class BookKeeperLedgerClient:
     def add(
         self,
         ledger_id: int,
-        entry_id: int,
-        parts: EntryParts,
+        entry_ids: Sequence[int],
+        entries: Sequence[EntryParts],
         *,
         master_key: bytes,
         recovery: bool,
         done: AddDone,
     ) -> None:
-        """An entry that is out already may be added again.
+        """A frame for each entry; an entry that is out already may be added again.
 
-        Several answers are told apart by their order.
+        Several answers to an entry are told apart by their order.
         """
-        head, header, body = parts
-        size = len(head) + len(header) + len(body)
+        first = entry_ids[0]
         if self._unavailable:
-            self._loop.call_soon(done, UNREACHABLE, entry_id)
+            self._loop.call_soon(done, UNREACHABLE, first)
             return
+        flags = _RECOVERY_FLAGS if recovery else 0
+        frames: list[Buffer] = []
+        size = 0
+        for head, header, body in entries:
+            entry_bytes = len(head) + len(header) + len(body)
+            size += entry_bytes
+            frames.append(add_request_prefix(entry_bytes, master_key, flags))
+            frames += (head, header, body) if header else (head, body)
         # An answer and no exception: an ensemble writer takes it as any refusal and asks another bookie.
         if self._add_bytes + size > self._outstanding_bytes_max:
-            self._loop.call_soon(done, RC_TOO_MANY_REQUESTS, entry_id)
+            self._loop.call_soon(done, RC_TOO_MANY_REQUESTS, first)
             return
-        key = (ledger_id, entry_id)
-        if key in self._adds:
-            self._more_adds.setdefault(key, deque()).append((done, size))
-        else:
-            self._adds[key] = (done, size)
         self._add_bytes += size
+        waiting = _WaitingAdd(first, len(entry_ids), size, done)
+        adds = self._adds
+        for entry_id in entry_ids:
+            key = (ledger_id, entry_id)
+            if key in adds:
+                self._more_adds.setdefault(key, deque()).append(waiting)
+            else:
+                adds[key] = waiting
         # The first frame of a turn asks for the write at its end.
-        output = self._output
-        if not output:
+        if not self._output:
             self._turn.write(self._write)
-        output.append(add_request_prefix(size, master_key, _RECOVERY_FLAGS if recovery else 0))
-        output.append(head)
-        if header:
-            output.append(header)
-        output.append(body)
-
-    def add_run(self, run: AddRun) -> None:
-        """Makes the frames of all entries in one step."""
-        stored, size = run.stored, sum(map(len, run.stored))
-        if self._unavailable:
-            self._loop.call_soon(run.done, UNREACHABLE)
-            return
-        if self._add_bytes + size > self._outstanding_bytes_max:
-            self._loop.call_soon(run.done, RC_TOO_MANY_REQUESTS)
-            return
-        self._add_bytes += size
-        self.runs.setdefault(run.ledger_id, []).append(_WaitingRun(run.entry_ids, size, run.done))
-        flags = _RECOVERY_FLAGS if run.recovery else 0
-        # `join` puts the prefix between two entries, so an empty one in front puts it before the first.
-        if len(set(map(len, stored))) == 1:
-            frames = add_request_prefix(len(stored[0]), run.master_key, flags).join((b"", *stored))
-        else:
-            frames = b"".join([encode_add_request(entry, run.master_key, flags) for entry in stored])
-        self._send(frames)
+        self._output += frames
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
         """Waits for earlier reads of the same entry (law 2)."""
@@ -251,7 +234,7 @@ class BookKeeperLedgerClient:
         return ""
 
     def delete(self, ledger_id: int, done: DeleteDone) -> None:
-        """Answer only: the wire has no request for it.
+        """Answers only: the wire has no request for it.
 
         The bookie's garbage collection finds the ledger gone.
         """
@@ -289,8 +272,8 @@ class BookKeeperLedgerClient:
         add, read, batch = self._timed
         newest_add, newest_read = next(reversed(self._adds), None), next(reversed(self._reads), None)
         if newest_add is not None and newest_add != add:
-            done, size = self._adds[newest_add]
-            self._adds[newest_add] = (times.timed_add(done), size)
+            waiting = self._adds[newest_add]
+            waiting.done = times.timed_add(waiting.done)
         if newest_read is not None and newest_read != read:
             # The first of the queue is the one that is sent.
             frame, read_done = self._reads[newest_read][0]
@@ -302,10 +285,10 @@ class BookKeeperLedgerClient:
     # Answers: `FrameReceiver`.
 
     def received(self, packet: memoryview) -> None:
-        """Pass an answer to its request."""
+        """Passes an answer to its request."""
         response = decode_response(packet)
         if type(response) is AddResponse:
-            self.added(response.rc, response.ledger_id, response.entry_id)
+            self.added(response.rc, response.ledger_id, (response.entry_id,))
         elif type(response) is ReadResponse:
             self._read_answered(response)
         elif type(response) is BatchReadResponse:
@@ -314,54 +297,26 @@ class BookKeeperLedgerClient:
                 raise FrameError(f"answer to batch read {response.request_id}, which was not asked")
             batch_done(response.rc, response.entries)
 
-    def added(self, rc: int, ledger_id: int, entry_id: int) -> None:
-        """Pass the answer to the oldest add of that entry."""
-        key = (ledger_id, entry_id)
-        add = self._adds.pop(key, None)
-        if add is None:
-            raise FrameError(f"answer to an add of {ledger_id}:{entry_id}, which was not asked")
-        if self._more_adds and (more := self._more_adds.get(key)):
-            self._adds[key] = more.popleft()
-            if not more:
-                del self._more_adds[key]
-        done, size = add
-        self._add_bytes -= size
-        done(rc, entry_id)
-
-    def run_added(self, rc: int, ledger_id: int, entry_ids: list[int]) -> None:
-        """Pass answers to runs, and the others to single adds."""
-        answered = set(entry_ids)
-        # A second answer to an entry is another run's or a single add's; an add that was not asked for is an error.
-        again = (
-            [] if len(answered) == len(entry_ids) else [*(Counter(entry_ids) - Counter(answered)).elements()]
-        )
-        runs = self.runs.get(ledger_id, [])
-        ended = []
-        for run in runs:
-            found = run.waiting & answered
-            if found:
-                answered -= found
-                run.waiting -= found
-                run.rc = run.rc or rc
-                if not run.waiting:
-                    ended.append(run)
-        left = [run for run in runs if run.waiting]
-        if left:
-            self.runs[ledger_id] = left
-        else:
-            self.runs.pop(ledger_id, None)
-        for run in ended:
-            self._add_bytes -= run.size
-            run.done(run.rc)
+    def added(self, rc: int, ledger_id: int, entry_ids: Sequence[int]) -> None:
+        """Passes each answer to the oldest add of its entry."""
+        pop = self._adds.pop
         for entry_id in entry_ids:
-            if entry_id in answered:
-                answered.remove(entry_id)
-                self.added(rc, ledger_id, entry_id)
-        if again:
-            self.run_added(rc, ledger_id, again)
+            key = (ledger_id, entry_id)
+            add = pop(key, None)
+            if add is None:
+                raise FrameError(f"answer to an add of {ledger_id}:{entry_id}, which was not asked")
+            if self._more_adds and (more := self._more_adds.get(key)):
+                self._adds[key] = more.popleft()
+                if not more:
+                    del self._more_adds[key]
+            add.rc = add.rc or rc
+            add.left -= 1
+            if not add.left:
+                self._add_bytes -= add.size
+                add.done(add.rc, add.first)
 
     def connection_lost(self, connection: BookieConnection, error: Exception | None) -> None:
-        """Fail outstanding requests, and connect again after a pause."""
+        """Fails outstanding requests, and connects again after a pause."""
         # A connection that `close` or a timed-out attempt has given up is no longer ours.
         if connection is self._connection:
             self._connection = None
@@ -428,15 +383,14 @@ class BookKeeperLedgerClient:
         # First the tables are empty, then the completions are called: they may ask for something new.
         adds, self._adds = self._adds, {}
         more_adds, self._more_adds = self._more_adds, {}
-        runs, self.runs = self.runs, {}
         reads, self._reads = self._reads, {}
         batches, self._batches = self._batches, {}
         self._output.clear()
         self._add_bytes = 0
         calls: list[Callable[[], None]] = []
-        for key, add in adds.items():
-            calls += [partial(done, UNREACHABLE, key[1]) for done, _ in (add, *more_adds.get(key, ()))]
-        calls += [partial(run.done, UNREACHABLE) for each in runs.values() for run in each]
+        # Once per run, in the order of asking.
+        waiting = dict.fromkeys(add for key, add in adds.items() for add in (add, *more_adds.get(key, ())))
+        calls += [partial(add.done, UNREACHABLE, add.first) for add in waiting]
         for queue in reads.values():
             calls += [partial(done, UNREACHABLE, b"") for _, done in queue]
         calls += [partial(done, UNREACHABLE, []) for done in batches.values()]
@@ -459,10 +413,9 @@ class BookKeeperLedgerClient:
         self._watch = self._loop.call_later(self._timeout_s, self._check_progress)
 
     def _oldest(self) -> _Oldest:
-        """The oldest request of each kind: dicts keep the order of asking, and later requests of a key wait behind."""
+        """The oldest request of each kind: dicts keep the order of asking, and later requests of a key wait after."""
         return (
             next(iter(self._adds.items()), None),
-            next(((run, len(run.waiting)) for each in self.runs.values() for run in each), None),
             next(((key, requests[0]) for key, requests in self._reads.items()), None),
             next(iter(self._batches.items()), None),
         )

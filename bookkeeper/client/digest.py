@@ -16,8 +16,8 @@ import hashlib
 import hmac
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 from zlib import crc32
 
 from bookkeeper.client.ledger_client import EntryParts
@@ -73,12 +73,11 @@ def check(ledger_id: int, entry_id: int, stored: bytes) -> memoryview:
     return payload
 
 
-@dataclass(frozen=True, slots=True)
-class Digest:
+class Digest(NamedTuple):
     """A way to seal and check entries, with the ledger's key."""
 
     type: DigestType
-    """As the ledger's metadata names it."""
+    """The kind that the ledger's metadata names."""
     overhead_bytes: int
     """Bytes of a stored entry in front of its payload."""
     master_key: bytes

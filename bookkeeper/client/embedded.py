@@ -1,7 +1,7 @@
-"""EmbeddedLedgerClient: a bookie in the same process, with no wire, no task and one join per entry.
+"""EmbeddedLedgerClient: a bookie in the same process, with no wire, no task and one join per run of entries.
 
 The broker does not know the bookie's package; `magnetar/process` passes an object that fits `LocalBookie`. The bytes that
-are joined here, the entry with its length in front, are the very object that the bookie journals, caches and writes to
+are joined here, each entry with its length in front, are the form in which the bookie journals, caches and writes them to
 its entry log.
 """
 
@@ -13,70 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from bookkeeper.client.ledger_client import AddDone, BatchReadDone, DeleteDone, EntryParts, ReadDone
+from foundation.bookie_report import BookieReport
+from foundation.model.entry import Buffer
 
 _LENGTH = struct.Struct(">i").pack
-
-
-class DirectoryReport(Protocol):
-    """One ledger directory of a bookie."""
-
-    @property
-    def path(self) -> str:
-        """The directory as configured."""
-        ...
-
-    @property
-    def used_bytes(self) -> int:
-        """Bytes of its disk in use."""
-        ...
-
-    @property
-    def free_bytes(self) -> int:
-        """Free bytes of its disk."""
-        ...
-
-    @property
-    def writable(self) -> bool:
-        """False while the disk is too full for new entries."""
-        ...
-
-
-class ReadCacheReport(Protocol):
-    """The read cache of a bookie since its start, in entries."""
-
-    @property
-    def hits(self) -> int:
-        """Served from it."""
-        ...
-
-    @property
-    def misses(self) -> int:
-        """Entries that a load was started for."""
-        ...
-
-    @property
-    def evicted_unserved(self) -> int:
-        """Read ahead and evicted before a reader came."""
-        ...
-
-
-class BookieReport(Protocol):
-    """A bookie at one moment."""
-
-    @property
-    def read_only(self) -> bool:
-        """True while it refuses new entries."""
-        ...
-
-    @property
-    def directories(self) -> Sequence[DirectoryReport]:
-        """Its ledger directories."""
-        ...
-
-    @property
-    def read_cache(self) -> ReadCacheReport:
-        """Its read cache."""
-        ...
+_LENGTH_BYTES = 4
 
 
 class LocalBookie(Protocol):
@@ -88,20 +29,21 @@ class LocalBookie(Protocol):
     def add(
         self,
         ledger_id: int,
-        entry_id: int,
-        record: bytes,
+        entry_ids: Sequence[int],
+        records: bytes,
+        starts: Sequence[int],
         master_key: bytes,
         recovery: bool,
         done: Callable[[int, int], None],
     ) -> None:
-        """Store `record`: the entry behind its int32 length.
+        """Stores `records`: each entry after its int32 length, from these offsets on.
 
-        The journal has it in the same form.
+        The journal has them in the same form.
         """
         ...
 
     def read(self, ledger_id: int, entry_id: int, done: Callable[[int, bytes], None]) -> None:
-        """As `LedgerClient.read`."""
+        """Reads one entry, with the answers of `LedgerClient.read`."""
         ...
 
     def batch_read(
@@ -112,21 +54,21 @@ class LocalBookie(Protocol):
         bytes_max: int,
         done: Callable[[int, list[bytes]], None],
     ) -> None:
-        """As `LedgerClient.batch_read`."""
+        """Reads several entries, with the answers of `LedgerClient.batch_read`."""
         ...
 
     def fence(
         self, ledger_id: int, master_key: bytes, done: Callable[[int, bytes], None], entry_id: int = -1
     ) -> None:
-        """As `LedgerClient.fence`; -1 is LAST_ENTRY."""
+        """Ends the ledger for its writer and reads an entry; -1 is LAST_ENTRY."""
         ...
 
     def file_of(self, ledger_id: int, entry_id: int) -> str:
-        """As `LedgerClient.file_of`; may read the disk."""
+        """Names the file that has the entry; may read the disk."""
         ...
 
     def delete_ledger(self, ledger_id: int, done: Callable[[int, int], None]) -> None:
-        """Reclaim the ledger's space; returns at once. `done(rc, ledger id)` follows when the deletion is durable."""
+        """Reclaims the ledger's space; returns at once. `done(rc, ledger id)` follows when the deletion is durable."""
         ...
 
     def journal_ms(self, *quantiles: float) -> list[float]:
@@ -148,54 +90,57 @@ class LocalBookie(Protocol):
 class EmbeddedLedgerClient:
     """`LedgerClient` over a LocalBookie."""
 
-    __slots__ = (
-        "_add",
-        "_bookie",
-        "batch_read",
-        "delete",
-        "fence",
-        "file_of",
-        "journal_ms",
-        "read",
-        "report",
-    )
-
     def __init__(self, bookie: LocalBookie) -> None:
         self._bookie = bookie
         self._add = bookie.add
         # The bookie's calls as they are: a wrapper would cost a call per entry and add nothing.
         self.read: Callable[[int, int, ReadDone], None] = bookie.read
-        """See `LedgerClient.read`."""
+        """Reads one entry."""
         self.batch_read: Callable[[int, int, int, int, BatchReadDone], None] = bookie.batch_read
-        """See `LedgerClient.batch_read`."""
+        """Reads several entries."""
         self.fence = bookie.fence
-        """See `LedgerClient.fence`."""
+        """Ends a ledger for its writer and reads an entry."""
         self.file_of: Callable[[int, int], str] = bookie.file_of
-        """See `LedgerClient.file_of`."""
+        """Names the file that has an entry."""
         self.journal_ms = bookie.journal_ms
-        """See `LocalBookie.journal_ms`."""
+        """Returns times of the journal's writes in ms."""
         self.report = bookie.report
-        """See `LocalBookie.report`."""
+        """Returns the state of the bookie, its disks included."""
         self.delete: Callable[[int, DeleteDone], None] = bookie.delete_ledger
-        """See `LedgerClient.delete`."""
+        """Deletes a ledger."""
 
     def add(
         self,
         ledger_id: int,
-        entry_id: int,
-        parts: EntryParts,
+        entry_ids: Sequence[int],
+        entries: Sequence[EntryParts],
         *,
         master_key: bytes,
         recovery: bool,
         done: AddDone,
     ) -> None:
-        """Joins the parts into the journal's record.
-
-        That is the only copy of the body on its way to the disk.
-        """
-        head, header, body = parts
-        record = b"".join((_LENGTH(len(head) + len(header) + len(body)), head, header, body))
-        self._add(ledger_id, entry_id, record, master_key, recovery, done)
+        """Joins the parts of all entries into the journal's records."""
+        pieces: list[Buffer] = []
+        starts: list[int] = []
+        end = 0
+        for head, header, body in entries:
+            starts.append(end)
+            size = len(head) + len(header) + len(body)
+            end += _LENGTH_BYTES + size
+            pieces += (_LENGTH(size), head, header, body)
+        records = b"".join(pieces)
+        # Offsets of equally long records are a range, which takes no memory per entry.
+        first_bytes = starts[1] if len(starts) > 1 else end
+        even = range(0, end, first_bytes)
+        self._add(
+            ledger_id,
+            entry_ids,
+            records,
+            even if starts == list(even) else starts,
+            master_key,
+            recovery,
+            done,
+        )
 
     async def close(self) -> None:
         """Blocks the loop until all is on disk.
@@ -207,3 +152,9 @@ class EmbeddedLedgerClient:
         # second one what they posted in turn.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
+
+
+def embedded_of(client: object) -> EmbeddedLedgerClient | None:
+    """Returns the client of a bookie in this process, also where `--test-faults` wraps it; None for any other."""
+    bookie = getattr(client, "wrapped", client)
+    return bookie if isinstance(bookie, EmbeddedLedgerClient) else None

@@ -12,14 +12,14 @@ key, 104 = fenced, 105 = read-only, 106 = too many requests. BookKeeper's name f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from foundation.model.entry import Buffer
 from protocol.bookie_frame import LAST_ENTRY
 
 AddDone = Callable[[int, int], None]
-"""(rc, entry id)"""
+"""(rc, id of the first entry): OK when every entry of the add is stored, else the result of one that is not."""
 DeleteDone = Callable[[int, int], None]
 """(rc, ledger id)"""
 ReadDone = Callable[[int, bytes], None]
@@ -43,16 +43,17 @@ class EntryAdds(Protocol):
     def add(
         self,
         ledger_id: int,
-        entry_id: int,
-        parts: EntryParts,
+        entry_ids: Sequence[int],
+        entries: Sequence[EntryParts],
         *,
         master_key: bytes,
         recovery: bool,
         done: AddDone,
     ) -> None:
-        """Store an entry.
+        """Stores a run of entries, at least one, with one answer for all.
 
-        `recovery` adds also to a fenced ledger: it writes back what a recovery found.
+        `entry_ids`: of `entries`, all different; a range when they follow one another. `recovery` adds also to a fenced
+        ledger: it writes back what a recovery found.
 
         `master_key`: 20 bytes that are the same for every add of a ledger; another key is refused with rc 102.
         """
@@ -63,31 +64,31 @@ class LedgerClient(EntryAdds, Protocol):
     """The requests that a bookie answers."""
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
-        """Read one entry; LAST_ENTRY reads the highest one that the bookie has."""
+        """Reads one entry; LAST_ENTRY reads the highest one that the bookie has."""
         ...
 
     def batch_read(
         self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
     ) -> None:
-        """Read consecutive entries.
+        """Reads consecutive entries.
 
         The first is returned whatever its size; a count of 0 or less has no limit.
         """
         ...
 
     def fence(self, ledger_id: int, master_key: bytes, done: ReadDone, entry_id: int = LAST_ENTRY) -> None:
-        """Refuse further plain adds, durably, then read the entry.
+        """Refuses further plain adds, durably, then reads the entry.
 
         The entry that is returned has its LAC inside.
         """
         ...
 
     def file_of(self, ledger_id: int, entry_id: int) -> str:
-        """Return file and offset of an entry on disk, for a log line; empty when they are not known here."""
+        """Returns file and offset of an entry on disk, for a log line; empty when they are not known here."""
         ...
 
     def delete(self, ledger_id: int, done: DeleteDone) -> None:
-        """Reclaim the ledger's space. Its metadata is gone already.
+        """Reclaims the ledger's space. Its metadata is gone already.
 
         `done(rc, ledger id)` follows when no crash can bring the entries back. A bookie on the network answers at once: it
         compares its ledgers with the metadata store from time to time, also after it was down.
@@ -95,7 +96,7 @@ class LedgerClient(EntryAdds, Protocol):
         ...
 
     async def close(self) -> None:
-        """Close the bookie or the connection to it.
+        """Closes the bookie or the connection to it.
 
         Outstanding requests are answered first.
         """

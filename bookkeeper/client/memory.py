@@ -6,7 +6,7 @@ It answers as a bookie does (keys, fences, missing entries), one turn of the loo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from bookkeeper.client.ledger_client import AddDone, BatchReadDone, DeleteDone, EntryParts, ReadDone
@@ -30,8 +30,6 @@ CallSoon = Callable[[Callable[[], None]], object]
 
 
 class _Ledger:
-    __slots__ = ("entries", "fenced", "last", "master_key")
-
     def __init__(self, master_key: bytes) -> None:
         self.master_key = master_key
         self.fenced = False
@@ -51,17 +49,18 @@ class MemoryLedgerClient:
     def add(
         self,
         ledger_id: int,
-        entry_id: int,
-        parts: EntryParts,
+        entry_ids: Sequence[int],
+        entries: Sequence[EntryParts],
         *,
         master_key: bytes,
         recovery: bool,
         done: AddDone,
     ) -> None:
         """Checks the request as a bookie does."""
-        entry = b"".join(parts)
-        rc = self._store(ledger_id, entry_id, entry, master_key, recovery)
-        self._answer(partial(done, rc, entry_id))
+        rc = RC_OK
+        for entry_id, parts in zip(entry_ids, entries, strict=True):
+            rc = rc or self._store(ledger_id, entry_id, b"".join(parts), master_key, recovery)
+        self._answer(partial(done, rc, entry_ids[0]))
 
     def _store(self, ledger_id: int, entry_id: int, entry: bytes, master_key: bytes, recovery: bool) -> int:
         if self._closed:

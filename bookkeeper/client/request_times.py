@@ -31,7 +31,7 @@ class Quantiles(NamedTuple):
     """Their number."""
 
 
-class Sample:
+class RecentTimes:
     """The newest times of one kind of request."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
@@ -58,9 +58,9 @@ class RequestTimes:
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         """`now_ns` is a monotonic clock."""
-        self.adds = Sample(now_ns)
+        self.adds = RecentTimes(now_ns)
         """Adds of entries."""
-        self.reads = Sample(now_ns)
+        self.reads = RecentTimes(now_ns)
         """Reads of entries, single ones and batches."""
         self._now_ns = now_ns
 
@@ -80,19 +80,21 @@ class RequestTimes:
 # A refusal counts for nothing: a broken connection answers at once.
 
 
-def _added(sample: Sample, sent_ns: int, done: AddDone, rc: int, entry_id: int) -> None:
+def _added(sample: RecentTimes, sent_ns: int, done: AddDone, rc: int, entry_id: int) -> None:
     if rc == RC_OK:
         sample.add(sent_ns)
     done(rc, entry_id)
 
 
-def _read(sample: Sample, sent_ns: int, done: ReadDone, rc: int, entry: bytes) -> None:
+def _read(sample: RecentTimes, sent_ns: int, done: ReadDone, rc: int, entry: bytes) -> None:
     if rc == RC_OK:
         sample.add(sent_ns)
     done(rc, entry)
 
 
-def _batch_read(sample: Sample, sent_ns: int, done: BatchReadDone, rc: int, entries: list[bytes]) -> None:
+def _batch_read(
+    sample: RecentTimes, sent_ns: int, done: BatchReadDone, rc: int, entries: list[bytes]
+) -> None:
     if rc == RC_OK:
         sample.add(sent_ns)
     done(rc, entries)

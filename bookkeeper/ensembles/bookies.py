@@ -31,16 +31,16 @@ from bookkeeper.client.ledger_client import (
 from bookkeeper.client.result_codes import UNREACHABLE
 from bookkeeper.ensembles.settings import QuarantineRules
 from foundation.model.errors import NotEnoughBookies
+from foundation.units import NS_PER_SECOND
 from protocol.bookie_frame import LAST_ENTRY, RC_OK
 
 log = logging.getLogger(__name__)
-_NS_PER_SECOND = 1_000_000_000
 NO_ADDRESSES: Final[Mapping[str, str]] = MappingProxyType({})
 """Of HTTP servers, where none is known."""
 
 
 class BookieClient(LedgerClient, Protocol):
-    """A bookie behind a connection that may break."""
+    """A bookie over a connection that may break."""
 
     @property
     def reachable(self) -> bool:
@@ -131,7 +131,7 @@ class OneBookie:
         self._http = http
         self._address = address
         self.sole: LedgerClient | None = client
-        """See `Bookies.sole`: never None here."""
+        """The only bookie; never None here."""
         self._client = client
         self._connect = connect
         self._others: dict[str, LedgerClient] = {}
@@ -147,11 +147,11 @@ class OneBookie:
         return (self._address, *self._others)
 
     def http_address(self, name: str) -> str | None:
-        """See `Bookies.http_address`."""
+        """host:port of the bookie's HTTP server; None where it is not known."""
         return self._http.get(name)
 
     def read_only(self, _name: str) -> bool | None:
-        """See `Bookies.read_only`."""
+        """True if the bookie has registered as one that refuses new entries; None where none registers."""
         return None
 
     def client(self, address: str) -> LedgerClient:
@@ -200,20 +200,20 @@ class Unreachable:
     """
 
     reachable = False
-    """See `BookieClient.reachable`; always False."""
+    """Always False: no request reaches this bookie."""
 
     def add(
         self,
         ledger_id: int,
-        entry_id: int,
-        parts: EntryParts,
+        entry_ids: Sequence[int],
+        entries: Sequence[EntryParts],
         *,
         master_key: bytes,
         recovery: bool,
         done: AddDone,
     ) -> None:
         """Fails."""
-        asyncio.get_running_loop().call_soon(done, UNREACHABLE, entry_id)
+        asyncio.get_running_loop().call_soon(done, UNREACHABLE, entry_ids[0])
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
         """Fails."""
@@ -286,11 +286,11 @@ class BookieSet:
         return tuple(dict.fromkeys((*self._addresses, *self._clients)))
 
     def http_address(self, name: str) -> str | None:
-        """See `Bookies.http_address`."""
+        """host:port of the bookie's HTTP server; None where it is not known."""
         return self._http.get(name)
 
     def read_only(self, _name: str) -> bool | None:
-        """See `Bookies.read_only`."""
+        """True if the bookie has registered as one that refuses new entries; None where none registers."""
         return None
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
@@ -352,11 +352,11 @@ class BookieSet:
         # As many times as the threshold: the first of a full deque says how long the last failures took.
         errors = self._errors.setdefault(address, deque(maxlen=max(rules.errors, 1)))
         errors.append(now_ns)
-        soon_enough = now_ns - errors[0] <= rules.interval_s * _NS_PER_SECOND
+        soon_enough = now_ns - errors[0] <= rules.interval_s * NS_PER_SECOND
         if rules.quarantine_s and len(errors) == errors.maxlen and soon_enough:
             # Or the first failure after the quarantine would begin the next one.
             errors.clear()
-            self._quarantined[address] = now_ns + rules.quarantine_s * _NS_PER_SECOND
+            self._quarantined[address] = now_ns + rules.quarantine_s * NS_PER_SECOND
             log.warning("bookie %s is in quarantine for %d s", address, rules.quarantine_s)
 
     async def close(self) -> None:

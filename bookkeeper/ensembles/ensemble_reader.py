@@ -26,7 +26,7 @@ from bookkeeper.ensembles.placement import write_set
 from bookkeeper.ensembles.stored_entries import decode_run
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError, EntryDamaged, NoSuchEntry, NoSuchLedger, PersistenceError
-from protocol.ledger_metadata import LedgerMetadata, Segment
+from protocol.ledger_metadata import LedgerMetadata, LedgerSegment
 
 RunRead = Callable[[list[Entry], BrokerError | None], None]
 """(consecutive entries from the first one asked for, at least one when there is no error; the error)"""
@@ -34,7 +34,7 @@ SINGLE_READS_MAX = 64
 """Entries of a striped ledger that are asked for together. Their sizes are not known before, so this bounds the memory."""
 
 
-class ReadRequest(NamedTuple):
+class EnsembleRead(NamedTuple):
     """A read of consecutive entries of one ledger."""
 
     ledger_id: int
@@ -78,7 +78,7 @@ class EnsembleReader:
         """By ledger, how often its sticky bookie failed. The bookie to begin with follows from that and the ledger's
         id, so nothing is kept for a ledger whose bookie never failed."""
 
-    def read(self, metadata: LedgerMetadata, request: ReadRequest) -> None:
+    def read(self, metadata: LedgerMetadata, request: EnsembleRead) -> None:
         """Read from the segment that has the first entry.
 
         A run ends at the segment's end.
@@ -131,7 +131,7 @@ class _Read:
     )
 
     def __init__(
-        self, reader: EnsembleReader, digest: Digest, order: list[str], request: ReadRequest
+        self, reader: EnsembleReader, digest: Digest, order: list[str], request: EnsembleRead
     ) -> None:
         """`order`: the bookies in the order in which to ask them."""
         self._reader = reader
@@ -183,7 +183,7 @@ class _Read:
             error = PersistenceError(f"reading entry {ledger_id}:{first}: an answer without entries")
             self._missed(place, error)
             return
-        # A bookie may answer with more entries than were asked for; callers count on none behind `last`.
+        # A bookie may answer with more entries than were asked for; callers count on none after `last`.
         del stored[last - first + 1 :]
         entries: list[Entry] = []
         try:
@@ -236,7 +236,12 @@ class _StripedRead:
     """A run of a striped ledger: its entries are read one by one, and reported up to the first that failed."""
 
     def __init__(
-        self, reader: EnsembleReader, digest: Digest, segment: Segment, quorum: int, request: ReadRequest
+        self,
+        reader: EnsembleReader,
+        digest: Digest,
+        segment: LedgerSegment,
+        quorum: int,
+        request: EnsembleRead,
     ) -> None:
         first = request.first
         count = min(request.last - first + 1, SINGLE_READS_MAX)
@@ -251,7 +256,7 @@ class _StripedRead:
                 reader,
                 digest,
                 [members[position] for position in write_set(entry_id, len(members), quorum)],
-                ReadRequest(
+                EnsembleRead(
                     request.ledger_id,
                     entry_id,
                     entry_id,

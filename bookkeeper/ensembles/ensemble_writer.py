@@ -2,10 +2,11 @@
 
 The laws:
 
-1. An entry goes to the Qw bookies of its write set. It is confirmed, strictly in the order of entries, when Qa different
+1. An entry goes to the Qw bookies of its write set, together with the entries beside it that go to the same ones. It is
+   confirmed, strictly in the order of entries, when Qa different
    bookies of that set have answered OK.
 2. When a bookie fails, another takes its position: confirming stops, the ledger's metadata gets a segment that begins
-   behind the last confirmed entry, and only when that is stored do all unconfirmed entries of the position go to the new
+   after the last confirmed entry, and only when that is stored do all unconfirmed entries of the position go to the new
    bookie, and confirming goes on. Confirming earlier would confirm entries that readers then look for in vain: they go by
    the new segment. For the same reason the old bookie's answers for these entries count no more.
 3. A fence, or too few bookies, ends the writer: everything unconfirmed fails, in order.
@@ -19,7 +20,7 @@ PendingAddOp for an entry, EnsembleUtils and LedgerHandle.handleBookieFailure fo
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -39,7 +40,7 @@ Spawn = Callable[[Coroutine[None, None, None]], object]
 """Runs work in the background, and keeps it until it ends."""
 
 
-class Ledger(Protocol):
+class WrittenLedger(Protocol):
     """The ledger that is written: `OwnLedger` or `RecoveringLedger`."""
 
     ledger_id: int
@@ -58,19 +59,28 @@ class Ledger(Protocol):
 
 
 class _PendingAdd:
-    """An entry that is not confirmed."""
+    """Entries of one write set that follow one another and are not confirmed."""
 
-    __slots__ = ("acks", "done", "master_key", "parts", "recovery", "refusals")
+    __slots__ = ("acks", "done", "entries", "entry_ids", "master_key", "recovery", "refusals")
 
-    def __init__(self, parts: EntryParts, master_key: bytes, recovery: bool, done: AddDone) -> None:
-        self.parts = parts
+    def __init__(
+        self,
+        entry_ids: Sequence[int],
+        entries: Sequence[EntryParts],
+        master_key: bytes,
+        recovery: bool,
+        done: Callable[[int], object] | None,
+    ) -> None:
+        """`done` is called with the result; None unless these are the last ones of a run."""
+        self.entry_ids = entry_ids
+        self.entries = entries
         self.master_key = master_key
         self.recovery = recovery
         self.done = done
         self.acks: set[int] = set()
-        """Positions of the ensemble whose present bookie has the entry."""
+        """Positions of the ensemble whose present bookie has the entries."""
         self.refusals: set[int] = set()
-        """Positions whose present bookie did not take it."""
+        """Positions whose present bookie did not take them."""
 
 
 class _Member:
@@ -91,7 +101,7 @@ class EnsembleWriter:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: WrittenLedger,
         bookies: Bookies,
         *,
         call_soon: CallSoon,
@@ -117,9 +127,11 @@ class EnsembleWriter:
             for position, address in enumerate(metadata.segments[-1].members)
         ]
         self._pending: dict[int, _PendingAdd] = {}
-        """Unconfirmed entries by id, in their order."""
+        """Unconfirmed entries by the id of the first, in their order."""
         self._head = first_entry_id
         """The entry to be confirmed next."""
+        self._next = first_entry_id
+        """The entry to be added next."""
         self._failed: set[int] = set()
         """Positions without a working bookie: they wait for another, or, in a recovery, stay so."""
         self._recovering = recovering
@@ -134,31 +146,45 @@ class EnsembleWriter:
     def add(
         self,
         ledger_id: int,
-        entry_id: int,
-        parts: EntryParts,
+        entry_ids: Sequence[int],
+        entries: Sequence[EntryParts],
         *,
         master_key: bytes,
         recovery: bool,
         done: AddDone,
     ) -> None:
-        """Send the next entry to its write set.
+        """Send the next entries to their write sets.
 
-        `done` is called when it is confirmed, or with all that failed.
+        `done` is called when all are confirmed, or with all that failed.
         """
+        first = entry_ids[0]
         if self._rc != OK:
             # Later, because a completion never comes inside the call that asks.
-            self._call_soon(done, self._rc, entry_id)
+            self._call_soon(done, self._rc, first)
             return
-        assert entry_id == self._head + len(self._pending), "one writer, one entry after the other"
-        pending = self._pending[entry_id] = _PendingAdd(parts, master_key, recovery, done)
-        for position in self._write_sets[entry_id % len(self._write_sets)]:
-            self._send(self._members[position], entry_id, pending)
+        assert first == self._next, "one writer, one entry after the other"
+        count = len(entry_ids)
+        self._next += count
+        sets = self._write_sets
+        # Without striping every bookie has every entry, so a run stays in one piece.
+        step = count if len(sets) == len(sets[0]) else 1
+        for place in range(0, count, step):
+            last = place + step == count
+            pending = self._pending[first + place] = _PendingAdd(
+                entry_ids[place : place + step],
+                entries[place : place + step],
+                master_key,
+                recovery,
+                (lambda rc: done(rc, first)) if last else None,
+            )
+            for position in sets[(first + place) % len(sets)]:
+                self._send(self._members[position], pending)
 
-    def _send(self, member: _Member, entry_id: int, pending: _PendingAdd) -> None:
+    def _send(self, member: _Member, pending: _PendingAdd) -> None:
         member.add(
             self._ledger.ledger_id,
-            entry_id,
-            pending.parts,
+            pending.entry_ids,
+            pending.entries,
             master_key=pending.master_key,
             recovery=pending.recovery,
             done=member.answered,
@@ -215,17 +241,19 @@ class EnsembleWriter:
         while (pending := self._pending.get(self._head)) is not None and len(pending.acks) >= self._quorum:
             entry_id = self._head
             del self._pending[entry_id]
-            self._head = entry_id + 1
+            self._head = entry_id + len(pending.entry_ids)
             if self._refused:  # Looking is cheaper than clearing an empty set for every entry.
                 self._refused.clear()
-            pending.done(OK, entry_id)
+            if pending.done is not None:
+                pending.done(OK)
 
     def _fail(self, rc: int) -> None:
         # Code and table first: a completion may add again, and must then be refused.
         self._rc = rc
         pending, self._pending = self._pending, {}
-        for entry_id, add in pending.items():
-            add.done(rc, entry_id)
+        for add in pending.values():
+            if add.done is not None:
+                add.done(rc)
 
     # The ensemble change.
 
@@ -283,7 +311,7 @@ class EnsembleWriter:
                 if position in positions:
                     pending.acks.discard(position)
                     pending.refusals.discard(position)
-                    self._send(self._members[position], entry_id, pending)
+                    self._send(self._members[position], pending)
 
 
 def _code_of(error: BrokerError) -> int:

@@ -6,17 +6,19 @@ The laws:
 2. Entries are confirmed strictly in order: an entry counts only when every one before it is stored. The last add
    confirmed (LAC) is the highest such entry, and each entry that is sent carries the LAC of that moment, so a recovery
    finds in any bookie's last entry how far the ledger certainly goes.
-3. After a failed add nothing behind it can be confirmed. The handle takes no further part, and its owner goes on in a new
-   ledger. Entries that bookies may have stored behind the failure are cut off by the end in the ledger's metadata.
+3. After a failed add nothing after it can be confirmed. The handle takes no further part, and its owner goes on in a new
+   ledger. Entries that bookies may have stored after the failure are cut off by the end in the ledger's metadata.
 
-`ManagedLedger` owns the handle of its current ledger. The handle sends to the only bookie, or to an EnsembleWriter, and
-reports what was confirmed as one run per turn of the loop, whatever the number of answers. This is the hot path: one
-`add` and one `_add_done` per entry, no object besides the Entry itself.
+`ManagedLedger` owns the handle of its current ledger. An add is a run of entries, which are confirmed or fail together;
+a single entry is a run of one. The handle sends to the only bookie, or to an EnsembleWriter, and reports what was
+confirmed once per turn of the loop, whatever the number of answers. This is the hot path: one `add` and one `_add_done`
+per run, no object per entry besides the Entry itself and its parts.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
 
 from bookkeeper.client.digest import DEFAULT_DIGEST, Digest
 from bookkeeper.client.ledger_client import EntryAdds
@@ -24,6 +26,9 @@ from foundation.loop.turn import Turn
 from foundation.model.entry import Buffer, Entry
 
 _OK = 0
+
+Added: TypeAlias = tuple[object, int, int]
+"""An add: its context, the number of its entries, and when it was asked for, in monotonic nanoseconds."""
 
 
 class AddedRun(Protocol):
@@ -43,19 +48,16 @@ class AddedRun(Protocol):
         self,
         handle: LedgerHandle,
         entries: list[Entry],
-        contexts: list[object],
-        asked_ns: list[int],
+        added: list[Added],
         now_ns: int,
     ) -> None:
-        """The next entries are confirmed.
+        """The next entries, at least one, are confirmed.
 
-        `contexts` and `asked_ns` are those of their adds; times never decrease.
+        `added`: their adds, whose times never decrease.
         """
         ...
 
-    def adds_failed(
-        self, handle: LedgerHandle, entries: list[Entry], contexts: list[object], rc: int
-    ) -> None:
+    def adds_failed(self, handle: LedgerHandle, entries: list[Entry], added: list[Added], rc: int) -> None:
         """The refused add and all after it have failed, in order.
 
         Called once.
@@ -67,10 +69,10 @@ class LedgerHandle:
     """Adds entries to one ledger, from entry 0 on."""
 
     __slots__ = (
+        "_added",
         "_answered",
-        "_asked_ns",
         "_client_add",
-        "_contexts",
+        "_counts",
         "_delivered",
         "_done",
         "_early",
@@ -112,19 +114,20 @@ class LedgerHandle:
         self._owner = owner
         self._key = digest.master_key
         self._entries: list[Entry] = []
-        """Added and not yet delivered, oldest first. The next two lists have one item for each; an object that holds the
-        three together would be one allocation more per entry."""
-        self._contexts: list[object] = []
-        self._asked_ns: list[int] = []
+        """Added and not yet delivered, oldest first."""
+        self._added: list[Added] = []
+        """The adds of these entries."""
+        self._counts: dict[int, int] = {}
+        """Entries of the adds that are not answered, by their first one."""
         self._delivered = 0
         """The entry id that `_entries` starts with."""
         self._answered = 0
         """Every entry before this one has been answered with OK."""
         self._early: set[int] = set()
-        """Answered with OK, but an earlier one has not been yet."""
+        """First entries of adds that are answered with OK although an earlier one has not been yet."""
         self._rc = _OK
         self._failed_entry = -1
-        """The earliest entry whose add failed with `_rc`."""
+        """The first entry of the earliest add that failed, with `_rc`."""
         self._noted = False
         """True while the end of this turn will call `_deliver`."""
         self._done = self._add_done
@@ -136,62 +139,71 @@ class LedgerHandle:
 
     @property
     def pending(self) -> int:
-        """Adds of which the owner does not know the outcome."""
+        """Entries of which the owner does not know the outcome."""
         return len(self._entries)
 
-    def add(self, header: bytes, body: Buffer, messages: int, context: object, now_ns: int) -> None:
-        """Add the next entry.
+    def add(
+        self, headers: Sequence[bytes], bodies: Sequence[Buffer], messages: int, context: object, now_ns: int
+    ) -> None:
+        """Add the next entries, at least one.
 
-        Its outcome is reported to the owner, with `context` and `now_ns`.
+        Their outcome is reported to the owner, with `context` and `now_ns`.
 
-        `header`: the broker entry metadata block or b"". `messages`: how many the entry holds.
+        `headers`: the broker entry metadata block of each entry, or b"". `messages`: how many each entry holds.
         """
-        ledger_id = self.ledger_id
-        entry_id = self.next_entry_id
-        self.next_entry_id = entry_id + 1
-        entry = Entry(ledger_id, entry_id, header, body, messages)
-        self.length = length = self.length + entry.size
-        self._entries.append(entry)
-        self._contexts.append(context)
-        self._asked_ns.append(now_ns)
+        ledger_id, seal = self.ledger_id, self._seal
+        first = entry_id = self.next_entry_id
+        length = self.length
         # The LAC is that of the answers, which may be ahead of what the owner was told: an entry counts as confirmed when
         # its bookies have it, and a recovery that reads a higher LAC has less to read back.
+        lac = self._answered - 1
+        entries, parts = self._entries, []
+        for header, body in zip(headers, bodies, strict=True):
+            entry = Entry(ledger_id, entry_id, header, body, messages)
+            entries.append(entry)
+            length += entry.size
+            parts.append(seal(ledger_id, entry_id, lac, length, header, body))
+            entry_id += 1
+        self.next_entry_id = entry_id
+        self.length = length
+        self._added.append((context, entry_id - first, now_ns))
+        self._counts[first] = entry_id - first
         self._client_add(
             ledger_id,
-            entry_id,
-            self._seal(ledger_id, entry_id, self._answered - 1, length, header, body),
+            range(first, entry_id),
+            parts,
             master_key=self._key,
             recovery=False,
             done=self._done,
         )
 
-    def _add_done(self, rc: int, entry_id: int) -> None:
+    def _add_done(self, rc: int, first: int) -> None:
         # Answers come in the order of the adds nearly always, so this case is first and touches no set.
-        if rc == _OK and entry_id == self._answered:
-            self._answered = entry_id + 1
+        if rc == _OK and first == self._answered:
+            self._answered = first + self._counts.pop(first)
             if self._early:
                 self._take_early()
         elif rc == _OK:
             # The order of answers is no part of LedgerClient's contract.
-            self._early.add(entry_id)
+            self._early.add(first)
             return
-        elif not self._note_failure(rc, entry_id):
+        elif not self._note_failure(rc, first):
             return
         if not self._noted:
             self._noted = True
             self._turn.confirm(self._deliver)
 
     def _take_early(self) -> None:
-        """Move past entries whose answers came early."""
+        """Move past adds whose answers came early."""
         while self._answered in self._early:
             self._early.remove(self._answered)
-            self._answered += 1
+            self._answered += self._counts.pop(self._answered)
 
     def _note_failure(self, rc: int, entry_id: int) -> bool:
-        """Remember the earliest failed add; returns False for one behind it, which has failed with it already."""
+        """Remember the earliest failed add; returns False for one after it, which has failed with it already."""
         if self._rc != _OK and entry_id > self._failed_entry:
             return False
-        # A later answer may tell of an earlier entry; that one then is the failure, because nothing behind it counts.
+        # A later answer may tell of an earlier entry; that one then is the failure, because nothing after it counts.
         first = self._rc == _OK
         self._rc = rc
         self._failed_entry = entry_id
@@ -205,20 +217,25 @@ class LedgerHandle:
         count = self._answered - self._delivered
         if count:
             self._delivered = self._answered
-            entries, contexts, asked_ns = self._cut(count)
-            self._owner.entries_confirmed(self, entries, contexts, asked_ns, now_ns)
+            entries, added = self._cut(count)
+            self._owner.entries_confirmed(self, entries, added, now_ns)
         # Not before every entry in front of the failed one is answered: each of them may still be confirmed, and the owner
         # must hear of confirmed entries first.
         if self._rc != _OK and self._answered == self._failed_entry and self._entries:
-            entries, contexts, _ = self._cut(len(self._entries))
-            self._owner.adds_failed(self, entries, contexts, self._rc)
+            entries, added = self._cut(len(self._entries))
+            self._owner.adds_failed(self, entries, added, self._rc)
 
-    def _cut(self, count: int) -> tuple[list[Entry], list[object], list[int]]:
-        """Remove the oldest `count` adds. Most often these are all, and then nothing is copied."""
+    def _cut(self, count: int) -> tuple[list[Entry], list[Added]]:
+        """Remove the oldest `count` entries and their adds. Most often these are all, and then nothing is copied."""
         if count == len(self._entries):
-            cut = self._entries, self._contexts, self._asked_ns
-            self._entries, self._contexts, self._asked_ns = [], [], []
+            cut = self._entries, self._added
+            self._entries, self._added = [], []
             return cut
-        cut = self._entries[:count], self._contexts[:count], self._asked_ns[:count]
-        del self._entries[:count], self._contexts[:count], self._asked_ns[:count]
+        adds = 0
+        left = count
+        while left:
+            left -= self._added[adds][1]
+            adds += 1
+        cut = self._entries[:count], self._added[:adds]
+        del self._entries[:count], self._added[:adds]
         return cut

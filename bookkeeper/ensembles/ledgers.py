@@ -20,7 +20,7 @@ from bookkeeper.client.digest import Digest, digest_of
 from bookkeeper.client.ledger_client import EntryAdds
 from bookkeeper.client.result_codes import error_of
 from bookkeeper.ensembles.bookies import Bookies
-from bookkeeper.ensembles.ensemble_reader import CallLater, EnsembleReader, ReadRequest, RunRead
+from bookkeeper.ensembles.ensemble_reader import CallLater, EnsembleRead, EnsembleReader, RunRead
 from bookkeeper.ensembles.ensemble_writer import CallSoon, EnsembleWriter
 from bookkeeper.ensembles.own_ledger import OwnLedger, RecoveringLedger, read_metadata
 from bookkeeper.ensembles.recovery import recover
@@ -28,7 +28,7 @@ from bookkeeper.ensembles.settings import Copies, EnsembleSettings
 from bookkeeper.metadata.metadata_store import MetadataStore, Put
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError, NoSuchLedger
-from protocol.ledger_metadata import LedgerMetadata, Segment, ledger_key
+from protocol.ledger_metadata import LedgerMetadata, LedgerSegment, ledger_key
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class Ledgers:
         least = settings.write_quorum if settings.opportunistic_striping else settings.ensemble_size
         members = self.bookies.choose(settings.ensemble_size, count_min=least)
         metadata = LedgerMetadata(
-            (Segment(members),),
+            (LedgerSegment(members),),
             ensemble_size=len(members),  # Readers and recoveries count with the bookies that there are.
             write_quorum=settings.write_quorum,
             ack_quorum=settings.ack_quorum,
@@ -131,14 +131,14 @@ class Ledgers:
     # Reading
 
     def read(self, ledger_id: int, first: int, last: int, bytes_max: int, done: RunRead) -> None:
-        """Read some entries from `first` on, none behind `last`.
+        """Read some entries from `first` on, none after `last`.
 
         They have about `bytes_max` bytes in all.
 
         `done` is called once, never inside this call. Its error is NoSuchLedger or NoSuchEntry only when every bookie
         that might have the entry says so.
         """
-        request = ReadRequest(ledger_id, first, last, bytes_max, done)
+        request = EnsembleRead(ledger_id, first, last, bytes_max, done)
         metadata = self._metadata_of(ledger_id)
         if metadata is None:
             self._load_then(ledger_id, partial(self._read_loaded, request))
@@ -146,14 +146,14 @@ class Ledgers:
         if ledger_id not in self._own:
             # Made anew and not by `_replace`, which costs a microsecond: a catch-up read of one entry costs six.
             retrying = partial(self._done_or_again, request, metadata)
-            request = ReadRequest(ledger_id, first, last, bytes_max, retrying)
+            request = EnsembleRead(ledger_id, first, last, bytes_max, retrying)
         self._reader.read(metadata, request)
 
     def _metadata_of(self, ledger_id: int) -> LedgerMetadata | None:
         own = self._own.get(ledger_id)
         return self._kept.get(ledger_id) if own is None else own.metadata
 
-    def _read_loaded(self, request: ReadRequest, found: LedgerMetadata | BrokerError) -> None:
+    def _read_loaded(self, request: EnsembleRead, found: LedgerMetadata | BrokerError) -> None:
         if isinstance(found, LedgerMetadata):
             self._reader.read(found, request)
         else:
@@ -161,7 +161,7 @@ class Ledgers:
 
     def _done_or_again(
         self,
-        request: ReadRequest,
+        request: EnsembleRead,
         before: LedgerMetadata,
         entries: list[Entry],
         error: BrokerError | None,

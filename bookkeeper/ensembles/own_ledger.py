@@ -52,7 +52,7 @@ class OwnLedger:
         self.ledger_id = ledger_id
         """The ledger's node in the store is named after it."""
         self.metadata = metadata
-        """As last known of the store."""
+        """The last metadata that the store was known to have."""
         self._store = store
         self._version = version
         self._closed = closed
@@ -223,7 +223,7 @@ async def read_metadata(store: MetadataStore, ledger_id: int) -> tuple[LedgerMet
 
 
 def closed_at(metadata: LedgerMetadata, last_entry_id: int, length: int) -> LedgerMetadata:
-    """A copy that is CLOSED behind this entry.
+    """A copy that is CLOSED after this entry.
 
     `length`: payload bytes of the whole ledger.
     """

@@ -31,11 +31,11 @@ from bookkeeper.ensembles.ensemble_writer import CallSoon, EnsembleWriter, Spawn
 from bookkeeper.ensembles.own_ledger import RecoveringLedger
 from bookkeeper.ensembles.placement import is_covered, proves_absence, write_set
 from foundation.model.errors import BrokerError, EntryDamaged, PersistenceError
-from protocol.ledger_metadata import LedgerMetadata, Segment
+from protocol.ledger_metadata import LedgerMetadata, LedgerSegment
 
 READ_AHEAD_MAX = 100
 """Limit on the entries that are asked for at a time. It begins with one and doubles with each entry found: most ledgers
-have nothing behind the LAC, and questions behind a ledger's end are in vain."""
+have nothing after the LAC, and questions after a ledger's end are in vain."""
 
 
 async def recover(
@@ -49,7 +49,7 @@ async def recover(
     """Close the ledger; returns its metadata.
 
     An entry that no bookie has whole refuses the recovery, or with `keeps_damaged` stays as it is: readers find it
-    lost. Nothing behind it is cut off, because its end counts from the entries that are there, damaged or whole.
+    lost. Nothing after it is cut off, because its end counts from the entries that are there, damaged or whole.
 
     Raises PersistenceError when too few bookies answer, MetadataError when the end cannot be stored. Nothing is lost then,
     and the recovery may be tried again.
@@ -81,7 +81,7 @@ class _Recovery:
         """
         segment = self._metadata.segments[-1]
         answered = [False] * len(segment.members)
-        # A segment begins behind the last confirmed entry, so everything in front of it is confirmed, also when the last
+        # A segment begins after the last confirmed entry, so everything in front of it is confirmed, also when the last
         # segment has no entry. Recovery never goes back in front of it: the entries that it writes back must be in the
         # last segment.
         confirmed = segment.first_entry_id - 1
@@ -94,7 +94,7 @@ class _Recovery:
                 # Damaged bytes may have any LAC, and a LAC that is too high would confirm entries that never were.
                 error = self._damage(segment.members[position], stored)
                 if error is None:
-                    # The highest of all: each bookie knows the LAC of the last entry that it got, and may be behind.
+                    # The highest of all: each bookie knows the LAC of the last entry that it got, which may be an older one.
                     confirmed = max(confirmed, last_add_confirmed(stored))
                 elif not self._keeps_damaged:
                     wait.failed(error)
@@ -114,7 +114,7 @@ class _Recovery:
         return confirmed
 
     async def write_back(self, confirmed: int, writer: EnsembleWriter) -> tuple[int, int]:
-        """Step 3: write entries behind `confirmed` back to Qa bookies.
+        """Step 3: write entries after `confirmed` back to Qa bookies.
 
         Returns the ledger's last entry and its length.
         """
@@ -139,7 +139,7 @@ class _Recovery:
                     ahead = min(2 * ahead, READ_AHEAD_MAX)
                     written.append(self._write(writer, last, stored))
         finally:
-            # Questions behind the end. An error in one of them must not be reported as never retrieved.
+            # Questions after the end. An error in one of them must not be reported as never retrieved.
             for read in reads:
                 read.over.cancel()
         for entry_id, outcome in enumerate(written, confirmed + 1):
@@ -158,8 +158,8 @@ class _Recovery:
 
         writer.add(
             self._ledger_id,
-            entry_id,
-            (stored, b"", b""),
+            (entry_id,),
+            [(stored, b"", b"")],
             master_key=self._digest.master_key,
             recovery=True,
             done=done,
@@ -176,7 +176,7 @@ class _Recovery:
             raise PersistenceError(f"entry {self._ledger_id}:{entry_id} was confirmed and is lost")
         return ledger_length(stored)
 
-    def _read(self, entry_id: int, segment: Segment, *, fencing: bool) -> _Wait:
+    def _read(self, entry_id: int, segment: LedgerSegment, *, fencing: bool) -> _Wait:
         """Ask the entry's whole write set. The result is the stored entry, None when it is certainly absent."""
         what = f"reading entry {self._ledger_id}:{entry_id}"
         positions = write_set(entry_id, len(segment.members), self._quorums[0])
@@ -191,7 +191,7 @@ class _Recovery:
             elif rc != OK:
                 wait.failed(error_of(rc, what))
             elif (error := self._damage(segment.members[position], stored, entry_id)) is not None:
-                # Only behind the LAC: a confirmed entry is read for its length, which damaged bytes cannot tell.
+                # Only after the LAC: a confirmed entry is read for its length, which damaged bytes cannot tell.
                 same = self._keeps_damaged and fencing and entry_id_of(stored) == entry_id
                 wait.failed(error, stored if same else None)
             else:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from foundation.value import Value
 from protocol.ledger_metadata import DigestType
 
 
@@ -19,8 +19,7 @@ class Copies(NamedTuple):
     """Bookies whose answers confirm an entry (Qa)."""
 
 
-@dataclass(frozen=True)
-class EnsembleSettings:
+class EnsembleSettings(Value):
     """Layout of new ledgers, and the way in which ledgers are read."""
 
     ensemble_size: int
@@ -48,8 +47,7 @@ class EnsembleSettings:
             )
 
 
-@dataclass(frozen=True)
-class QuarantineRules:
+class QuarantineRules(Value):
     """Condition and duration of a bookie's quarantine."""
 
     errors: int

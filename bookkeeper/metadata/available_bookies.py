@@ -59,7 +59,7 @@ class AvailableBookies:
         self._stale = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
         self.bookies: Bookies = {}
-        """As last read."""
+        """The bookies that the last read found."""
 
     async def open(self) -> Bookies:
         """The bookies that are there now; `changed` is called from here on.
@@ -67,7 +67,7 @@ class AvailableBookies:
         Raises MetadataError.
         """
         self.bookies = await self._read()
-        # Behind the first read, which sets the watches that wake the task.
+        # After the first read, which sets the watches that wake the task.
         self._following = asyncio.create_task(self._follow(), name="available bookies")
         return self.bookies
 

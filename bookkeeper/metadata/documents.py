@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Put
+from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Put, Write
 from foundation.model.errors import BadVersion
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class Documents(Generic[T]):
         return value
 
     async def change(
-        self, name: str, changed: Callable[[T | None], T | None], beside: Sequence[Put] = ()
+        self, name: str, changed: Callable[[T | None], T | None], beside: Sequence[Write] = ()
     ) -> None:
         """Stores what `changed` makes of the newest document, in one write with `beside`; None stands for no document.
 
@@ -66,7 +66,7 @@ class Documents(Generic[T]):
             else:
                 return
 
-    async def _write(self, name: str, value: T | None, before: T | None, beside: Sequence[Put]) -> None:
+    async def _write(self, name: str, value: T | None, before: T | None, beside: Sequence[Write]) -> None:
         key, version = self._key(name), self._versions.get(name, ABSENT)
         # The store first: memory must not show a change that was not stored.
         if value is not None:

@@ -1,13 +1,24 @@
 """MemoryMetadataStore: a metadata store in a dictionary, for `--memory` and tests; gone with the process.
 
-It keeps the laws of `MetadataStore` except durability, and never waits.
+It keeps the laws of `MetadataStore` except durability, and never waits. Each object is one session; `another` makes one more
+on the same values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from bookkeeper.metadata.metadata_store import ABSENT, VALUE_BYTES_MAX, Put, Versioned
+from bookkeeper.metadata.local_watches import LocalWatches
+from bookkeeper.metadata.metadata_store import (
+    ABSENT,
+    VALUE_BYTES_MAX,
+    Check,
+    Ephemeral,
+    SessionState,
+    Stop,
+    Versioned,
+    Write,
+)
 from foundation.model.errors import BadVersion
 
 
@@ -15,12 +26,23 @@ class MemoryMetadataStore:
     """`MetadataStore` without a disk."""
 
     value_bytes_max: int = VALUE_BYTES_MAX
-    """See MetadataStore."""
+    """Longest value, in bytes."""
 
     def __init__(self) -> None:
         self._values: dict[str, Versioned] = {}
         self._children: dict[str, set[str]] = {}
         """By key, also one without a value, the names directly below it."""
+        self._watches = LocalWatches()
+        self._owners: dict[str, MemoryMetadataStore] = {}
+        """The session of each ephemeral key."""
+        self._listeners: list[Callable[[SessionState], None]] = []
+
+    def another(self) -> MemoryMetadataStore:
+        """Returns another session on the same values."""
+        other = MemoryMetadataStore()
+        other._values, other._children = self._values, self._children
+        other._watches, other._owners = self._watches, self._owners
+        return other
 
     async def get(self, key: str) -> Versioned | None:
         """A look into the dictionary."""
@@ -30,26 +52,55 @@ class MemoryMetadataStore:
         """Counts versions from 0."""
         return self._set(key, value, self._checked_version(key, expected) + 1)
 
-    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
         """Compares every version before the first write."""
         # Two passes, so that a mismatch of the last write leaves the first undone.
-        versions = [self._checked_version(key, expected) + 1 for key, _, expected in puts]
+        versions = [self._checked_version(put.key, put.expected) for put in puts]
         return [
-            self._set(key, value, version) for (key, value, _), version in zip(puts, versions, strict=True)
+            version
+            if isinstance(put, Check)
+            else self._set(put.key, put.value, version + 1, ephemeral=isinstance(put, Ephemeral))
+            for put, version in zip(puts, versions, strict=True)
         ]
 
     async def delete(self, key: str, expected: int | None = None) -> None:
         """A key that comes again begins with version 0."""
         if self._checked_version(key, expected) != ABSENT:
-            del self._values[key]
-            self._unlink(key)
+            self._remove(key)
 
     async def children(self, key: str) -> list[str]:
         """Names are kept for every level, so nothing is searched."""
         return sorted(self._children.get(key.rstrip("/"), ()))
 
+    async def sync(self) -> None:
+        """Does nothing: a read shows every write."""
+
+    async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
+        """See MetadataStore."""
+        return self._watches.add(key, changed)
+
+    async def watch_children(self, key: str, changed: Callable[[], None]) -> Stop:
+        """See MetadataStore."""
+        return self._watches.add_children(key, changed)
+
+    def listen(self, told: Callable[[SessionState], None]) -> None:
+        """Tells of `expire` alone."""
+        self._listeners.append(told)
+
+    def expire(self) -> None:
+        """Ends the session as ZooKeeper ends one that it did not hear of, and begins the next."""
+        self._end_session()
+        for state in (SessionState.LOST, SessionState.RE_ESTABLISHED):
+            for told in self._listeners:
+                told(state)
+
     async def close(self) -> None:
-        """Does nothing; the values are gone with the object."""
+        """Removes the session's ephemeral keys; the values are gone with the last session."""
+        self._end_session()
+
+    def _end_session(self) -> None:
+        for key in [key for key, owner in self._owners.items() if owner is self]:
+            self._remove(key)
 
     def _checked_version(self, key: str, expected: int | None) -> int:
         found = self._values.get(key)
@@ -58,11 +109,20 @@ class MemoryMetadataStore:
             raise BadVersion(f"{key} has version {version}, expected {expected}")
         return version
 
-    def _set(self, key: str, value: bytes, version: int) -> int:
+    def _set(self, key: str, value: bytes, version: int, *, ephemeral: bool = False) -> int:
         self._values[key] = Versioned(value, version)
         if version == 0:
             self._link(key)
+            if ephemeral:
+                self._owners[key] = self
+        self._watches.tell(key, names=version == 0)
         return version
+
+    def _remove(self, key: str) -> None:
+        del self._values[key]
+        self._owners.pop(key, None)
+        self._unlink(key)
+        self._watches.tell(key, names=True)
 
     def _link(self, key: str) -> None:
         """Enter the key into the names of its parents.

@@ -6,14 +6,19 @@ The laws that every store obeys:
 2. Each successful put adds one to the key's version. A fresh key has version 0, or more where the store already had to
    keep a node for the keys below it.
 3. A write returns when it would survive a crash of the machine, except in memory.
-4. Writes are applied in the order of the calls, many per commit, so waiting for the last of several is enough.
+4. Writes are applied in the order of the calls, many per commit, so waiting for the last of several is enough. In
+   ZooKeeper a write of ephemeral keys does not wait for earlier writes of other keys: a lease must not wait for cursors.
+5. An ephemeral key is removed when the session that made it ends: when its process stops or dies, or is cut off from
+   ZooKeeper for longer than the session's timeout. A key stays what it was made as, whatever is put later.
+6. A watch tells that its key may have changed since, not how: the watcher reads, and the newest value is what counts.
 
 Three stores: SQLite for a broker alone, ZooKeeper for what several processes share, a dictionary for `--memory`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 
@@ -39,6 +44,50 @@ class Put(NamedTuple):
     """At least one byte."""
     expected: int
     """A version, or ABSENT."""
+
+
+class Ephemeral(NamedTuple):
+    """A key that `put_all` makes and that ends with the session. It must not exist; later puts change its value alone."""
+
+    key: str
+    """A path; no key is below it."""
+    value: bytes
+    """At least one byte."""
+
+    @property
+    def expected(self) -> int:
+        """Always ABSENT."""
+        return ABSENT
+
+
+class Check(NamedTuple):
+    """A condition of `put_all`: writes are only made while another key has the version."""
+
+    key: str
+    """A path."""
+    expected: int
+    """A version; never ABSENT."""
+
+
+Write = Put | Ephemeral | Check
+"""A part of `put_all`."""
+
+
+class SessionState(StrEnum):
+    """News of the session with the store. Pulsar's name: SessionEvent."""
+
+    SUSPENDED = "suspended"
+    """The store does not answer; ephemeral keys may be gone, which only an answer can tell."""
+    CONNECTED = "connected"
+    """It answers again, in the same session: ephemeral keys are there."""
+    LOST = "lost"
+    """The session has ended, and every ephemeral key of it: another process may have them."""
+    RE_ESTABLISHED = "re-established"
+    """A new session has begun; its owner makes its ephemeral keys again."""
+
+
+Stop = Callable[[], None]
+"""Ends a watch; a second call does nothing."""
 
 
 VALUE_BYTES_MAX = 100_000_000
@@ -67,10 +116,10 @@ class MetadataStore(Protocol):
         """
         ...
 
-    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
         """Write all of them, of different keys, or none.
 
-        Returns the new versions. Raises BadVersion.
+        Returns the version of each key afterwards. Raises BadVersion.
         """
         ...
 
@@ -83,6 +132,25 @@ class MetadataStore(Protocol):
 
     async def children(self, key: str) -> list[str]:
         """The names one level below `key`, sorted, each once, without slashes."""
+        ...
+
+    async def sync(self) -> None:
+        """Return when reads show every write that any process had finished before this call."""
+        ...
+
+    async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
+        """Call `changed` on the loop after every change of the key's value, made here or by another process.
+
+        Several changes may be one call, and there are calls without a change: after the session was suspended, too.
+        """
+        ...
+
+    async def watch_children(self, key: str, changed: Callable[[], None]) -> Stop:
+        """Call `changed` as `watch` does, after names below the key have come or gone."""
+        ...
+
+    def listen(self, told: Callable[[SessionState], None]) -> None:
+        """Call `told` on the loop at each news of the session, from now on; stores in the process have none."""
         ...
 
     async def close(self) -> None:

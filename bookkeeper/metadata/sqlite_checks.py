@@ -4,7 +4,7 @@ Two kinds of damage leave SQLite content:
 
 * A changed byte of a record. Each record has a CRC32 of its key and value; a start reads all of them, and each read
   checks its own.
-* A changed byte of the write-ahead log. SQLite takes everything behind it for never written. So each commit counts up, in
+* A changed byte of the write-ahead log. SQLite takes everything after it for never written. So each commit counts up, in
   the file and in a small file beside it, `…-commits`. That one is written after the commit and never synced: it survives
   `kill -9`, and after a power loss it may be older than the store, never newer.
 """

@@ -9,7 +9,9 @@ The laws:
    does not wait for the writer.
 4. When a commit fails, on a full disk for example, everything in that group fails with MetadataError and none of it is
    stored; the next group starts afresh.
-5. A start is refused when a record does not fit its checksum, or when commits are missing (`sqlite_checks.py`).
+5. One process uses the file, so its session is the store's life: a start removes the ephemeral keys that a killed process
+   has left, and watches are told by the store's own writes. There is no news of the session.
+6. A start is refused when a record does not fit its checksum, or when commits are missing (`sqlite_checks.py`).
 """
 
 from __future__ import annotations
@@ -19,12 +21,22 @@ import contextlib
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from bookkeeper.metadata.metadata_store import ABSENT, VALUE_BYTES_MAX, Put, Versioned
+from bookkeeper.metadata.local_watches import LocalWatches
+from bookkeeper.metadata.metadata_store import (
+    ABSENT,
+    VALUE_BYTES_MAX,
+    Check,
+    Ephemeral,
+    SessionState,
+    Stop,
+    Versioned,
+    Write,
+)
 from bookkeeper.metadata.sqlite_checks import CommitCount, check_commits, check_records, crc_of
 from foundation.model.errors import BadVersion, MetadataError
 
@@ -39,6 +51,11 @@ CREATE TABLE IF NOT EXISTS node (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS commits (one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL);
 INSERT INTO commits VALUES (1, 0) ON CONFLICT DO NOTHING;
+CREATE TABLE IF NOT EXISTS ephemeral (key TEXT PRIMARY KEY) WITHOUT ROWID;
+"""
+_END_SESSION = """
+DELETE FROM node WHERE key IN (SELECT key FROM ephemeral);
+DELETE FROM ephemeral;
 """
 _ADD_CRC = "ALTER TABLE node ADD COLUMN crc INTEGER"
 """For stores of earlier versions; their records are not checked until they are written again."""
@@ -65,12 +82,14 @@ _Outcome = list[int] | MetadataError
 """The new versions (0 for a delete), or the error."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
+class _Change(NamedTuple):
     key: str
     value: bytes | None
-    """None = delete."""
+    """None = delete, or only compare."""
     expected: int | None
+    ephemeral: bool = False
+    compare: bool = False
+    """Change nothing."""
 
 
 @dataclass(slots=True)
@@ -84,7 +103,7 @@ class SqliteMetadataStore:
     """`MetadataStore` in a file."""
 
     value_bytes_max: Final = VALUE_BYTES_MAX
-    """See MetadataStore."""
+    """Longest value, in bytes."""
 
     def __init__(self, path: Path) -> None:
         """Opens or makes the file and starts the writer's thread.
@@ -101,6 +120,9 @@ class SqliteMetadataStore:
             self._writer = _connect(path)
         except (sqlite3.Error, OSError) as error:
             raise MetadataError(f"cannot open {path}: {error}") from error
+        self._watches = LocalWatches()
+        self._ephemeral: set[str] = set()
+        """Keys made as ephemeral ones, also removed ones: a rollback may bring a key back. For the writer's thread alone."""
         self._queue: deque[_Write] = deque()
         self._wanted = threading.Event()
         self._closing = False
@@ -120,6 +142,8 @@ class SqliteMetadataStore:
             (commits,) = self._reader.execute("SELECT number FROM commits").fetchone()
             check_commits(self._path, self._count, commits)
             check_records(self._reader, self._path)
+            if self._reader.execute("SELECT 1 FROM ephemeral LIMIT 1").fetchone():
+                self._reader.executescript(f"BEGIN IMMEDIATE; {_END_SESSION} COMMIT;")
         except BaseException:
             self._reader.close()
             raise
@@ -146,9 +170,9 @@ class SqliteMetadataStore:
         (version,) = await self._submit(_Change(key, value, expected))
         return version
 
-    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
         """Uses a savepoint inside the group's transaction."""
-        return await self._submit(*(_Change(*put) for put in puts))
+        return await self._submit(*(_change_of(put) for put in puts))
 
     async def delete(self, key: str, expected: int | None = None) -> None:
         """Returns after the commit of its group."""
@@ -157,7 +181,7 @@ class SqliteMetadataStore:
     async def children(self, key: str) -> list[str]:
         """Costs an index lookup or two per name, whatever lies below it; the loop runs between slices of names."""
         prefix = key.rstrip("/") + "/"
-        end = prefix[:-1] + "0"  # "0" follows "/", so this is behind everything that starts with the prefix.
+        end = prefix[:-1] + "0"  # "0" follows "/", so this is after everything that starts with the prefix.
         names: set[str] = set()
         start = prefix
         try:
@@ -176,8 +200,22 @@ class SqliteMetadataStore:
             raise MetadataError(f"cannot list {key}: {error}") from error
         return sorted(names)
 
+    async def sync(self) -> None:
+        """Does nothing: a read shows every write that was answered."""
+
+    async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
+        """See MetadataStore; writes of other programs are not told."""
+        return self._watches.add(key, changed)
+
+    async def watch_children(self, key: str, changed: Callable[[], None]) -> Stop:
+        """As `watch`."""
+        return self._watches.add_children(key, changed)
+
+    def listen(self, told: Callable[[SessionState], None]) -> None:
+        """Never tells anything: the session is the store's life."""
+
     async def close(self) -> None:
-        """Commit the writes that wait, then close the file.
+        """Commit the writes that wait, remove the ephemeral keys, then close the file.
 
         Later writes raise MetadataError.
         """
@@ -196,20 +234,41 @@ class SqliteMetadataStore:
         self._wanted.set()
         return await done
 
+    def _settle(self, group: list[_Write], outcomes: list[_Outcome]) -> None:
+        for write, outcome in zip(group, outcomes, strict=True):
+            if self._watches and not isinstance(outcome, MetadataError):
+                for change, version in zip(write.changes, outcome, strict=True):
+                    if not change.compare:
+                        # A delete has version 0, too.
+                        self._watches.tell(change.key, names=version == 0)
+            if write.done.done():  # The caller was cancelled; the write has happened all the same.
+                continue
+            if isinstance(outcome, MetadataError):
+                write.done.set_exception(outcome)
+            else:
+                write.done.set_result(outcome)
+
     def _write_groups(self) -> None:
         """The writer thread: for each group one commit and one call back into the loop."""
         while True:
             self._wanted.wait()
-            # Before the look at the queue: a write that comes behind it sets the event again.
+            # Before the look at the queue: a write that comes after it sets the event again.
             self._wanted.clear()
             while self._queue:
                 group = [self._queue.popleft() for _ in range(min(len(self._queue), GROUP_MAX))]
                 outcomes = self._commit(group)
                 # One call for the group: each one wakes the loop.
-                self._loop.call_soon_threadsafe(_settle, group, outcomes)
+                self._loop.call_soon_threadsafe(self._settle, group, outcomes)
             if self._closing and not self._queue:
-                self._writer.close()
+                self._end_session()
                 return
+
+    def _end_session(self) -> None:
+        # A full disk may refuse it; the next start removes the keys then.
+        with contextlib.suppress(sqlite3.Error):
+            if self._ephemeral:
+                self._writer.executescript(f"BEGIN IMMEDIATE; {_END_SESSION} COMMIT;")
+        self._writer.close()
 
     def _commit(self, group: list[_Write]) -> list[_Outcome]:
         try:
@@ -249,7 +308,7 @@ class SqliteMetadataStore:
 
     def _apply_one(self, change: _Change) -> int:
         if change.value is None:
-            return self._apply_delete(change)
+            return self._compare(change) if change.compare else self._apply_delete(change)
         crc = crc_of(change.key, change.value)
         if change.expected is None:
             cursor = self._writer.execute(_UPSERT, (change.key, change.value, crc))
@@ -260,17 +319,25 @@ class SqliteMetadataStore:
         row = cursor.fetchone()
         if row is None:
             raise _mismatch(change)
+        if change.ephemeral:
+            self._writer.execute("INSERT INTO ephemeral VALUES (?)", (change.key,))
+            self._ephemeral.add(change.key)
+        return int(row[0])
+
+    def _compare(self, change: _Change) -> int:
+        row = self._writer.execute("SELECT version FROM node WHERE key = ?", (change.key,)).fetchone()
+        if row is None or row[0] != change.expected:
+            raise _mismatch(change)
         return int(row[0])
 
     def _apply_delete(self, change: _Change) -> int:
-        if change.expected is None:
-            self._writer.execute("DELETE FROM node WHERE key = ?", (change.key,))
-            return 0
         deleted = self._writer.execute(
-            "DELETE FROM node WHERE key = ? AND version = ?", (change.key, change.expected)
+            "DELETE FROM node WHERE key = ?1 AND (?2 IS NULL OR version = ?2)", (change.key, change.expected)
         ).rowcount
-        if not deleted:
+        if not deleted and change.expected is not None:
             raise _mismatch(change)
+        if change.key in self._ephemeral:
+            self._writer.execute("DELETE FROM ephemeral WHERE key = ?", (change.key,))
         return 0
 
 
@@ -287,11 +354,7 @@ def _mismatch(change: _Change) -> BadVersion:
     return BadVersion(f"{change.key} does not have the expected version {change.expected}")
 
 
-def _settle(group: list[_Write], outcomes: list[_Outcome]) -> None:
-    for write, outcome in zip(group, outcomes, strict=True):
-        if write.done.done():  # The caller was cancelled; the write has happened all the same.
-            continue
-        if isinstance(outcome, MetadataError):
-            write.done.set_exception(outcome)
-        else:
-            write.done.set_result(outcome)
+def _change_of(put: Write) -> _Change:
+    if isinstance(put, Check):
+        return _Change(put.key, None, put.expected, compare=True)
+    return _Change(put.key, put.value, put.expected, ephemeral=isinstance(put, Ephemeral))

@@ -1,22 +1,23 @@
 """ZookeeperMetadataStore: the metadata store that brokers and bookies share, one node of ZooKeeper per key.
 
 Nodes are laid out as Pulsar and BookKeeper lay them out, so their tools find them. This module joins the parts:
-`zookeeper_requests` asks, `zookeeper_writes` compares and sets, `write_groups` keeps the order of writes. Pulsar's name
-for the same thing: ZKMetadataStore.
+`zookeeper_requests` asks, `zookeeper_writes` compares and sets, `write_groups` keeps the order of writes,
+`zookeeper_watches` tells of changes. Pulsar's name for the same thing: ZKMetadataStore.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 from kazoo.exceptions import NoNodeError
 
-from bookkeeper.metadata.metadata_store import Put, Versioned
+from bookkeeper.metadata.metadata_store import Check, Ephemeral, SessionState, Stop, Versioned, Write
 from bookkeeper.metadata.write_groups import WriteGroups
 from bookkeeper.metadata.zookeeper_requests import ZookeeperRequests
+from bookkeeper.metadata.zookeeper_watches import ZookeeperWatches
 from bookkeeper.metadata.zookeeper_writes import ZookeeperWrites
 from foundation.model.errors import MetadataError
 from foundation.zookeeper.tls import ZookeeperTls
@@ -30,7 +31,7 @@ class ZookeeperMetadataStore:
     """`MetadataStore` in ZooKeeper. Open with `await ZookeeperMetadataStore.open(...)`."""
 
     value_bytes_max: Final = VALUE_BYTES_MAX
-    """See MetadataStore."""
+    """Longest value, in bytes."""
 
     def __init__(self, requests: ZookeeperRequests, timeout_s: float) -> None:
         """`timeout_s` limits each read, and the writes during `close`."""
@@ -38,6 +39,9 @@ class ZookeeperMetadataStore:
         """Also for ledger ids and available bookies, which live in the same session."""
         self._writes = ZookeeperWrites(requests)
         self._groups = WriteGroups()
+        self._watches = ZookeeperWatches(requests)
+        self._ephemeral: set[str] = set()
+        """Keys that were made to end with the session, until they are deleted."""
         self._timeout_s = timeout_s
 
     @classmethod
@@ -75,21 +79,30 @@ class ZookeeperMetadataStore:
         )
         return version
 
-    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
         """As `put`, for all values together.
 
         They have at most 1,000,000 bytes, because they are one request.
         """
-        _check_size(puts[0].key, b"".join(put.value for put in puts))
+        values = [put.value for put in puts if not isinstance(put, Check)]
+        _check_size(puts[0].key, b"".join(values))
+        ephemeral = {put.key for put in puts if isinstance(put, Ephemeral)}
+        self._ephemeral |= ephemeral
         at_paths = [put._replace(key=self._path(put.key)) for put in puts]
         return await self._groups.submit(
-            frozenset(put.key for put in puts), lambda: self._writes.put_all(at_paths)
+            frozenset(put.key for put in puts),
+            lambda: self._writes.put_all(at_paths),
+            urgent=bool(ephemeral),
         )
 
     async def delete(self, key: str, expected: int | None = None) -> None:
         """Waits while ZooKeeper is away."""
         path = self._path(key)
-        await self._groups.submit(frozenset((key,)), lambda: self._writes.delete(path, expected))
+        urgent = key in self._ephemeral
+        self._ephemeral.discard(key)
+        await self._groups.submit(
+            frozenset((key,)), lambda: self._writes.delete(path, expected), urgent=urgent
+        )
 
     async def children(self, key: str) -> list[str]:
         """Raises MetadataError when ZooKeeper does not answer within the store's timeout."""
@@ -102,6 +115,26 @@ class ZookeeperMetadataStore:
         assert isinstance(names, list)
         return sorted(names)
 
+    async def sync(self) -> None:
+        """Raises MetadataError when ZooKeeper does not answer within the store's timeout."""
+        root = self.requests.url.root or "/"
+        async with self._reading(root):
+            (await self.requests.ask(lambda: self.requests.client.sync_async(root))).value_or_raise()
+
+    async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
+        """Raises MetadataError when ZooKeeper does not answer within the store's timeout."""
+        async with self._reading(key):
+            return await self._watches.add(self._path(key), changed)
+
+    async def watch_children(self, key: str, changed: Callable[[], None]) -> Stop:
+        """As `watch`."""
+        async with self._reading(key):
+            return await self._watches.add_children(self._path(key.rstrip("/")) or "/", changed)
+
+    def listen(self, told: Callable[[SessionState], None]) -> None:
+        """See MetadataStore."""
+        self.requests.listen(told)
+
     async def close(self) -> None:
         """Finish the writes that wait, then end the session.
 
@@ -110,6 +143,7 @@ class ZookeeperMetadataStore:
         try:
             await self._groups.drain(self._timeout_s)
         finally:
+            await self._watches.close()
             # Before `ended`: writes that still wait for ZooKeeper get their error from the closed session.
             await self.requests.close()
             await self._groups.ended()

@@ -3,9 +3,9 @@
 The law: a request that was out when the connection broke may have been carried out. `Answer.asked` tells the caller how
 often it was asked, and the caller must look whether the node is already as wanted (`zookeeper_writes`).
 
-Requests wait while ZooKeeper is away: what the broker has open goes on without it. The broker keeps nothing in its
-session, so one that expired costs nothing but the wait for the next. Nothing here blocks the loop: kazoo answers in
-threads of its own, and each answer is passed to the loop.
+Requests wait while ZooKeeper is away: what the broker has open goes on without it. Listeners are told when
+the session ends and comes back, because ephemeral nodes end with it. Nothing here blocks the loop: kazoo answers in threads
+of its own, and each answer is passed to the loop.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss, KazooException, OperationTimeoutError, SessionExpiredError
 
+from bookkeeper.metadata.metadata_store import SessionState
 from foundation.model.errors import MetadataError
 from foundation.zookeeper.errors import ZookeeperError
 from foundation.zookeeper.session import ZookeeperSession
@@ -82,6 +83,7 @@ class ZookeeperRequests:
         self._connected = asyncio.Event()
         self._connected.set()
         self._closed = False
+        self._listeners: list[Callable[[SessionState], None]] = []
 
     @classmethod
     async def connect(
@@ -141,6 +143,10 @@ class ZookeeperRequests:
             except KazooException as refusal:
                 return Answer(None, refusal, asked)
 
+    def listen(self, told: Callable[[SessionState], None]) -> None:
+        """Calls `told` on the loop at each news of the session, from now on."""
+        self._listeners.append(told)
+
     async def close(self) -> None:
         """End the session. Requests that wait for ZooKeeper raise MetadataError."""
         self._closed = True
@@ -165,12 +171,13 @@ class ZookeeperRequests:
 
     def connected(self, *, new_session: bool) -> None:
         """Send the requests that wait."""
-        self._on_loop(self._resume, new_session)
+        self._on_loop(self._resume, SessionState.RE_ESTABLISHED if new_session else SessionState.CONNECTED)
 
     def disconnected(self) -> None:
         """Hold new requests back."""
         self._on_loop(
             self._pause,
+            SessionState.SUSPENDED,
             f"ZooKeeper at {self.url.hosts} does not answer: what is open goes on, what needs metadata waits",
         )
 
@@ -178,23 +185,30 @@ class ZookeeperRequests:
         """Hold new requests back until the next session."""
         self._on_loop(
             self._pause,
-            "the session with ZooKeeper has expired; a new one is opened, nothing was kept in the old one",
+            SessionState.LOST,
+            "the session with ZooKeeper has expired, with the leases in it; a new one is opened",
         )
 
-    def _on_loop(self, call: Callable[..., None], argument: object) -> None:
+    def _on_loop(self, call: Callable[..., None], *arguments: object) -> None:
         # The loop may be closed as soon as `close` has begun, and a call into a closed loop raises.
         if not self._closed:
-            self._loop.call_soon_threadsafe(call, argument)
+            self._loop.call_soon_threadsafe(call, *arguments)
 
-    def _resume(self, new_session: bool) -> None:
+    def _resume(self, state: SessionState) -> None:
         if self._closed:
             return
         self._connected.set()
-        how = "in a new session" if new_session else "in the same session"
+        how = "in a new session" if state is SessionState.RE_ESTABLISHED else "in the same session"
         log.info("ZooKeeper at %s answers again, %s", self.url.hosts, how)
+        self._tell(state)
 
-    def _pause(self, why: str) -> None:
+    def _pause(self, state: SessionState, why: str) -> None:
         # After `close` the event must stay set, or waiting requests would never learn that they are refused.
         if not self._closed:
             self._connected.clear()
             log.warning("%s", why)
+            self._tell(state)
+
+    def _tell(self, state: SessionState) -> None:
+        for told in self._listeners:
+            told(state)

@@ -6,7 +6,8 @@ Three laws:
 2. ZooKeeper keeps a tree: a node needs its parents. Those that no caller has put hold no bytes, count as absent, and are
    removed with the last key below them. That is why a value has at least one byte.
 3. A write that was asked twice and then refused may be refused because of its own first attempt. The node tells: it has
-   our value, one version further. Without this look a log would give up its ledger for a write that succeeded.
+   our value, one version further, and an ephemeral one our session. Without this look a log would give up its ledger for a
+   write that succeeded.
 
 Writes that belong together are one transaction of ZooKeeper's (`multi`).
 """
@@ -30,9 +31,9 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol.states import ZnodeStat
 
-from bookkeeper.metadata.metadata_store import ABSENT, Put, Versioned
+from bookkeeper.metadata.metadata_store import ABSENT, Check, Ephemeral, Put, Versioned, Write
 from bookkeeper.metadata.zookeeper_requests import Answer, Pending, ZookeeperRequests
-from foundation.model.errors import BadVersion
+from foundation.model.errors import BadVersion, MetadataError
 
 _ANY_VERSION = -1
 """ZooKeeper's number for a write that does not compare."""
@@ -58,8 +59,8 @@ class ZookeeperWrites:
             return [await self._create(path, value)]
         return [await self._set(path, value, expected)]
 
-    async def put_all(self, puts: Sequence[Put]) -> list[int]:
-        """Write all of the nodes or none; returns their new versions.
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
+        """Write all of the nodes or none; returns their versions afterwards.
 
         `puts` have paths as keys. Raises BadVersion.
         """
@@ -71,13 +72,14 @@ class ZookeeperWrites:
             assert isinstance(results, list)
             refused = next((each for each in zip(puts, results, strict=True) if _is_refusal(each[1])), None)
             if refused is None:
-                # A create returns its path, a set the node's description.
-                return [0 if isinstance(result, str) else version_of(result) for result in results]
+                return [_version_after(put, result) for put, result in zip(puts, results, strict=True)]
             put, why = refused
             # Two refusals are mended and tried again: parents are missing, or a node without bytes is in the way.
-            if isinstance(why, NoNodeError) and put.expected == ABSENT and put.key not in placeholders:
+            if isinstance(put, Check) or put.expected != ABSENT:
+                return await self._versions_if_ours(puts, placeholders, answer)
+            if isinstance(why, NoNodeError) and put.key not in placeholders:
                 await self._create_parents(put.key)
-            elif put.expected != ABSENT or not await self._is_absent(put.key, placeholders):
+            elif not await self._is_absent(put, placeholders):
                 return await self._versions_if_ours(puts, placeholders, answer)
 
     async def delete(self, path: str, expected: int | None) -> list[int]:
@@ -135,39 +137,68 @@ class ZookeeperWrites:
             raise BadVersion(f"{path} does not have the expected version {expected}")
         return version_of(answer.value_or_raise())
 
-    def _begin_transaction(self, puts: Sequence[Put], placeholders: dict[str, int]) -> Pending:
+    def _begin_transaction(self, puts: Sequence[Write], placeholders: dict[str, int]) -> Pending:
         transaction: TransactionRequest = self._requests.client.transaction()
-        for path, value, expected in puts:
-            version = placeholders.get(path, expected)
-            if version == ABSENT:
-                transaction.create(path, value)
+        for put in puts:
+            version = placeholders.get(put.key, put.expected)
+            if isinstance(put, Check):
+                transaction.check(put.key, version)
+            elif version == ABSENT:
+                transaction.create(put.key, put.value, ephemeral=isinstance(put, Ephemeral))
             else:
-                transaction.set_data(path, value, version)
+                transaction.set_data(put.key, put.value, version)
         pending: Pending = transaction.commit_async()
         return pending
 
-    async def _is_absent(self, path: str, placeholders: dict[str, int]) -> bool:
+    async def _is_absent(self, put: Put | Ephemeral, placeholders: dict[str, int]) -> bool:
         """Return True when the node counts as absent: then try again.
 
         The transaction took it for one in another version.
         """
-        placeholders.pop(path, None)
-        found = await self.node(path)
-        if found is not None and not found.value:
-            placeholders[path] = found.version
-        return found is None or not found.value
+        placeholders.pop(put.key, None)
+        found = await self.node(put.key)
+        if found is None or found.value:
+            return found is None
+        if isinstance(put, Ephemeral):
+            await self._remove_placeholder(put.key, found.version)
+        else:
+            placeholders[put.key] = found.version
+        return True
+
+    async def _remove_placeholder(self, path: str, version: int) -> None:
+        """Make room for an ephemeral node: a node that lasts cannot become one, and no node is below one."""
+        answer = await self._requests.ask(lambda: self._requests.client.delete_async(path, version))
+        if answer.refused(NotEmptyError):
+            raise MetadataError(f"{path} cannot end with the session: there are keys below it")
 
     async def _versions_if_ours(
-        self, puts: Sequence[Put], placeholders: dict[str, int], answer: Answer
+        self, puts: Sequence[Write], placeholders: dict[str, int], answer: Answer
     ) -> list[int]:
-        """Return the new versions if an earlier attempt was carried out.
+        """Return the versions if an earlier attempt was carried out.
 
         Raises BadVersion otherwise: the refusal of the transaction stands.
         """
-        wanted = [Versioned(value, placeholders.get(path, expected) + 1) for path, value, expected in puts]
-        if answer.asked > 1 and await asyncio.gather(*(self.node(put.key) for put in puts)) == wanted:
-            return [each.version for each in wanted]
+        if answer.asked > 1:
+            written = [put for put in puts if not isinstance(put, Check)]
+            ours = await asyncio.gather(*(self._is_ours(put, placeholders) for put in written))
+            if ours and all(ours):
+                return [
+                    put.expected if isinstance(put, Check) else placeholders.get(put.key, put.expected) + 1
+                    for put in puts
+                ]
         raise BadVersion(f"{', '.join(put.key for put in puts)} do not all have the expected versions")
+
+    async def _is_ours(self, put: Put | Ephemeral, placeholders: dict[str, int]) -> bool:
+        """Return True for a node as this write leaves it."""
+        answer = await self._requests.ask(lambda: self._requests.client.get_async(put.key))
+        if answer.refused(NoNodeError):
+            return False
+        pair = answer.value_or_raise()
+        assert isinstance(pair, tuple)
+        value, stat = pair
+        if isinstance(put, Ephemeral) and stat.ephemeralOwner != self._requests.session.id:
+            return False  # Made in a session that has expired meanwhile, or by another process.
+        return bool(value == put.value) and version_of(stat) == placeholders.get(put.key, put.expected) + 1
 
     async def _delete_node(self, path: str, expected: int | None) -> None:
         version = _ANY_VERSION if expected is None else expected
@@ -207,6 +238,14 @@ def version_of(stat: object) -> int:
     """The version in kazoo's description of a node."""
     assert isinstance(stat, ZnodeStat)
     return int(stat.version)
+
+
+def _version_after(put: Write, result: object) -> int:
+    """The version of a key after its part of a transaction."""
+    if isinstance(put, Check):
+        return put.expected
+    # A create returns its path, a set the node's description.
+    return 0 if isinstance(result, str) else version_of(result)
 
 
 def _is_refusal(result: object) -> bool:

@@ -31,11 +31,11 @@ from bookkeeper.repair.settings import RecoverySettings
 from bookkeeper.repair.stats import AuditorStats
 from bookkeeper.repair.worker import Registered
 from foundation.model.errors import MetadataError
+from foundation.units import NS_PER_SECOND
 from protocol.ledger_metadata import LedgerMetadata
 
 log = logging.getLogger(__name__)
 
-_NS_PER_SECOND = 1_000_000_000
 _TOGETHER = 200
 """Ledgers whose metadata is read at a time."""
 _LEVEL_LENGTHS = (2, 3, 4)
@@ -91,7 +91,7 @@ class Auditor:
         version = await self._marks.delay_version()
         asked = self._delay_version not in (None, version)
         await self._audit(registered, at_once=asked)
-        # Behind the audit: one that failed is still asked for.
+        # After the audit: one that failed is still asked for.
         self._delay_version = version
         await self._check_if_due(registered)
 
@@ -112,7 +112,7 @@ class Auditor:
         if not waiting:
             return
         delay_s = await self._marks.delay_s(self._settings.lost_bookie_delay_s)
-        due, next_ns = due_bookies(waiting, delay_s * _NS_PER_SECOND, now_ns)
+        due, next_ns = due_bookies(waiting, delay_s * NS_PER_SECOND, now_ns)
         if at_once:
             due, next_ns = frozenset(waiting), None
         if next_ns is not None and lost.keys() != before.keys():
@@ -125,7 +125,7 @@ class Auditor:
     def _is_search_due(self, now_ns: int) -> bool:
         if self._searched_ns is None:
             return True
-        interval_ns = self._settings.bookie_check_interval_s * _NS_PER_SECOND
+        interval_ns = self._settings.bookie_check_interval_s * NS_PER_SECOND
         return interval_ns > 0 and now_ns - self._searched_ns >= interval_ns
 
     async def _bookies_in_use(self) -> frozenset[str]:
@@ -151,7 +151,7 @@ class Auditor:
         try:
             return await self._marks.add(ledger_id, missing, self._wall_ms())
         except BadMark as error:
-            # Raised, it would end the search at this ledger, and those behind it would never be marked.
+            # Raised, it would end the search at this ledger, and those after it would never be marked.
             log.warning("a mark stays as it is: %s", error)
             return False
 

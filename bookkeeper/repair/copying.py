@@ -7,7 +7,7 @@ The laws:
    ledger's metadata name the bookie.
 3. Adds carry the recovery flag: the bookie may know a fence of the ledger.
 
-Entries go in batches, several at a time, and a batch that was read waits for its turn in the `Pace`. BookKeeper's names:
+Entries go in batches, several at a time, and a batch that was read waits for its turn in the `CopyPace`. BookKeeper's names:
 LedgerFragmentReplicator, rereplicationEntryBatchSize, replicationRateByBytes.
 """
 
@@ -21,22 +21,21 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from bookkeeper.client.add_run import AddRun, run_adds
 from bookkeeper.client.digest import Digest
 from bookkeeper.client.result_codes import OK, error_of
 from bookkeeper.ensembles.bookies import Bookies
 from bookkeeper.repair.fragments import Fragment
-from bookkeeper.repair.pace import Pace
+from bookkeeper.repair.pace import CopyPace
 from bookkeeper.repair.replicas import good_count, read_entry
 from bookkeeper.repair.stats import WorkerStats
 from foundation.model.errors import PersistenceError
+from foundation.units import NS_PER_SECOND
 
 BATCH_BYTES_MAX: Final = 4 << 20
 """Bytes that a batch asks for at a time; with `BATCHES_MAX` it bounds the memory of a copy."""
 BATCHES_MAX: Final = 8
 """Batches that are read and written at a time. One after the other would cost two round trips and a sync of the bookie's
 journal for each."""
-_NS_PER_SECOND: Final = 1_000_000_000
 
 
 class CopyRefused(PersistenceError):
@@ -49,7 +48,7 @@ class Copying:
 
     bookies: Bookies
     """Sources and destinations."""
-    pace: Pace
+    pace: CopyPace
     """Shared by all copies, so that the limit holds for the process."""
     batch_entries: int
     """Entries that are read at a time."""
@@ -94,7 +93,7 @@ class _Copy:
         self._fragment = fragment
         self._digest = digest
         self._target = target
-        self._add_run = run_adds(means.bookies.client(target))
+        self._add = means.bookies.client(target).add
         self._avoid = avoid
 
     async def run(self, position: int) -> None:
@@ -180,19 +179,17 @@ class _Copy:
     def _write(self, entry_ids: Sequence[int], stored: Sequence[bytes]) -> asyncio.Future[None]:
         """Adds a batch; the future is done when the bookie has answered all of it."""
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._add_run(
-            AddRun(
-                self._ledger_id,
-                entry_ids[: len(stored)],
-                stored,
-                master_key=self._digest.master_key,
-                recovery=True,
-                done=partial(self._written, written, len(stored), sum(map(len, stored))),
-            )
+        self._add(
+            self._ledger_id,
+            entry_ids[: len(stored)],
+            [(entry, b"", b"") for entry in stored],
+            master_key=self._digest.master_key,
+            recovery=True,
+            done=partial(self._written, written, len(stored), sum(map(len, stored))),
         )
         return written
 
-    def _written(self, written: asyncio.Future[None], entries: int, size: int, rc: int) -> None:
+    def _written(self, written: asyncio.Future[None], entries: int, size: int, rc: int, _first: int) -> None:
         if written.done():  # The copy was cancelled.
             return
         if rc != OK:
@@ -206,4 +203,4 @@ class _Copy:
     async def _wait(self, size: int) -> None:
         wait_ns = self._means.pace.wait_ns(size, self._means.now_ns())
         if wait_ns > 0:
-            await asyncio.sleep(wait_ns / _NS_PER_SECOND)
+            await asyncio.sleep(wait_ns / NS_PER_SECOND)

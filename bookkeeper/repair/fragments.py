@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from bookkeeper.ensembles.placement import write_set
-from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment
+from protocol.ledger_metadata import LedgerMetadata, LedgerSegment, LedgerState
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
     """A segment of a ledger and its last entry."""
 
-    segment: Segment
+    segment: LedgerSegment
     """The members, and the first entry."""
     last_entry_id: int | None
     """The last entry; None while the ledger is not closed and the segment is its last one."""
@@ -27,7 +27,7 @@ class Fragment:
 
     @property
     def is_open(self) -> bool:
-        """True when a writer may add entries behind those that are known."""
+        """True when a writer may add entries after those that are known."""
         return self.last_entry_id is None
 
     def sources(self, entry_id: int) -> tuple[int, ...]:
@@ -53,8 +53,8 @@ class Fragment:
         if first is None:
             return ()
         # The last E entries have every position, so the search is as short.
-        behind = max(first, self.last_entry_id - len(self.segment.members) + 1)
-        last = max(self.entries_at(position, behind), default=first)
+        after = max(first, self.last_entry_id - len(self.segment.members) + 1)
+        last = max(self.entries_at(position, after), default=first)
         return (first,) if first == last else (first, last)
 
 
@@ -87,7 +87,7 @@ def lost_of(metadata: LedgerMetadata, registered: Collection[str]) -> tuple[str,
 
 
 def replace_members(
-    metadata: LedgerMetadata, segment: Segment, fresh: Mapping[int, str]
+    metadata: LedgerMetadata, segment: LedgerSegment, fresh: Mapping[int, str]
 ) -> LedgerMetadata | None:
     """Returns the metadata with other bookies at some positions of a segment.
 
@@ -98,7 +98,7 @@ def replace_members(
         members[position] = bookie
     if segment not in metadata.segments or len(set(members)) < len(members):
         return None
-    changed = Segment(tuple(members), segment.first_entry_id)
+    changed = LedgerSegment(tuple(members), segment.first_entry_id)
     return replace(metadata, segments=tuple(changed if one == segment else one for one in metadata.segments))
 
 

@@ -1,11 +1,11 @@
-"""Pace: the limit on the bytes that a worker copies in a second. Pure."""
+"""CopyPace: the limit on the bytes that a worker copies in a second. Pure."""
 
 from __future__ import annotations
 
-_NS_PER_SECOND = 1_000_000_000
+from foundation.units import NS_PER_SECOND
 
 
-class Pace:
+class CopyPace:
     """Spreads bytes over time.
 
     A batch is taken whole, and the next one waits until the bytes of the former have had their time.
@@ -22,5 +22,5 @@ class Pace:
         if self._bytes_per_s <= 0:
             return 0
         begins_ns = max(self._free_ns, now_ns)
-        self._free_ns = begins_ns + size * _NS_PER_SECOND // self._bytes_per_s
+        self._free_ns = begins_ns + size * NS_PER_SECOND // self._bytes_per_s
         return begins_ns - now_ns

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from foundation.value import Value
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecoverySettings:
+class RecoverySettings(Value, kw_only=True):
     """Times and limits of auditor and worker."""
 
     lost_bookie_delay_s: int

@@ -46,7 +46,7 @@ Registered = Callable[[], Awaitable[frozenset[str]]]
 """Returns the ids of all bookies that serve now, read-only ones included."""
 
 
-class Outcome(enum.Enum):
+class RepairOutcome(enum.Enum):
     """The end of an attempt at a ledger."""
 
     FINISHED = enum.auto()
@@ -134,37 +134,37 @@ class ReplicationWorker:
         except BrokerError as error:
             self._stats.failed += 1
             log.warning("ledger %d still lacks copies: %s", ledger_id, error)
-            outcome = Outcome.DEFERRED
-        if outcome in (Outcome.FINISHED, Outcome.GONE):
+            outcome = RepairOutcome.DEFERRED
+        if outcome in (RepairOutcome.FINISHED, RepairOutcome.GONE):
             return True
-        if outcome is Outcome.DEFERRED:
+        if outcome is RepairOutcome.DEFERRED:
             self._stats.deferred += 1
             attempts.failures += 1
             wait_ns = backoff_ns(attempts.failures, self._settings.backoff_ns, self._settings.backoff_ns_max)
             attempts.retry_ns = self._now_ns() + wait_ns
         return False
 
-    async def replicate(self, ledger_id: int) -> Outcome:
+    async def replicate(self, ledger_id: int) -> RepairOutcome:
         """Copies what one marked ledger lacks. Raises BrokerError; the mark is still there then."""
         lock = await self._locks.take(ledger_id)
         if lock is None:
-            return Outcome.TAKEN
+            return RepairOutcome.TAKEN
         try:
             # Under the lock: the mark's version must not be older than the metadata that is read next.
             marked = await self._marks.get(ledger_id)
             if marked is None:
-                return Outcome.GONE
+                return RepairOutcome.GONE
             return await self._replicate(marked, lock)
         finally:
             await lock.release()
 
-    async def _replicate(self, marked: Marked, lock: Lock) -> Outcome:
+    async def _replicate(self, marked: Marked, lock: Lock) -> RepairOutcome:
         ledger_id = marked.ledger_id
         found = await read_metadata(self._store, ledger_id)
         if found is None:
             await self._marks.remove(marked)
             log.info("ledger %d is deleted and needs no copies", ledger_id)
-            return Outcome.GONE
+            return RepairOutcome.GONE
         metadata, _ = found
         registered = await self._registered()
         waits = False
@@ -178,7 +178,7 @@ class ReplicationWorker:
             if not fragment.is_open:
                 copied += await self._mend(ledger_id, fragment, digest, registered, lock)
         self._stats.replicated += copied > 0
-        return Outcome.WAITS if waits else await self._finish(marked, lock, registered)
+        return RepairOutcome.WAITS if waits else await self._finish(marked, lock, registered)
 
     async def _close(self, ledger_id: int) -> LedgerMetadata | None:
         """Returns the metadata of the fenced and closed ledger; None while its writer has time left."""
@@ -275,7 +275,7 @@ class ReplicationWorker:
         """
         while True:
             # A bookie may have given up the copies that it had when the lock was lost, and keep the later ones. The look
-            # at first and last entries would not see that. Lost behind this line, it gives up all or none, which shows.
+            # at first and last entries would not see that. Lost after this line, it gives up all or none, which shows.
             if not await lock.is_held():
                 raise PersistenceError(f"the lock of ledger {ledger_id} was lost during the copy")
             found = await read_metadata(self._store, ledger_id)
@@ -284,7 +284,7 @@ class ReplicationWorker:
             metadata, version = found
             changed = replace_members(metadata, fragment.segment, fresh)
             if changed is None:
-                # Another process moved this segment. The check behind it tells what is missing now.
+                # Another process moved this segment. The check after it tells what is missing now.
                 log.warning("ledger %d: its ensemble was changed by another process", ledger_id)
                 return
             try:
@@ -293,7 +293,7 @@ class ReplicationWorker:
                 continue
             return
 
-    async def _finish(self, marked: Marked, lock: Lock, registered: Collection[str]) -> Outcome:
+    async def _finish(self, marked: Marked, lock: Lock, registered: Collection[str]) -> RepairOutcome:
         """Looks at all copies once more, and removes the mark if none is missing."""
         ledger_id = marked.ledger_id
         found = await read_metadata(self._store, ledger_id)
@@ -304,16 +304,16 @@ class ReplicationWorker:
                 missing_positions, ledger_id, digest=digest, bookies=self._bookies, registered=registered
             )
             if _open_lost(metadata, registered):
-                return Outcome.DEFERRED
+                return RepairOutcome.DEFERRED
             for fragment in fragments_of(metadata):
                 if not fragment.is_open and await look(fragment=fragment):
-                    return Outcome.DEFERRED
+                    return RepairOutcome.DEFERRED
         # Without the lock a bookie may have given up what was copied to it (law 1), and the look came too early.
         if not await lock.is_held() or not await self._marks.remove(marked):
-            return Outcome.DEFERRED
+            return RepairOutcome.DEFERRED
         self._stats.finished += 1
         log.info("ledger %d has all its copies", ledger_id)
-        return Outcome.FINISHED
+        return RepairOutcome.FINISHED
 
 
 def _open_lost(metadata: LedgerMetadata, registered: Collection[str]) -> bool:

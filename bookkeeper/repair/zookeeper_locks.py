@@ -102,7 +102,7 @@ class ZookeeperLocks:
         await self._nodes.ensure(LOCKS)
 
     async def take(self, ledger_id: int) -> ZookeeperLock | None:
-        """See `Locks.take`."""
+        """Returns the lock, None when another process has it. Raises MetadataError."""
         key = lock_key(ledger_id)
         await self._nodes.create(key, self._owner)
         # The node says whose it is. The request may have waited for another session than the one it began in, and a lock
@@ -122,7 +122,7 @@ class ZookeeperLock:
         self._session_id = session_id
 
     async def is_held(self) -> bool:
-        """See `Lock.is_held`."""
+        """True when no other process can have had the lock since it was taken. Raises MetadataError."""
         return await self._nodes.owner(self._key) == self._session_id
 
     async def release(self) -> None:

@@ -1,7 +1,7 @@
 """Makes the OpenAPI 3.1 description of the admin port from its routes; `GET /openapi.json` returns it.
 
 Paths come from the routes, summaries from the docstrings of their handlers, bodies of policies from the table of
-policies, and query parameters from Pulsar's own list of routes. So the description cannot lag behind the code.
+policies, and query parameters from Pulsar's own list of routes. So the description cannot differ from the code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aiohttp import web
 
 from broker.admin.http.pulsar_routes import VARIABLE_PART, path_shapes, query_parameters
 from broker.service.namespaces.namespaces import Json
-from broker.service.policies.forms import Choice, Flag, Form, Fraction, Names, Subset, Text, Texts, Whole
+from broker.service.policies.forms import Form
 from broker.service.policies.table import POLICIES, Policy
 
 OPENAPI_PATH: Final = "/openapi.json"
@@ -123,7 +123,7 @@ def _summary(method: str, handler: Callable[..., object] | object, policy: Polic
 
 
 def _tag(path: str) -> str:
-    """Returns the group of a path: the word behind the version, or its first one."""
+    """Returns the group of a path: the word after the version, or its first one."""
     words = path.strip("/").split("/")
     return words[2] if words[0] == "admin" and len(words) > 2 else words[0]
 
@@ -157,26 +157,7 @@ def _policies() -> Iterator[tuple[str, Policy[Any]]]:
 
 def _schema(form: Form[Any]) -> dict[str, Json]:
     """Returns the JSON schema of a policy's value, with its allowed values in words."""
-    schema: dict[str, Json] = {"description": form.words}
-    if isinstance(form, Whole):
-        schema |= {"type": "integer", "minimum": form.low, "maximum": form.high}
-    elif isinstance(form, Fraction):
-        schema["type"] = "number"
-    elif isinstance(form, Flag):
-        schema["type"] = "boolean"
-    elif isinstance(form, Choice):
-        schema |= {"type": "string", "enum": [*form.names]}
-    elif isinstance(form, Text):
-        schema["type"] = "string"
-    elif isinstance(form, Subset):
-        schema |= {"type": "array", "items": {"type": "string", "enum": [*form.names]}}
-    elif isinstance(form, Names):
-        schema |= {"type": "array", "items": {"type": "string"}}
-    elif isinstance(form, Texts):
-        schema |= {"type": "object", "additionalProperties": {"type": "string"}}
-    else:
-        schema["type"] = "object"
-    return schema
+    return {"description": form.words, **form.schema}
 
 
 def _refused() -> dict[str, Json]:

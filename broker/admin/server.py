@@ -22,14 +22,12 @@ from broker.admin.cluster.brokers import BROKER_ROUTES
 from broker.admin.cluster.cache import CACHE_ROUTES
 from broker.admin.cluster.clusters import CLUSTER_ROUTES
 from broker.admin.cluster.configuration import CONFIGURATION_ROUTES
-from broker.admin.cluster.failure_domains import FAILURE_DOMAIN_ROUTES
-from broker.admin.cluster.isolation import ISOLATION_ROUTES
 from broker.admin.cluster.ledgers import LEDGER_ROUTES
 from broker.admin.cluster.not_enabled import NOT_ENABLED_ROUTES, REFUSING
 from broker.admin.cluster.resource_groups import RESOURCE_GROUP_ROUTES
-from broker.admin.cluster.resources import RESOURCE_ROUTES
 from broker.admin.cluster.tenants import TENANT_ROUTES
 from broker.admin.cluster.transactions import TRANSACTION_ROUTES
+from broker.admin.facades.table import FACADE_ROUTES
 from broker.admin.http.answers import BODY_TIMEOUT_S, BadRequest, html_page, refused
 from broker.admin.http.foreign_pages import refuse_foreign_pages
 from broker.admin.http.http_limits import HttpConnections, OneLine
@@ -40,7 +38,6 @@ from broker.admin.namespaces.backlog_quotas import BACKLOG_QUOTA_ROUTES
 from broker.admin.namespaces.bundles import BUNDLE_ROUTES, OPERATION_ROUTES
 from broker.admin.namespaces.clusters import NAMESPACE_CLUSTER_ROUTES
 from broker.admin.namespaces.namespaces import NAMESPACE_ROUTES
-from broker.admin.namespaces.offload import OFFLOAD_ROUTES
 from broker.admin.namespaces.policies import POLICY_ROUTES
 from broker.admin.openapi import openapi_route
 from broker.admin.rights.audit import note_outcome
@@ -58,14 +55,16 @@ from broker.admin.topics.partitions import PARTITION_ROUTES
 from broker.admin.topics.produce import PRODUCE_ROUTES
 from broker.admin.topics.replication import replication_routes
 from broker.admin.topics.schemas import SCHEMA_ROUTES
-from broker.admin.topics.stats import NO_RATES, RatesOf
+from broker.admin.topics.stats import RatesOf
 from broker.admin.topics.subscription_rates import SUBSCRIPTION_RATE_ROUTES
 from broker.admin.topics.subscriptions import SUBSCRIPTION_ROUTES
 from broker.admin.topics.topic_lists import LIST_ROUTES
 from broker.admin.topics.topic_properties import TOPIC_PROPERTY_ROUTES
 from broker.admin.topics.topics import TOPIC_ROUTES
+from broker.numbers.windows import NOTHING_YET
 from broker.service.lifecycle.health import HealthProbe
 from broker.service.namespaces.clusters import Clusters
+from broker.service.policies.forms import WrongType
 from foundation.loop import clock
 from foundation.loop.rare_lines import RareLines
 from foundation.model.errors import BrokerError
@@ -80,7 +79,7 @@ BODY_BYTES_MAX = 1 << 20
 SHUTDOWN_S = 2.0
 """Time for requests that have begun when the server stops."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-"""A function behind a route."""
+"""The handler of a route."""
 
 
 class Admin:
@@ -173,7 +172,7 @@ def create_app(
     app.on_cleanup.append(pressure.close)
     app[BROKER] = broker
     app[CLUSTERS] = Clusters(broker.environment.metadata, broker.settings.str("clusterName"))
-    app[RATES] = rates or (lambda _: NO_RATES)
+    app[RATES] = rates or (lambda _: NOTHING_YET)
     app[HEALTH] = HealthProbe(broker.environment, _own_name(broker.settings))
     keep_racks(app)
     served = routes(more)
@@ -202,13 +201,10 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
     # /brokers/configuration would be read as the cluster named "configuration".
     return [
         *CLUSTER_ROUTES,
-        *FAILURE_DOMAIN_ROUTES,
-        *ISOLATION_ROUTES,
         *BOOKIE_ROUTES,
         *CONFIGURATION_ROUTES,
         *BROKER_ROUTES,
         *BROKER_STATS_ROUTES,
-        *RESOURCE_ROUTES,
         *RESOURCE_GROUP_ROUTES,
         *CACHE_ROUTES,
         *HOLE_ROUTES,
@@ -222,7 +218,7 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *OPERATION_ROUTES,
         *BACKLOG_QUOTA_ROUTES,
         *POLICY_ROUTES,
-        *OFFLOAD_ROUTES,
+        *FACADE_ROUTES,
         *PARTITION_ROUTES,
         *SUBSCRIPTION_ROUTES,
         *BACKLOG_ROUTES,
@@ -252,7 +248,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
             # As in Pulsar. No key of a metadata store may have this character.
             raise web.HTTPBadRequest
         return await handler(request)
-    except BadRequest as error:
+    except (BadRequest, WrongType) as error:
         return web.Response(status=error.status, body=str(error).encode(), content_type="text/plain")
     except BrokerError as error:
         return refused(error.status, str(error))

@@ -18,7 +18,7 @@ from protocol.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 
 _U32: Final = struct.Struct(">I")
 
-Key = str | bytes | None
+MessageKey = str | bytes | None
 """A partition key; `bytes` when it is not UTF-8, None for a message without one."""
 
 
@@ -34,7 +34,7 @@ class Chunk(NamedTuple):
 class EntryContent(NamedTuple):
     """The messages of one entry, those left out that an earlier compaction has removed."""
 
-    messages: list[tuple[Key, int]]
+    messages: list[tuple[MessageKey, int]]
     """(key, payload bytes) of each; 0 bytes delete the key."""
     chunk: Chunk | None = None
     """None for a whole message or a batch."""
@@ -48,7 +48,7 @@ class BatchMessage(NamedTuple):
     start: int
     """Offset of its size field in the unpacked batch."""
     end: int
-    """Offset behind its payload."""
+    """Offset of the end of its payload."""
 
 
 NOTHING: Final = EntryContent([])
@@ -80,11 +80,11 @@ def _single(metadata: MessageMetadata, payload_bytes: int) -> EntryContent:
     return EntryContent([(key, size)])
 
 
-def _keys_and_sizes(metadata: MessageMetadata, plain: bytes) -> list[tuple[Key, int]]:
+def _keys_and_sizes(metadata: MessageMetadata, plain: bytes) -> list[tuple[MessageKey, int]]:
     """Returns (key, payload bytes) of the messages of a batch. ProtocolError when the batch is damaged."""
     # As `batch_messages`, written out: this is the loop over all messages of a topic, and takes two thirds of the time.
     parse, size_at = SingleMessageMetadata.FromString, _U32.unpack_from
-    found: list[tuple[Key, int]] = []
+    found: list[tuple[MessageKey, int]] = []
     start, length = 0, len(plain)
     try:
         for _ in range(metadata.num_messages_in_batch):

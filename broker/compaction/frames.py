@@ -27,7 +27,7 @@ Numbered = tuple[int, bytes | memoryview]
 """(number of the entry in pass one, body)"""
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """Kinds of frames."""
 
     SETTINGS = 1
@@ -44,7 +44,7 @@ class Kind(IntEnum):
     """The outcome of pass one."""
 
 
-def frame(kind: Kind, content: bytes = b"") -> bytes:
+def frame(kind: FrameKind, content: bytes = b"") -> bytes:
     """Returns a whole frame."""
     return HEAD.pack(kind, len(content)) + content
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from itertools import chain, islice
 from typing import Final
 
-from broker.compaction.entry_content import Chunk, Key, read_content
+from broker.compaction.entry_content import Chunk, MessageKey, read_content
 
 DROP: Final = 0
 """No message of the entry is kept."""
@@ -54,10 +54,10 @@ class LatestMessages:
 
     def _begin_round(self) -> None:
         self._entry = 0
-        self._latest: dict[Key, int] = {}
+        self._latest: dict[MessageKey, int] = {}
         """By key: the number of its latest message."""
         self._key_chars = self._key_count = 0
-        self._chunks: dict[str | bytes, tuple[Key, list[int]]] = {}
+        self._chunks: dict[str | bytes, tuple[MessageKey, list[int]]] = {}
         """By UUID: key and chunks so far of a message that is not complete."""
         self._earlier_chunks: dict[int, list[int]] = {}
         """By last chunk: the chunks before it."""
@@ -83,7 +83,7 @@ class LatestMessages:
         if count > KEYS_MIN and count * self._bytes_per_key() > self._memory_bytes:
             self._halve()
 
-    def _add_messages(self, messages: Iterable[tuple[Key, int]], first: int) -> None:
+    def _add_messages(self, messages: Iterable[tuple[MessageKey, int]], first: int) -> None:
         latest, mask, part = self._latest, self._mask, self._part
         for number, (key, size) in enumerate(messages, first):
             if key is None:
@@ -98,7 +98,7 @@ class LatestMessages:
             else:
                 latest.pop(key, None)
 
-    def _add_chunk(self, key: Key, chunk: Chunk, number: int) -> None:
+    def _add_chunk(self, key: MessageKey, chunk: Chunk, number: int) -> None:
         if key is None:
             self._kept[number] = self._retain_null_key
             return

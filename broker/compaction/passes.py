@@ -7,14 +7,13 @@ rewrite, rewrite, …        the batches of which some messages are kept
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from broker.compaction.latest_messages import LatestMessages
 from broker.compaction.rewriting import rewrite
+from foundation.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class PassesSettings:
+class PassesSettings(Value):
     """The rules of a compaction."""
 
     retain_null_key: bool
@@ -23,8 +22,7 @@ class PassesSettings:
     """Memory for keys; more keys take more rounds over the entries."""
 
 
-@dataclass(frozen=True, slots=True)
-class PassOneResult:
+class PassOneResult(Value):
     """The outcome of pass one."""
 
     fates: bytes

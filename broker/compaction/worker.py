@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from broker.compaction.frames import (
     HEAD,
-    Kind,
+    FrameKind,
     decode_entries,
     decode_settings,
     encode_entries,
@@ -29,11 +29,11 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
         content = source.read(length)
         if len(content) < length:
             return
-        if kind == Kind.SETTINGS:
+        if kind == FrameKind.SETTINGS:
             passes = Passes(decode_settings(content))
             continue
         assert passes is not None, "SETTINGS come first"
-        if kind == Kind.ENTRIES:
+        if kind == FrameKind.ENTRIES:
             passes.add([body for _, body in decode_entries(content)])
             continue
         sink.write(_answer(passes, kind, content))
@@ -41,14 +41,14 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
 
 
 def _answer(passes: Passes, kind: int, content: bytes) -> bytes:
-    if kind == Kind.END_ROUND:
+    if kind == FrameKind.END_ROUND:
         result = passes.end_round()
-        return frame(Kind.AGAIN) if result is None else frame(Kind.RESULT, encode_result(result))
-    assert kind == Kind.REWRITE, f"unknown frame {kind}"
+        return frame(FrameKind.AGAIN) if result is None else frame(FrameKind.RESULT, encode_result(result))
+    assert kind == FrameKind.REWRITE, f"unknown frame {kind}"
     entries = decode_entries(content)
     rewritten = passes.rewrite(entries)
     numbers = [number for number, _ in entries]
-    return frame(Kind.ENTRIES, encode_entries(list(zip(numbers, rewritten, strict=True))))
+    return frame(FrameKind.ENTRIES, encode_entries(list(zip(numbers, rewritten, strict=True))))
 
 
 def main() -> None:

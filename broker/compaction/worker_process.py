@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from broker.compaction.frames import (
     HEAD,
-    Kind,
+    FrameKind,
     Numbered,
     decode_entries,
     decode_result,
@@ -89,7 +89,7 @@ class WorkerProcess:
             start_new_session=True,
         )
         worker = cls(process)
-        await worker._send(frame(Kind.SETTINGS, encode_settings(settings)))
+        await worker._send(frame(FrameKind.SETTINGS, encode_settings(settings)))
         return worker
 
     @property
@@ -103,18 +103,18 @@ class WorkerProcess:
         return self._process.returncode
 
     async def add(self, entries: Sequence[Numbered]) -> None:
-        """See Worker."""
-        await self._send(frame(Kind.ENTRIES, encode_entries(entries)))
+        """Sends the next entries of pass one; waits while the worker is busy."""
+        await self._send(frame(FrameKind.ENTRIES, encode_entries(entries)))
 
     async def end_round(self) -> PassOneResult | None:
-        """See Worker."""
-        await self._send(frame(Kind.END_ROUND))
+        """Ends a round of pass one; None when all entries must be added once more."""
+        await self._send(frame(FrameKind.END_ROUND))
         kind, content = await self._receive()
-        return None if kind == Kind.AGAIN else decode_result(content)
+        return None if kind == FrameKind.AGAIN else decode_result(content)
 
     async def rewrite(self, entries: Sequence[Numbered]) -> list[bytes]:
-        """See Worker."""
-        await self._send(frame(Kind.REWRITE, encode_entries(entries)))
+        """Returns each batch without its removed messages."""
+        await self._send(frame(FrameKind.REWRITE, encode_entries(entries)))
         _, content = await self._receive()
         return [bytes(body) for _, body in decode_entries(content)]
 
@@ -133,7 +133,7 @@ class WorkerProcess:
             raise WorkerFailed("the compaction worker has ended; its error is in the broker's log") from error
 
     async def close(self) -> None:
-        """See Worker."""
+        """Ends the process, by force when it does not end in time."""
         # The end of its input ends it. A worker that was killed has closed the pipe already.
         with suppress(OSError):
             self._input.close()

@@ -18,8 +18,8 @@ from broker.service.lifecycle.rounds import TopicRounds
 from broker.service.lifecycle.unused_subscriptions import delete_unused_subscriptions
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_registry import TopicRegistry
+from foundation.units import SECONDS_PER_MINUTE
 
-_SECONDS_PER_MINUTE: Final = 60
 _HOLES_INTERVAL_S: Final = 1
 """Rounds that look for lost entries keep their own time, which may change at run time; in between, searches go on."""
 
@@ -33,9 +33,9 @@ def start_backlog_rounds(
     quotas = QuotaRounds(registry, now_ns)
     unused = TopicRounds(registry, "unused subscriptions", delete_unused_subscriptions)
     looks: tuple[tuple[TopicRounds | QuotaRounds, int], ...] = (
-        (expiry, settings.ttl_interval_min * _SECONDS_PER_MINUTE),
+        (expiry, settings.ttl_interval_min * SECONDS_PER_MINUTE),
         (quotas, settings.quota_interval_s),
-        (unused, settings.subscription_interval_min * _SECONDS_PER_MINUTE),
+        (unused, settings.subscription_interval_min * SECONDS_PER_MINUTE),
     )
     for rounds, interval_s in looks:
         timers.every(interval_s, partial(_begin, tasks, rounds))

@@ -23,7 +23,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -32,7 +31,7 @@ from bookkeeper.ensembles.ledger_ids import LedgerIds, LedgerIdSource
 from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.metadata.metadata_store import MetadataStore
 from bookkeeper.metadata.start_count import count_start
-from broker.compaction.worker_process import WorkerProcess
+from broker.compaction.worker_start import start_worker
 from broker.compose.admin_port import AdminPort
 from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.backlog_rounds import start_backlog_rounds
@@ -57,7 +56,7 @@ from broker.security.authorization.settings import AuthorizationSettings
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.lifecycle.deletion.deletions import Deletions
 from broker.service.lifecycle.deletion.last_audit import LastAudit
-from broker.service.lifecycle.inactive_topics import InactiveTopics
+from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
 from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.lifecycle.transaction_participants import RegistryParticipants
 from broker.service.namespaces.namespaces import Namespaces
@@ -66,9 +65,6 @@ from broker.service.topics.topic_ownership import Listener, SingleBroker, TopicO
 from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.transaction_limits import TransactionLimits
-from broker.websocket.context import WebSocketContext
-from broker.websocket.rights import end_withdrawn as end_withdrawn_sessions
-from broker.websocket.settings import WebSocketSettings
 from entry_cache.compose import ComposedCache
 from entry_cache.observe.decisions import Decisions
 from entry_cache.observe.totals import totals_of
@@ -78,6 +74,7 @@ from foundation.loop.turn import Turn
 from foundation.model.topic_name import parse_topic_name
 from foundation.settings.settings import Settings
 from foundation.tls.listener import TlsListener
+from foundation.value import Value
 
 if TYPE_CHECKING:
     from aiohttp.web import RouteDef
@@ -86,6 +83,7 @@ if TYPE_CHECKING:
     from broker.faults.controls import TestControls
     from broker.recorder.recorder import Recorder
     from broker.security.authentication.authenticator import Authenticator
+    from broker.websocket.context import WebSocketContext
 
 log = logging.getLogger("magnetar")
 
@@ -101,8 +99,7 @@ TIME_OUTS_INTERVAL_S: Final = 0.1
 """Seconds between two looks for transactions whose time is over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Addresses:
+class Addresses(Value):
     """The addresses that clients use; empty for a port that is not opened."""
 
     service_url: str = ""
@@ -183,7 +180,8 @@ class BrokerService:
         self.loop_watch = LoopWatch(loop.call_later, time.monotonic_ns)
 
         # The bare clock: it costs half of `clock.monotonic_ns`. An event whose time decides something brings its own.
-        decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
+        now_ns = time.monotonic_ns if controls is None else clock.monotonic_ns
+        decisions = Decisions(settings.int("entryCacheDecisionsKept"), now_ns)
         self.recorder = _recorder(settings, version, decisions, self.loop_watch)
         self.cache = ComposedCache(EntryCacheSettings.of(settings), decisions)
         self._cache_passes = CachePasses(
@@ -206,7 +204,7 @@ class BrokerService:
         self.deletions = Deletions(self.environment, self.registry)
         self.partitioned = PartitionedTopics(self.registry, self.deletions)
         self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment, self._tasks)
-        self._inactive_topics = InactiveTopics(self.registry, self.deletions, clock.monotonic_ns, kept)
+        self._inactive_topics = InactiveTopicRounds(self.registry, self.deletions, clock.monotonic_ns, kept)
 
         self.authenticator = authenticator
         self.authorizer = Authorizer(AuthorizationSettings.of(settings), self.namespaces)
@@ -215,7 +213,7 @@ class BrokerService:
         self._servers: list[asyncio.Server | TlsListener] = []
         self._admin_port = AdminPort()
         self._health_port: HealthPort | None = None
-        self._websockets = self._websocket_context()
+        self._websockets: WebSocketContext | None = None
 
     @property
     def coordinators(self) -> Coordinators | None:
@@ -251,7 +249,7 @@ class BrokerService:
             self.namespaces,
             ownership=self._ownership,
             call_later=call_later,
-            compactor=Compactor(WorkerProcess.start),
+            compactor=Compactor(start_worker),
         )
         if self.controls is not None:
             self.controls.unloads(registry, self._tasks.spawn)
@@ -315,8 +313,9 @@ class BrokerService:
 
         scraper = scraper_of(self)
         console = Console(self)
-        websockets = self._websockets if self.settings.bool("webSocketServiceEnabled") else None
-        self._admin_port.serve(self, scraper, console, websockets, self._test_routes, self._tasks)
+        if self.settings.bool("webSocketServiceEnabled"):
+            self._websockets = self._websocket_context()
+        self._admin_port.serve(self, scraper, console, self._websockets, self._test_routes, self._tasks)
         self._tasks.spawn(console.run(), "console")
         topics_s = self.settings.int("statsUpdateFrequencyInSecs")
         broker_s = self.settings.int("managedLedgerStatsPeriodSeconds")
@@ -333,6 +332,10 @@ class BrokerService:
         return partial(self._tasks.settle, self._tasks.running, SETTLE_S)
 
     def _websocket_context(self) -> WebSocketContext:
+        # Imported with the admin port, which has the sessions.
+        from broker.websocket.context import WebSocketContext
+        from broker.websocket.settings import WebSocketSettings
+
         net = self.net
         return WebSocketContext(
             registry=self.registry,
@@ -385,8 +388,8 @@ class BrokerService:
             self._tasks.spawn(self._inactive_topics.look(), "unused topics")
 
     def _resume_deletions(self) -> None:
-        if self.deletions.waiting:
-            self._tasks.spawn(self.deletions.resume(), "deletions")
+        # Without a look at `waiting`: the deletions may be those of another broker.
+        self._tasks.spawn(self.deletions.resume(), "deletions")
 
     def _publish_counts(self) -> None:
         """Begins to publish the cache's counts, if a topic for them is set."""
@@ -421,7 +424,10 @@ class BrokerService:
         """Closes what clients have open without the right to it, after a change of rights."""
         if self.authorizer.enabled:
             self._tasks.spawn(end_withdrawn(self.net), "withdrawn rights")
-            self._tasks.spawn(end_withdrawn_sessions(self._websockets), "withdrawn rights of WebSockets")
+            if self._websockets is not None:
+                from broker.websocket.rights import end_withdrawn as end_withdrawn_sessions
+
+                self._tasks.spawn(end_withdrawn_sessions(self._websockets), "withdrawn rights of WebSockets")
 
     # Stop
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from itertools import islice
 from typing import Final
 
-from broker.service.ports import ProducerPort
+from broker.service.ports import SinglePort
 from broker.service.producer import Producer
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_registry import TopicRegistry
@@ -35,7 +35,7 @@ Counts = tuple[int, int, int]
 """Hits, misses and coalesced reads."""
 
 
-class CountsPort(ProducerPort):
+class CountsPort(SinglePort):
     """The port of a producer inside the broker: it ignores receipts and logs refusals."""
 
     def receipt(
@@ -128,6 +128,6 @@ class CacheCounts:
                 producer_name=PRODUCER, sequence_id=self._sequence_id, publish_time=self._wall_ms()
             )
             body = message_body(metadata, json.dumps(value, separators=(",", ":")).encode())
-            producer.publish(self._sequence_id, self._sequence_id, 1, body, len(body), False, False)
+            producer.publish(self._sequence_id, self._sequence_id, 1, [body], len(body), False, False)
         except BrokerError as error:
             log.warning("the cache's counts are lost for this interval: %s", error)

@@ -44,7 +44,7 @@ class Console:
             environment.wall_ms,
         )
         self._histories = TopicHistories(broker.registry.topics, time.monotonic_ns, environment.wall_ms)
-        self._hub = Hub(sampler, self._warnings, self._every_ten_seconds)
+        self._hub = Hub(sampler.read, self._warnings, self._every_ten_seconds)
 
     @cached_property
     def pages(self) -> ConsoleRoutes:

@@ -23,5 +23,5 @@ async def load_dynamic_configuration(metadata: MetadataStore) -> dict[str, str]:
 
 
 async def save_dynamic_configuration(metadata: MetadataStore, texts: Mapping[str, str]) -> None:
-    """Replace all texts; durable on return. Raises MetadataError."""
+    """Replaces all texts; durable on return. Raises MetadataError."""
     await metadata.put(KEY, json.dumps(dict(texts)).encode())

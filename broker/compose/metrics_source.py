@@ -3,61 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final
 
-from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.compose.broker_service import BrokerService
 from broker.metrics.broker_reading import BrokerReading
 from broker.metrics.exposition import ExpositionSettings
 from broker.metrics.network import NetworkSettings
-from broker.metrics.readings import TopicReading
 from broker.metrics.scraper import Scraper
-from broker.metrics.topic_reader import NO_READINGS, TopicReader
-from broker.net.connection_context import ConnectionContext
-from broker.recorder.recorder import Recorder
+from broker.numbers.readings import TopicReading
+from broker.numbers.topic_reader import NO_READINGS, TopicReader
 from broker.security.authentication.counts import AuthenticationCounts
-from broker.service.lifecycle.deletion.deletions import Deletions
-from broker.service.lifecycle.deletion.last_audit import LastAudit
 from broker.service.namespaces.bundles import OwnedBundles
-from broker.service.namespaces.namespaces import Namespaces
-from broker.service.topics.topic_registry import TopicRegistry
 from entry_cache.cache_stats import ReadStats
-from entry_cache.compose import ComposedCache
 from entry_cache.observe.expected_level import ExpectedLevel, count_expected
-from foundation.loop.loop_watch import LoopWatch
-from foundation.settings.settings import Settings
 
 BUNDLES_AGE_NS: Final = 60_000_000_000
 """Age at which the number of owned bundles is counted again: each count looks at every topic."""
 
 
-class BrokerRooms(Protocol):
-    """The parts of the composed broker that count something."""
-
-    settings: Settings
-    """The settings that hold now; those of scrapes are read once."""
-    registry: TopicRegistry
-    """All open topics."""
-    deletions: Deletions
-    """Deletions that were decided, and those that were finished."""
-    namespaces: Namespaces
-    """Tenants and namespaces, with the bundles of each."""
-    cache: ComposedCache
-    """The entry cache."""
-    recorder: Recorder | None
-    """The access record; None while nothing is recorded."""
-    environment: ManagedLedgerEnvironment
-    """Clocks, ledgers and the budget of reads."""
-    last_audit: LastAudit
-    """The result of the last audit of leaks."""
-    net: ConnectionContext
-    """The client connections."""
-    loop_watch: LoopWatch
-    """The lag of the event loop."""
-    version: str
-    """The broker's version, a label."""
-
-
-def scraper_of(broker: BrokerRooms) -> Scraper:
+def scraper_of(broker: BrokerService) -> Scraper:
     """Returns the scraper of a broker; its windows begin now."""
     settings = broker.settings
     exposition = ExpositionSettings(
@@ -80,7 +44,7 @@ def scraper_of(broker: BrokerRooms) -> Scraper:
 class MetricsSource:
     """The readings of one broker."""
 
-    def __init__(self, broker: BrokerRooms, *, consumers: bool, producers: bool) -> None:
+    def __init__(self, broker: BrokerService, *, consumers: bool, producers: bool) -> None:
         """`consumers`, `producers`: read each of them too; without, their readings stay empty."""
         self._broker = broker
         self._topics = TopicReader(
@@ -126,6 +90,7 @@ class MetricsSource:
             reads=self._reads,
             expected=self._expected,
             limiter=self._broker.environment.reads_limiter,
+            ack_cuts=self._broker.environment.ack_cuts,
             record=self._broker.recorder,
             connections=net.counters,
             authentication=AuthenticationCounts() if net.authenticator is None else net.authenticator.counts,

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 
 from broker.compose.ledger_settings import LedgerSettings
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
-from foundation.settings.keys import MIB
 from foundation.settings.settings import Settings
+from foundation.units import MIB, NS_PER_MS
 
 if TYPE_CHECKING:
     from broker.recorder.settings import RecordSettings
-
-NS_PER_MS = 1_000_000
 
 
 def ensemble_settings(settings: Settings, *, alone: bool) -> LedgerSettings:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from broker.config.keys import BROKER_KEYS
 from broker.config.rules import BROKER_RULES, check
-from foundation.settings.load import load_settings
+from foundation.settings.load import Override, load_settings
 from foundation.settings.settings import Note, Settings
 
 
@@ -19,14 +19,14 @@ def load_broker_settings(
     path: str | Path | None,
     *,
     environ: Mapping[str, str],
-    overrides: Sequence[str] = (),
+    overrides: Sequence[Override] = (),
     profile: str | None = None,
     standalone: bool = False,
     neighbours: Container[str] = (),
 ) -> Settings:
-    """Returns the broker's settings from a file, the environment and `key=value` overrides.
+    """Returns the broker's settings from a file, the environment and the command line.
 
-    `path` None means the shipped values. `profile` outranks the key `magnetarProfile`. `standalone` takes the defaults
+    `path` None means the shipped values. `profile` outranks the key `pulsarDefaults`. `standalone` takes the defaults
     of `magnetar standalone`. `neighbours` has the keys of the same file that the embedded bookie reads.
     `Settings.notes` has the lines for the log. Raises SettingsError, whose text is one line.
     """

@@ -34,7 +34,7 @@ EXPIRY = Section("Expiry and backlog quotas", (
     Key("backlogQuotaCheckIntervalInSeconds", "int", 60, "s", low=1,
         doc="Seconds between two comparisons of the backlogs with their quotas."),
     Key("backlogQuotaDefaultLimitBytes", "long", -1, "bytes", low=-1,
-        doc="Bytes that the slowest subscription of a topic may be behind, where no policy says otherwise; -1 means "
+        doc="Largest backlog of a topic's slowest subscription in bytes, where no policy says otherwise; -1 means "
             "no limit."),
     Key("backlogQuotaDefaultLimitGB", "double", -1.0, "GiB", low=-1, standalone=10.0,
         doc="The same in GiB; it counts where it is above 0."),

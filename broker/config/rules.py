@@ -8,8 +8,9 @@ from typing import Final
 from broker.config.tls_rules import check_tls, open_ports
 from foundation.settings.addresses import advertised_host, check_addresses
 from foundation.settings.computed import Rule, memory_share, share_of_memory, value_of
-from foundation.settings.keys import MIB, PORT_MAX, format_value
+from foundation.settings.keys import PORT_MAX, format_value
 from foundation.settings.settings import DYNAMIC, Computed, Note, Settings
+from foundation.units import MIB
 
 EMBEDDED: Final = "embedded"
 """In `bookieAddress`: the bookie inside the broker's process."""
@@ -142,6 +143,7 @@ def check(settings: Settings) -> list[Note]:
     _check_bookies(settings)
     _check_order(settings)
     _check_switches(settings)
+    _check_closing(settings)
     _check_authorization(settings)
     check_tls(settings)
     return [
@@ -219,7 +221,7 @@ def _check_switches(settings: Settings) -> None:
     """Refuses such a key unless its switch is set too; `false` is then the owner's decision, and a note tells it."""
     for switch, names in ASK_FOR_A_SWITCH.items():
         for name in names if not settings.is_set(switch) else ():
-            if settings.value(name) and settings.origin(name) != DYNAMIC:
+            if settings.is_set(name) and settings.value(name) and settings.origin(name) != DYNAMIC:
                 raise settings.error(
                     name, f"asks for {switch}=true: set that as well, or {switch}=false to go without"
                 )
@@ -231,6 +233,19 @@ def _check_authorization(settings: Settings) -> None:
         raise settings.error(
             "authorizationEnabled", "rights belong to roles; set authenticationEnabled=true as well"
         )
+
+
+def _check_closing(settings: Settings) -> None:
+    """Refuses to close unused topics and to delete them as well, as Pulsar 5.0 does."""
+    closing, mode = "brokerCloseInactiveTopicsEnabled", "delete_when_no_subscriptions"
+    if not settings.bool(closing):
+        return
+    if settings.bool("brokerDeleteInactiveTopicsEnabled"):
+        raise settings.error(
+            closing, "closes what another key deletes: set brokerDeleteInactiveTopicsEnabled=false"
+        )
+    if settings.str("brokerDeleteInactiveTopicsMode") != mode:
+        raise settings.error(closing, f"needs brokerDeleteInactiveTopicsMode={mode}")
 
 
 def _check_order(settings: Settings) -> None:

@@ -34,7 +34,7 @@ AUTHENTICATION = Section("Authentication", (
             "are tried in its order."),
     Key("anonymousUserRole", "string", None, needs=_ON,
         doc="Role of clients that give no credentials. Unset refuses them."),
-    Key("authenticateOriginalAuthData", "bool", False, asks_for="authentication", needs=_ON,
+    Key("authenticateOriginalAuthData", "bool", False, v50=True, asks_for="authentication", needs=_ON,
         doc="Check the credentials of the client behind a proxy as well; otherwise the proxy's word for the "
             "client's role holds."),
     Key("authenticateMetricsEndpoint", "bool", False, asks_for="authentication", needs=_ON,

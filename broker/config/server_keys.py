@@ -7,7 +7,8 @@ words are ours. `foundation.settings.keys.Key` explains the columns.
 from __future__ import annotations
 
 from foundation.settings.addresses import LOOPBACK
-from foundation.settings.keys import KIB, MIB, PORT_MAX, PROFILES, Key, Section
+from foundation.settings.keys import PORT_MAX, PROFILES, Key, Section
+from foundation.units import KIB, MIB
 
 TIMESTAMP_INTERCEPTOR = "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor"
 INDEX_INTERCEPTOR = "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"
@@ -17,7 +18,7 @@ INDEX_INTERCEPTOR = "org.apache.pulsar.common.intercept.AppendIndexMetadataInter
 # The formatter would give each argument a line of its own; a key's facts and words read better as one row.
 
 MAGNETAR = Section("Magnetar", (
-    Key("magnetarProfile", "string", "4.2", choices=PROFILES, ours=True,
+    Key("pulsarDefaults", "string", "4.2", choices=PROFILES, ours=True,
         doc="Pulsar release whose defaults hold for every key that is not set, so that dashboards and "
             "limits behave as in that release. The entry cache decides as that release only with "
             "entryCachePolicy=pip430, or with fifo-ttl for 4.0."),
@@ -59,7 +60,7 @@ SERVER = Section("Server", (
         form=(r"[^:]+:pulsar(\+ssl)?://.+:\d{1,5}", "name:pulsar://host:port"),
         doc="Further addresses by listener name, as `name:pulsar://host:port`; a client that names a "
             "listener in its lookup is sent there."),
-    Key("internalListenerName", "string", None, used=False, computed="the first of advertisedListeners",
+    Key("internalListenerName", "string", None, v50="internal", used=False, computed="the first of advertisedListeners",
         doc="Listener of advertisedListeners that is used when a client names none."),
     Key("metadataStoreUrl", "string", None,
         form=(r"file:.+|memory:.*|zk:[^,;/]+([,;][^,;/]+)*(/[^/]+)*/?",
@@ -177,6 +178,9 @@ METRICS = Section("Metrics", (
         doc="Give every consumer its own series as well."),
     Key("exposeProducerLevelMetricsInPrometheus", "bool", False,
         doc="Give every producer its own series as well."),
+    Key("exposeSubscriptionBacklogAgeInPrometheus", "bool", False, needs=("backlogQuotaCheckEnabled", "true"),
+        doc="Find the age of each subscription's oldest unacknowledged message at each check of backlog quotas: in "
+            "`/metrics` with topics' own series, and in the subscription's stats."),
     Key("exposeManagedLedgerMetricsInPrometheus", "bool", True,
         doc="Publish the managed ledgers' series (pulsar_ml_*); the entry cache's are always there."),
     Key("splitTopicAndPartitionLabelInPrometheus", "bool", False,

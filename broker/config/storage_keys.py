@@ -56,9 +56,9 @@ CURSORS = Section("Cursors", (
     Key("managedLedgerMaxUnackedRangesToPersist", "int", 10_000, "ranges", v50=200_000, low=0,
         doc="Ranges of individually acknowledged entries that are stored with the position; more are "
             "delivered again after a restart."),
-    Key("managedLedgerMaxBatchDeletedIndexToPersist", "int", 10_000, "batches", low=0,
+    Key("managedLedgerMaxBatchDeletedIndexToPersist", "int", 10_000, "batches", v50=200_000, low=0,
         doc="Batches acknowledged in part whose bits are stored with the position."),
-    Key("managedLedgerMaxUnackedRangesToPersistInMetadataStore", "int", 1000, "ranges", low=0, used=False,
+    Key("managedLedgerMaxUnackedRangesToPersistInMetadataStore", "int", 1000, "ranges", v50=200_000, low=0, used=False,
         doc="Ranges up to which a closing cursor is stored in the metadata store instead of a ledger."),
     Key("managedLedgerPersistIndividualAckAsLongArray", "bool", True, v40=False, used=False,
         doc="Store acknowledged entries as bit sets, one bit per entry, instead of as a list of ranges."),
@@ -70,7 +70,7 @@ ENTRY_CACHE = Section("Entry cache", (
         doc="MiB of entries that the broker keeps for its readers; 0 switches the cache off."),
     Key("entryCachePolicy", "string", PIP430,
         choices=POLICY_NAMES, ours=True,
-        doc="Policy that decides which entries stay cached. pip430: as the Pulsar release of magnetarProfile "
+        doc="Policy that decides which entries stay cached. pip430: as the Pulsar release of pulsarDefaults "
             "decides; magnetar: by the positions of the readers, see docs/explanation/entry_cache.md; pip430-stash: as "
             "the first revision of PIP-430; fifo-ttl: the oldest are evicted first, as before PIP-430."),
     Key("entryCacheTopicQuotaMB", "int", 0, "MiB", low=0, needs=("entryCachePolicy", "magnetar"),

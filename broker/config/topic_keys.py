@@ -6,7 +6,8 @@ words are ours. `foundation.settings.keys.Key` explains the columns.
 
 from __future__ import annotations
 
-from foundation.settings.keys import MIB, Key, Section
+from foundation.settings.keys import Key, Section
+from foundation.units import MIB
 
 # fmt: off
 # The formatter would give each argument a line of its own; a key's facts and words read better as one row.
@@ -29,6 +30,10 @@ TOPICS = Section("Topics", (
         doc="Policies may be set per topic and outrank those of the namespace."),
     Key("brokerDeleteInactiveTopicsEnabled", "bool", True, dynamic=True,
         doc="Delete unused topics with everything in them. A policy of a namespace or topic outranks this key."),
+    Key("brokerCloseInactiveTopicsEnabled", "bool", False, dynamic=True,
+        doc="Close unused topics, which keep everything stored and are opened again for their next client, in place of "
+            "deleting them. Needs brokerDeleteInactiveTopicsEnabled=false and "
+            "brokerDeleteInactiveTopicsMode=delete_when_no_subscriptions, and outranks policies that delete."),
     Key("brokerDeleteInactiveTopicsFrequencySeconds", "int", 60, "s", low=1, dynamic=True,
         doc="Seconds between two searches for unused topics."),
     Key("brokerDeleteInactiveTopicsMode", "string", "delete_when_no_subscriptions",
@@ -64,7 +69,7 @@ TOPICS = Section("Topics", (
         doc="Tenants may be deleted with their namespaces and topics."),
     Key("forceDeleteNamespaceAllowed", "bool", False, dynamic=True,
         doc="Namespaces may be deleted with their topics."),
-    Key("defaultNumberOfNamespaceBundles", "int", 4, "bundles", low=1, high=10_000, dynamic=True,
+    Key("defaultNumberOfNamespaceBundles", "int", 4, "bundles", v50=32, low=1, high=10_000, dynamic=True,
         doc="Bundles of a namespace that is created without a number of them."),
     Key("encryptionRequireOnProducer", "bool", False,
         doc="Refuse producers that do not encrypt their messages."),
@@ -94,6 +99,9 @@ SCHEMAS = Section("Schemas", (
     Key("isAllowAutoUpdateSchemaEnabled", "bool", True, dynamic=True,
         doc="Producers and consumers may add a version to a topic's schema. With false the admin interface "
             "alone adds versions."),
+    Key("replicatorPrefix", "string", "pulsar.repl",
+        doc="Replicators of other clusters give their producers names that begin with this and a dot; a policy may let them "
+            "add versions to schemas where others may not."),
     Key("isSchemaValidationEnforced", "bool", False,
         doc="Refuse producers without a schema on topics that have one."),
 ))

@@ -17,6 +17,9 @@ TIMEOUT_MAX_S = 2_147_483
 TRANSACTIONS = Section("Transactions", (
     Key("transactionCoordinatorEnabled", "bool", False,
         doc="Run transaction coordinators; while this is off, every request for a transaction is refused."),
+    Key("transactionCoordinatorScalableTopicsEnabled", "bool", True, needs=("transactionCoordinatorEnabled", "true"),
+        doc="Tell clients of Pulsar 5.0 where the coordinators are, without which they begin no transaction. Their "
+            "transactions run in the same coordinators as all others."),
     Key("maxActiveTransactionsPerCoordinator", "int", 0, "transactions", low=0,
         doc="Transactions that one coordinator may have open; 0 means 20,000."),
     Key("maxActiveTransactionsPerRole", "int", 0, "transactions", low=0, ours=True,

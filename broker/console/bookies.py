@@ -20,13 +20,14 @@ from typing import Final
 
 from bookkeeper.client.bookie_question import DiskSpace
 from bookkeeper.client.bookkeeper import BookKeeperLedgerClient
-from bookkeeper.client.embedded import BookieReport, EmbeddedLedgerClient
+from bookkeeper.client.embedded import embedded_of
 from bookkeeper.client.request_times import Quantiles, RequestTimes
 from bookkeeper.ensembles.bookies import Bookies, Unreachable
 from broker.console.bookie_http import NoAnswer, fetch_text, reason_of
 from broker.console.bookie_metrics import BookieMetrics, metrics_of
 from broker.console.sampler import journal_latency
 from broker.service.namespaces.namespaces import Json
+from foundation.bookie_report import BookieReport
 
 ASK_S: Final = 2.0
 """Seconds that a bookie has for each question."""
@@ -37,7 +38,7 @@ LINGER_NS: Final = 30_000_000_000
 BOOKIES_MAX: Final = 200
 """Bookies that are asked and listed."""
 
-MEMORY: Final = "Entries are kept in memory, or the bookie is wrapped by --test-faults."
+MEMORY: Final = "Entries are kept in memory, so there is no disk, journal or read cache."
 """Why numbers of a client that is no connection are missing."""
 NO_HTTP: Final = (
     "Journal and read cache are not known, because the bookie's HTTP address is not. Set bookieHttpPort in broker.conf. "
@@ -108,10 +109,11 @@ class BookiesPage:
         if isinstance(client, BookKeeperLedgerClient):
             return await self._remote(name, client)
         shown = self._nothing(name)
-        if isinstance(client, EmbeddedLedgerClient):
+        embedded = embedded_of(client)
+        if embedded is not None:
             try:
                 # In a thread, because the file system of a disk that is ill may take its time.
-                shown |= _reported(await asyncio.to_thread(client.report), journal_latency(self._bookies))
+                shown |= _reported(await asyncio.to_thread(embedded.report), journal_latency(self._bookies))
             except OSError as error:
                 shown["notes"] = [f"The bookie's directories cannot be read: {reason_of(error)}"]
         else:
@@ -156,7 +158,7 @@ class BookiesPage:
         kind = "memory" if reachable is None else "tcp"
         return {
             "id": name,
-            "kind": "embedded" if isinstance(client, EmbeddedLedgerClient) else kind,
+            "kind": kind if embedded_of(client) is None else "embedded",
             "connected": True if reachable is None else bool(reachable),
             "state": "unknown",
             "disks": None,

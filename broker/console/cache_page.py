@@ -122,12 +122,13 @@ class CachePage:
             if self._older is not None and now_ns - self._older[0] > RATE_MAX_NS:
                 self._older = None
         rates: list[float | None] = [None] * len(counts)
+        window_s: float | None = None
         if self._older is not None:
             since_ns, before = self._older
-            rates = [
-                (now - then) / (now_ns - since_ns) * 1e9 for now, then in zip(counts, before, strict=True)
-            ]
+            window_s = (now_ns - since_ns) / 1e9
+            rates = [(now - then) / window_s for now, then in zip(counts, before, strict=True)]
         return {
+            "windowSeconds": window_s,
             "inserted": {
                 "publishedEntries": published,
                 "publishedPerSecond": rates[0],

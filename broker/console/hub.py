@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 from broker.console.log_warnings import LogWarnings
 from broker.console.samples import History, Interval, Reading
@@ -35,26 +35,21 @@ ReadTopic = Callable[[], dict[str, Json]]
 
 
 class TooManyStreams(BrokerError):
-    """As many pages are open as the broker serves."""
+    """The number of open pages has reached its limit."""
 
     status = 503
-
-
-class Reads(Protocol):
-    """Makes readings of the broker."""
-
-    async def read(self) -> Reading:
-        """Returns a reading."""
-        ...
 
 
 class Hub:
     """Samples one broker and feeds its streams."""
 
     def __init__(
-        self, sampler: Reads, warnings: LogWarnings, upkeep: Callable[[], None] = lambda: None
+        self,
+        read: Callable[[], Awaitable[Reading]],
+        warnings: LogWarnings,
+        upkeep: Callable[[], None] = lambda: None,
     ) -> None:
-        """Samples nothing before `run`, which calls `upkeep` every ten seconds."""
+        """Samples nothing before `run`, which calls `upkeep` every ten seconds. `read` makes a reading of the broker."""
         self.history = History()
         """The last hour."""
         self.warnings = warnings
@@ -63,7 +58,7 @@ class Hub:
         """The newest sample; {} before the first one."""
         self.closed = False
         """True once the broker stops: all streams end."""
-        self._sampler = sampler
+        self._read = read
         self._upkeep = upkeep
         self._seconds = Interval()
         self._tens = Interval()
@@ -96,7 +91,7 @@ class Hub:
 
     async def _sample(self, clock: Callable[[], float]) -> None:
         """Takes one sample and gives it to the open pages."""
-        reading = await self._sampler.read()
+        reading = await self._read()
         now_s = clock()
         if now_s >= self._ten_due_s:
             # By the time it was due, or each round would lose a little; by now after the first round and a pause.

@@ -11,8 +11,7 @@ from itertools import islice
 from typing import Final
 
 from broker.console.samples import Rates
-from broker.console.topic_rows import backlog_of, cached_bytes_of, hit_ratio_of, storage_bytes_of
-from broker.console.traffic import whole_counts_of
+from broker.console.traffic import LEVELS, counts_of
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.service.consumer import Consumer
 from broker.service.namespaces.namespaces import Json
@@ -30,7 +29,7 @@ CONSUMERS_MAX: Final = 100
 CURSORS_MAX: Final = 200
 """Subscriptions that are listed."""
 HOLES_MAX: Final = 200
-"""Acknowledged ranges behind the mark-delete position that are listed for a subscription."""
+"""Acknowledged ranges after the mark-delete position that are listed for a subscription."""
 ALL_CONSUMERS_MAX: Final = 1_000
 """Consumers that are listed over all subscriptions: writing them takes some ms of the loop, each second."""
 ALL_HOLES_MAX: Final = 4_000
@@ -63,12 +62,10 @@ class LiveTopic:
         shown: dict[str, Json] = {
             "topic": self._name,
             "atMs": self._wall_ms(),
-            **self._traffic.rates(now_ns, whole_counts_of(topic)),
-            "backlog": backlog_of(topic),
-            "storageBytes": storage_bytes_of(topic),
-            "cachedBytes": cached_bytes_of(topic),
+            **self._traffic.rates(now_ns, counts_of(topic)),
+            **{name: LEVELS[name](topic) for name in ("backlog", "storageBytes", "cachedBytes")},
             "cachedEntries": topic.ledger.cache.entries if isinstance(topic, PersistentTopic) else 0,
-            "hitRatioTotal": hit_ratio_of(topic),
+            "hitRatioTotal": LEVELS["hitRatio"](topic),
             "lastConfirmed": _place(topic.ledger.last_confirmed)
             if isinstance(topic, PersistentTopic)
             else None,
@@ -165,7 +162,7 @@ def _stored(subscription: Subscription) -> dict[str, Json]:
 
 
 def holes_of(cursor: ManagedCursor, most: int = HOLES_MAX) -> tuple[list[Json], int]:
-    """Returns the first `most` acknowledged ranges behind the mark-delete position, and the number of all others."""
+    """Returns the first `most` acknowledged ranges after the mark-delete position, and the number of all others."""
     ranges = cursor.acks.beyond
     shown: list[Json] = [[*one] for one in islice(ranges.ranges(), most)]
     return shown, ranges.count_ranges() - len(shown)

@@ -1,23 +1,20 @@
-"""The list of namespaces: open topics, their rates and backlog, and the policies that each namespace sets."""
+"""The list of namespaces: open topics, their rates and backlog, and policies that differ from the broker's settings."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
 
-from broker.console.topic_rows import RATES, TOPICS_PER_SLICE, backlog_of
-from broker.console.traffic import Traffic
+from broker.console.topic_rows import TOPICS_PER_SLICE
+from broker.console.traffic import RATES, SUMMED, Traffic
 from broker.service.namespaces.namespaces import Json, Namespaces
+from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import POLICIES
 from broker.service.topics.topic import Topic
 
-_TITLES: Final = {policy.name: policy.title for policy in POLICIES if policy.name}
-"""Titles of the policies by the keys under which a namespace stores them."""
-
 
 async def namespaces_page(
-    topics: Mapping[str, Topic], traffic: Traffic, namespaces: Namespaces
+    topics: Mapping[str, Topic], traffic: Traffic, namespaces: Namespaces, policies: EffectivePolicies
 ) -> dict[str, Json]:
     """Returns a row for each namespace; rates and backlog are those of its open topics."""
     rows: dict[str, dict[str, float]] = {}
@@ -25,19 +22,25 @@ async def namespaces_page(
         namespace = name.partition("://")[2].rpartition("/")[0]
         row = rows.setdefault(namespace, dict.fromkeys(("topics", *RATES, "backlog"), 0))
         row["topics"] += 1
-        row["backlog"] += backlog_of(topic)
-        rates = traffic.rates(topic)
-        for shown, place in RATES.items():
-            row[shown] += rates[place]
+        row["backlog"] += SUMMED["backlog"](topic)
+        # More is counted than shown.
+        for shown, rate in zip(RATES, traffic.rates(topic), strict=False):
+            row[shown] += rate
         if number % TOPICS_PER_SLICE == 0:
             await asyncio.sleep(0)
     none = dict.fromkeys(("topics", *RATES, "backlog"), 0.0)
     shown_rows: list[Json] = []
     for tenant in namespaces.tenants():
         for one in namespaces.names(tenant):
-            policies: dict[str, Json] = {
-                _TITLES[name]: value for name, value in namespaces.policies(one).items() if name in _TITLES
-            }
-            shown_rows.append({"namespace": one, **rows.get(one, none), "policies": policies})
+            differing = dict(_differing(one, policies))
+            shown_rows.append({"namespace": one, **rows.get(one, none), "policies": differing})
         await asyncio.sleep(0)
     return {"windowSeconds": traffic.interval_s, "namespaces": shown_rows}
+
+
+def _differing(namespace: str, policies: EffectivePolicies) -> Iterator[tuple[str, Json]]:
+    """Yields title and value of the policies whose value is not the broker's."""
+    for policy in POLICIES:
+        value = policies.differing(namespace, policy)
+        if value is not None:
+            yield policy.title, policy.form.write(value)

@@ -6,10 +6,11 @@ import time
 from collections.abc import Coroutine, Generator
 from functools import partial
 from types import coroutine
-from typing import Final, TypeVar
+from typing import TypeVar
+
+from foundation.units import NS_PER_MS
 
 T = TypeVar("T")
-_NS_PER_MS: Final = 1e6
 
 
 @coroutine
@@ -26,7 +27,7 @@ def own_time(work: Coroutine[object, None, T]) -> Generator[object, None, tuple[
         try:
             awaited = step()
         except StopIteration as ended:
-            return ended.value, (took_ns + time.perf_counter_ns() - begun_ns) / _NS_PER_MS
+            return ended.value, (took_ns + time.perf_counter_ns() - begun_ns) / NS_PER_MS
         took_ns += time.perf_counter_ns() - begun_ns
         try:
             yield awaited

@@ -65,6 +65,7 @@ class ConsoleRoutes:
             ),
             web.get(f"{PREFIX}/messages/{_TOPIC}/subscription/{{subscription}}", peeked),
             web.get(f"{PREFIX}/namespaces", self.namespaces),
+            web.get(f"{PREFIX}/overview", self.overview),
             web.get(f"{PREFIX}/rights", rights),
             web.get(f"{PREFIX}/session", self.session),
             web.get(f"{PREFIX}/settings", self.settings),
@@ -77,6 +78,10 @@ class ConsoleRoutes:
         name = request.query.get("topic")
         topic = None if name is None else parse_topic_name(name)
         return await stream_events(request, self._hub, self._histories, topic)
+
+    async def overview(self, _request: web.Request) -> web.Response:
+        """Returns the newest sample of the broker, in the form of the event `overview`; `{}` before the first one."""
+        return answer(self._hub.last)
 
     async def topics(self, request: web.Request) -> web.Response:
         """Returns a page of the console's list of open topics, by `search`, `sort` and `descending`."""
@@ -92,9 +97,10 @@ class ConsoleRoutes:
         return await _answer_with_cost(page)
 
     async def namespaces(self, request: web.Request) -> web.Response:
-        """Returns all namespaces with their open topics, rates, backlog and the policies that they set."""
+        """Returns all namespaces with their open topics, rates, backlog and policies that differ from the settings."""
         registry = request.app[BROKER].registry
-        return await _answer_with_cost(namespaces_page(registry.topics, self._traffic, registry.namespaces))
+        page = namespaces_page(registry.topics, self._traffic, registry.namespaces, registry.policies)
+        return await _answer_with_cost(page)
 
     async def topic(self, request: web.Request) -> web.Response:
         """Returns what the console shows of one topic: ledgers, cached ranges, cursors, clients and policies."""
@@ -132,6 +138,6 @@ class ConsoleRoutes:
 
 
 async def _answer_with_cost(work: Coroutine[object, None, dict[str, Json]]) -> web.Response:
-    """Answers with `costMs` beside the values, because the walk behind them takes longer the more topics there are."""
+    """Answers with `costMs` beside the values, because the walk for them takes longer the more topics there are."""
     found, cost_ms = await own_time(work)
     return answer({**found, "costMs": cost_ms})

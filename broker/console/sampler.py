@@ -8,24 +8,16 @@ import time
 from collections.abc import Callable, Iterator, Sized
 from typing import Final, Protocol
 
-from bookkeeper.client.embedded import EmbeddedLedgerClient
+from bookkeeper.client.embedded import embedded_of
 from bookkeeper.ensembles.bookies import Bookies
 from broker.console.samples import Reading
 from broker.console.traffic import Traffic
 from broker.service.topics.topic_registry import TopicRegistry
 from entry_cache.compose import ComposedCache
+from foundation.loop.loop_watch import LoopWatch
 
 WALK_SHARE: Final = 500
 """A walk comes at the earliest after this many times of its own duration: 0.2 % of a core."""
-
-
-class LoopLag(Protocol):
-    """The lag of the event loop."""
-
-    @property
-    def lag_s(self) -> float:
-        """The longest lag of the last ten to twenty seconds, in seconds."""
-        ...
 
 
 class Clients(Protocol):
@@ -51,7 +43,7 @@ class SampledBroker(Protocol):
         ...
 
     @property
-    def loop_watch(self) -> LoopLag:
+    def loop_watch(self) -> LoopWatch:
         """The lag of the event loop."""
         ...
 
@@ -62,10 +54,10 @@ JournalLatency = Callable[[], tuple[float | None, float | None]]
 
 def journal_latency(bookies: Bookies) -> tuple[float | None, float | None]:
     """Returns median and 99th percentile of the embedded bookie's journal writes in ms; None without one."""
-    sole = bookies.sole
-    if not isinstance(sole, EmbeddedLedgerClient):
+    embedded = embedded_of(bookies.sole)
+    if embedded is None:
         return None, None
-    median, tail = sole.journal_ms(0.5, 0.99)
+    median, tail = embedded.journal_ms(0.5, 0.99)
     return (None, None) if math.isnan(median) else (median, tail)
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from operator import gt, sub
 from typing import Final
 
-from broker.console.traffic import Counts, Levels
+from broker.console.traffic import COUNTED, RATES, TrafficCounts
 from broker.managed_ledger.stats import ADD_LATENCY_BOUNDS_NS
+from broker.numbers.windows import Histogram, quantile
 from broker.service.namespaces.namespaces import Json
 
 SECONDS_KEPT: Final = 300
@@ -19,10 +20,7 @@ TENS_KEPT: Final = 360
 
 HISTORY: Final = (
     "atMs",
-    "messagesIn",
-    "bytesIn",
-    "messagesOut",
-    "bytesOut",
+    *RATES,
     "publishP50Ms",
     "publishP99Ms",
     "hitRatio",
@@ -52,10 +50,10 @@ class Reading:
     """Monotonic time."""
     at_ms: int
     """Milliseconds since 1970."""
-    counts: Counts
+    counts: TrafficCounts
     """Counters over all topics."""
-    levels: Levels
-    """Sums over all topics."""
+    levels: Mapping[str, int]
+    """Open topics, and sums over all of them, by their names in the answers."""
     cache_bytes: int = 0
     """Bytes in the cache."""
     cache_max_bytes: int = 0
@@ -83,9 +81,9 @@ class Rates:
         """Has counted nothing."""
         # The counts of the last minute; the first one is older, so that they span all of it.
         self._minute: deque[tuple[int, tuple[int, ...]]] = deque()
-        self._counts = Counts()
+        self._counts = TrafficCounts()
 
-    def rates(self, at_ns: int, counts: Counts) -> dict[str, Json]:
+    def rates(self, at_ns: int, counts: TrafficCounts) -> dict[str, Json]:
         """Returns the rates at a count, which is newer than the one before; all are None at the first one."""
         minute, old = self._minute, self._counts
         if minute and any(map(gt, old.latencies, counts.latencies)):
@@ -100,15 +98,13 @@ class Rates:
             return {**NO_TRAFFIC}
         seconds = (at_ns - before_ns) / 1e9
         latencies = tuple(map(sub, counts.latencies, minute[0][1]))
-        reads = counts.reads - old.reads
+        growth = dict(zip(COUNTED, map(sub, counts.numbers, old.numbers), strict=True))
+        reads = growth["reads"]
         return {
-            "messagesIn": max(0, counts.messages_in - old.messages_in) / seconds,
-            "bytesIn": max(0, counts.bytes_in - old.bytes_in) / seconds,
-            "messagesOut": max(0, counts.messages_out - old.messages_out) / seconds,
-            "bytesOut": max(0, counts.bytes_out - old.bytes_out) / seconds,
-            "publishP50Ms": quantile(BOUNDS_MS, latencies, 0.5),
-            "publishP99Ms": quantile(BOUNDS_MS, latencies, 0.99),
-            "hitRatio": (counts.hits - old.hits) / reads if reads > 0 else None,
+            **{name: max(0, growth[name]) / seconds for name in RATES},
+            "publishP50Ms": _latency_ms(latencies, 0.5),
+            "publishP99Ms": _latency_ms(latencies, 0.99),
+            "hitRatio": growth["hits"] / reads if reads > 0 else None,
         }
 
 
@@ -131,46 +127,28 @@ class Interval:
             self._traffic = self._rates.rates(now.counted_ns, now.counts)
             self._window_s = (now.counted_ns - self._counted_ns) / 1e9 if self._counted_ns else None
             self._counted_ns = now.counted_ns
+        hits, reads = now.counts.numbers[len(RATES) :]
         return {
             "atMs": now.at_ms,
             **self._traffic,
             "cacheBytes": now.cache_bytes,
-            "backlog": now.levels.backlog,
+            **now.levels,
             "journalP50Ms": now.journal_p50_ms,
             "journalP99Ms": now.journal_p99_ms,
             "loopLagMs": now.loop_lag_ms,
             "connections": now.connections,
-            "hitRatioTotal": now.counts.hits / now.counts.reads if now.counts.reads else None,
+            "hitRatioTotal": hits / reads if reads else None,
             "cacheMaxBytes": now.cache_max_bytes,
             "cacheEntries": now.cache_entries,
-            "topics": now.levels.topics,
-            "producers": now.levels.producers,
-            "consumers": now.levels.consumers,
-            "subscriptions": now.levels.subscriptions,
-            "storageBytes": now.levels.storage_bytes,
             "windowSeconds": self._window_s,
             "countedSecondsAgo": (now.at_ns - now.counted_ns) / 1e9,
             "walkedSecondsAgo": (now.at_ns - now.walked_ns) / 1e9,
         }
 
 
-def quantile(bounds: Sequence[float], counts: Sequence[int], q: float) -> float | None:
-    """Returns the value below which a share `q` of the counted values lies; None without values.
-
-    Values are taken as spread evenly over their bucket; one above all bounds counts as the last bound.
-    """
-    total = sum(counts)
-    if total <= 0:
-        return None
-    rank = q * total
-    lower = 0.0
-    seen = 0
-    for bound, count in zip(bounds, counts, strict=False):  # There is one count more, for the rest.
-        if count > 0 and seen + count >= rank:
-            return lower + (bound - lower) * (rank - seen) / count
-        seen += count
-        lower = bound
-    return lower
+def _latency_ms(counts: Sequence[int], q: float) -> float | None:
+    """Returns the latency below which a share `q` of the entries lies; None without entries."""
+    return quantile(Histogram(BOUNDS_MS, counts, 0.0), q) if any(counts) else None
 
 
 class History:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.console.samples import TOPIC_HISTORY, History, Rates
-from broker.console.topic_rows import backlog_of
-from broker.console.traffic import whole_counts_of
+from broker.console.traffic import SUMMED, counts_of
 from broker.service.namespaces.namespaces import Json
 from broker.service.topics.topic import Topic
 
@@ -60,5 +59,7 @@ class TopicHistories:
             if now_ns - followed.looked_ns > KEPT_NS:
                 del self._followed[name]
             elif topic is not None and not topic.closed:
-                rates = followed.rates.rates(now_ns, whole_counts_of(topic))
-                followed.history.add_ten({"atMs": self._wall_ms(), **rates, "backlog": backlog_of(topic)})
+                rates = followed.rates.rates(now_ns, counts_of(topic))
+                followed.history.add_ten(
+                    {"atMs": self._wall_ms(), **rates, "backlog": SUMMED["backlog"](topic)}
+                )

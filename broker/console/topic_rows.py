@@ -13,9 +13,8 @@ from heapq import merge
 from itertools import islice
 from typing import Final, TypeVar
 
-from broker.console.traffic import Traffic
+from broker.console.traffic import LEVELS, RATES, Traffic
 from broker.service.namespaces.namespaces import Json
-from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 
 TOPICS_PER_SLICE: Final = 1_000
@@ -24,55 +23,6 @@ LIMIT_MAX: Final = 1_000
 """The most rows of one answer."""
 
 
-def backlog_of(topic: Topic) -> int:
-    """Returns the unacknowledged entries of all subscriptions; 0 for a topic that is not stored."""
-    if not isinstance(topic, PersistentTopic):
-        return 0
-    return sum([one.cursor.backlog for one in topic.subscriptions.values()])
-
-
-def storage_bytes_of(topic: Topic) -> int:
-    """Returns the bytes of the stored entries, each counted once."""
-    return topic.ledger.ledgers.size_bytes if isinstance(topic, PersistentTopic) else 0
-
-
-def producers_of(topic: Topic) -> int:
-    """Returns the number of connected producers."""
-    return len(topic.access.producers)
-
-
-def subscriptions_of(topic: Topic) -> int:
-    """Returns the number of subscriptions."""
-    return len(topic.subscriptions)
-
-
-def consumers_of(topic: Topic) -> int:
-    """Returns the number of connected consumers."""
-    return sum([len(one.consumers) for one in topic.subscriptions.values()])
-
-
-def cached_bytes_of(topic: Topic) -> int:
-    """Returns the bytes in the cache."""
-    return topic.ledger.cache.size_bytes if isinstance(topic, PersistentTopic) else 0
-
-
-def hit_ratio_of(topic: Topic) -> float | None:
-    """Returns hits divided by all reads of cursors since the topic was opened; None before the first read."""
-    return topic.ledger.cache.cursor_reads.hit_ratio if isinstance(topic, PersistentTopic) else None
-
-
-LEVELS: Final[Mapping[str, Callable[[Topic], float | None]]] = {
-    "backlog": backlog_of,
-    "storageBytes": storage_bytes_of,
-    "producers": producers_of,
-    "subscriptions": subscriptions_of,
-    "consumers": consumers_of,
-    "cachedBytes": cached_bytes_of,
-    "hitRatio": hit_ratio_of,
-}
-"""Numbers of a topic by their names in the answer."""
-RATES: Final = {"messagesIn": 0, "bytesIn": 1, "messagesOut": 2, "bytesOut": 3}
-"""Rates by their names in the answer, with their places in `Traffic.rates`."""
 SORTS: Final = ("name", *RATES, *LEVELS)
 """The orders that a request may name."""
 
@@ -136,7 +86,7 @@ def _key_of(
     """Returns the function of a name that orders it; None orders by the name itself."""
     if sort == "name":
         return None
-    rate = RATES.get(sort)
+    rate = RATES.index(sort) if sort in RATES else None
     level = LEVELS.get(sort)
 
     def by_number(name: str) -> tuple[float, str]:
@@ -189,10 +139,6 @@ async def _page(items: list[Item], first: int, last: int, *, descending: bool) -
 
 
 def _row(name: str, topic: Topic, traffic: Traffic) -> Json:
-    rates = traffic.rates(topic)
-    row: dict[str, Json] = {"topic": name}
-    for shown, place in RATES.items():
-        row[shown] = rates[place]
-    for shown, level in LEVELS.items():
-        row[shown] = level(topic)
-    return row
+    # More is counted than shown.
+    rates = dict(zip(RATES, traffic.rates(topic), strict=False))
+    return {"topic": name, **rates, **{shown: level(topic) for shown, level in LEVELS.items()}}

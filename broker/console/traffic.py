@@ -7,13 +7,11 @@ walks set their own pace: the time until the next one is a multiple of the proce
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import add, sub
 from typing import Final, NamedTuple
 
 from broker.managed_ledger.stats import ADD_LATENCY_BOUNDS_NS
-from broker.service.topics.non_persistent_topic import NonPersistentTopic
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 
@@ -21,101 +19,93 @@ TOPICS_PER_SLICE: Final = 1_000
 """Topics between two pauses: 2 ms."""
 NO_LATENCIES: Final = (0,) * (len(ADD_LATENCY_BOUNDS_NS) + 1)
 """Latency buckets without an entry."""
+RATES: Final = ("messagesIn", "bytesIn", "messagesOut", "bytesOut")
+"""Counters that are shown as rates, by their names in the answers."""
+COUNTED: Final = (*RATES, "hits", "reads")
+"""All counters of a topic; `reads` are all entries that cursors have read, `hits` those from the cache."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Counters over all topics since the broker's start; they only grow."""
+def _backlog(topic: Topic) -> int:
+    if not isinstance(topic, PersistentTopic):
+        return 0
+    return sum([one.cursor.backlog for one in topic.subscriptions.values()])
 
-    messages_in: int = 0
-    """Messages published."""
-    bytes_in: int = 0
-    """Their bytes."""
-    messages_out: int = 0
-    """Messages sent to consumers."""
-    bytes_out: int = 0
-    """Their bytes."""
-    hits: int = 0
-    """Entries that cursors have read from the cache."""
-    reads: int = 0
-    """Entries that cursors have read at all."""
+
+SUMMED: Final[Mapping[str, Callable[[Topic], int]]] = {
+    # Entries that are not acknowledged, over all subscriptions.
+    "backlog": _backlog,
+    # Each stored entry once.
+    "storageBytes": lambda topic: (
+        topic.ledger.ledgers.size_bytes if isinstance(topic, PersistentTopic) else 0
+    ),
+    "producers": lambda topic: len(topic.access.producers),
+    "subscriptions": lambda topic: len(topic.subscriptions),
+    "consumers": lambda topic: sum([len(one.consumers) for one in topic.subscriptions.values()]),
+}
+"""Levels of a topic that are summed over all topics, by their names in the answers; `_read` has them, too."""
+LEVELS: Final[Mapping[str, Callable[[Topic], float | None]]] = {
+    **SUMMED,
+    "cachedBytes": lambda topic: topic.ledger.cache.size_bytes if isinstance(topic, PersistentTopic) else 0,
+    # Hits divided by all reads of cursors since the topic was opened; None before the first read.
+    "hitRatio": lambda topic: (
+        topic.ledger.cache.cursor_reads.hit_ratio if isinstance(topic, PersistentTopic) else None
+    ),
+}
+"""All levels of a topic."""
+
+
+class TrafficCounts(NamedTuple):
+    """The counters of one topic since it was opened, or of all topics since the broker's start."""
+
+    numbers: tuple[int, ...] = (0,) * len(COUNTED)
+    """In the order of `COUNTED`."""
+    entries: int = 0
+    """Entries stored by one topic; tells whether the latencies have changed."""
     latencies: tuple[int, ...] = NO_LATENCIES
     """Entries by the time from their add to its confirmation; bounds as in `ADD_LATENCY_BOUNDS_NS`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Levels:
-    """Sums over all topics at one moment."""
-
-    topics: int = 0
-    """Open topics."""
-    producers: int = 0
-    """Connected producers."""
-    consumers: int = 0
-    """Connected consumers."""
-    subscriptions: int = 0
-    """Subscriptions."""
-    backlog: int = 0
-    """Entries that are not acknowledged, over all subscriptions."""
-    storage_bytes: int = 0
-    """Bytes of all stored entries, each counted once."""
-
-
-class TopicCounts(NamedTuple):
-    """The counters of one topic."""
-
-    numbers: tuple[int, ...]
-    """The counters of `SUMMED`, in this order."""
-    entries: int
-    """Entries stored; tells whether the latencies have changed."""
-    latencies: tuple[int, ...]
-    """Entries by their time to confirmation."""
-
-
-SUMMED: Final = ("messages_in", "bytes_in", "messages_out", "bytes_out", "hits", "reads")
-"""The fields of `Counts` that are summed over the topics."""
-NOTHING: Final = TopicCounts((0,) * len(SUMMED), 0, NO_LATENCIES)
+NOTHING: Final = TrafficCounts()
 """The counters of a topic that has just been opened."""
+_PRODUCERS, _CONSUMERS = ([*SUMMED].index(name) for name in ("producers", "consumers"))
 
 
-def counts_of(topic: Topic, before: TopicCounts = NOTHING) -> TopicCounts:
-    """Returns the topic's counters; the latencies are those of `before` while no entry was added."""
-    messages_out = bytes_out = hits = reads = entries = 0
+def counts_of(topic: Topic) -> TrafficCounts:
+    """Returns the topic's counters."""
+    return _read(topic, NOTHING)[0]
+
+
+def _read(topic: Topic, before: TrafficCounts) -> tuple[TrafficCounts, tuple[int, ...]]:
+    """Returns the counters and the levels of `SUMMED`; the latencies are those of `before` while no entry was added."""
+    messages_out = bytes_out = hits = reads = entries = consumers = backlog = stored = 0
     latencies = NO_LATENCIES
     if isinstance(topic, PersistentTopic):
         messages_out = topic.subscribing.messages_out_before
         bytes_out = topic.subscribing.bytes_out_before
         for subscription in topic.subscriptions.values():
+            backlog += subscription.cursor.backlog
             messages_out += subscription.retired_messages_out
             bytes_out += subscription.retired_bytes_out
-            for consumer in subscription.consumers:
-                messages_out += consumer.messages_out
-                bytes_out += consumer.bytes_out
         cache = topic.ledger.cache.cursor_reads
         hits, reads = cache.hit_entries, cache.entries
         stats = topic.ledger.stats
-        entries = stats.entries_added
+        entries, stored = stats.entries_added, topic.ledger.ledgers.size_bytes
         # Most topics have added nothing since, so their ten buckets need no copy.
         latencies = before.latencies if before.entries == entries else tuple(stats.add_latency_buckets)
-    elif isinstance(topic, NonPersistentTopic):
-        for volatile in topic.subscriptions.values():
-            for consumer in volatile.consumers:
-                messages_out += consumer.messages_out
-                bytes_out += consumer.bytes_out
+    for one in topic.subscriptions.values():
+        for consumer in one.consumers:
+            consumers += 1
+            messages_out += consumer.messages_out
+            bytes_out += consumer.bytes_out
     numbers = (topic.messages_in, topic.bytes_in, messages_out, bytes_out, hits, reads)
-    return TopicCounts(numbers, entries, latencies)
-
-
-def whole_counts_of(topic: Topic) -> Counts:
-    """Returns the topic's counters in the form of their sums."""
-    numbers, _, latencies = counts_of(topic)
-    return Counts(**dict(zip(SUMMED, numbers, strict=True)), latencies=latencies)
+    levels = (backlog, stored, len(topic.access.producers), len(topic.subscriptions), consumers)
+    return TrafficCounts(numbers, entries, latencies), levels
 
 
 class _Walk(NamedTuple):
     """The topics that had counted anything, as one walk found them."""
 
-    counts: dict[Topic, TopicCounts]
+    counts: dict[Topic, TrafficCounts]
     """Their counters; a topic that is missing had counted nothing."""
     at_ns: int
     """Monotonic time of its begin."""
@@ -126,10 +116,10 @@ class Traffic:
 
     def __init__(self, topics: Mapping[str, Topic]) -> None:
         """`topics` are the open ones, by name; they are looked at when a walk begins."""
-        self.counts = Counts()
+        self.counts = TrafficCounts()
         """Counters as of the last walk or look."""
-        self.levels = Levels()
-        """Sums as of the last full walk."""
+        self.levels: Mapping[str, int] = {}
+        """Open topics and the sums of `SUMMED` as of the last full walk; empty before it."""
         self._topics = topics
         self._older = self._newer = _Walk({}, 0)
         # Sums that looks have found since the last walk.
@@ -148,54 +138,45 @@ class Traffic:
 
     def walk(self, now_ns: int) -> Iterator[None]:
         """Looks at every topic. Yields between slices; the sums change when it ends."""
-        found: dict[Topic, TopicCounts] = {}
+        found: dict[Topic, TrafficCounts] = {}
         busy: list[Topic] = []
-        growth = _Growth()
         topics = list(self._topics.values())
-        producers = consumers = subscriptions = backlog = storage_bytes = 0
-        for number, topic in enumerate(topics, 1):
-            producers += (publishing := len(topic.access.producers))
-            receiving = 0
-            if isinstance(topic, PersistentTopic):
-                storage_bytes += topic.ledger.ledgers.size_bytes
-                for subscription in topic.subscriptions.values():
-                    backlog += subscription.cursor.backlog
-                    receiving += len(subscription.consumers)
-            else:
-                receiving = sum([len(one.consumers) for one in topic.subscriptions.values()])
-            subscriptions += len(topic.subscriptions)
-            consumers += receiving
-            before = self._known(topic)
-            now = counts_of(topic, before)
-            if any(now.numbers):
-                found[topic] = now
-                growth.add(before, now)
-            if publishing or receiving:
+        sums = [0] * len(SUMMED)
+        for number, (topic, levels) in enumerate(self._count(topics, found), 1):
+            sums = list(map(add, sums, levels))
+            if levels[_PRODUCERS] or levels[_CONSUMERS]:
                 busy.append(topic)
             if number % TOPICS_PER_SLICE == 0:
                 yield
         self._older, self._newer, self._looked = self._newer, _Walk(found, now_ns), _Walk({}, 0)
         self._busy = busy
-        self.counts = growth.on(self.counts)
-        self.levels = Levels(len(topics), producers, consumers, subscriptions, backlog, storage_bytes)
+        self.levels = {"topics": len(topics), **dict(zip(SUMMED, sums, strict=True))}
 
     def look(self, now_ns: int) -> Iterator[None]:
         """Looks at the topics that had clients at the last full walk; otherwise as `walk`, without levels."""
-        growth = _Growth()
         looked = dict(self._looked.counts)
-        for number, topic in enumerate(self._busy, 1):
-            before = self._known(topic)
-            now = counts_of(topic, before)
-            if now != before:
-                growth.add(before, now)
-                looked[topic] = now
+        for number, _ in enumerate(self._count(self._busy, looked), 1):
             if number % TOPICS_PER_SLICE == 0:
                 yield
         self._looked = _Walk(looked, now_ns)
-        self.counts = growth.on(self.counts)
+
+    def _count(
+        self, topics: Iterable[Topic], found: dict[Topic, TrafficCounts]
+    ) -> Iterator[tuple[Topic, tuple[int, ...]]]:
+        """Yields each topic with its levels when its counters are in `found`; the sums have their growth at the end."""
+        total = self.counts
+        for topic in topics:
+            before = self._known(topic)
+            now, levels = _read(topic, before)
+            if any(now.numbers):
+                found[topic] = now
+                if now != before:
+                    total = _with_growth(total, before, now)
+            yield topic, levels
+        self.counts = total
 
     def rates(self, topic: Topic) -> tuple[float, ...]:
-        """Returns the topic's growth per second in the last interval, in the order of `SUMMED`."""
+        """Returns the topic's growth per second in the last interval, in the order of `COUNTED`."""
         before, after = self._interval()
         seconds = (after.at_ns - before.at_ns) / 1e9
         if seconds <= 0 or not before.at_ns:
@@ -215,7 +196,7 @@ class Traffic:
             return self._newer, self._looked
         return self._older, self._newer
 
-    def _known(self, topic: Topic) -> TopicCounts:
+    def _known(self, topic: Topic) -> TrafficCounts:
         return self._looked.counts.get(topic) or self._newer.counts.get(topic, NOTHING)
 
 
@@ -224,21 +205,9 @@ def grown(before: int, now: int) -> int:
     return now - before if now >= before else now
 
 
-class _Growth:
-    """Adds up what topics have counted since the last look."""
-
-    def __init__(self) -> None:
-        self._numbers = [0] * len(SUMMED)
-        self._latencies = NO_LATENCIES
-
-    def add(self, before: TopicCounts, now: TopicCounts) -> None:
-        """Adds the difference."""
-        for place, (earlier, later) in enumerate(zip(before.numbers, now.numbers, strict=True)):
-            self._numbers[place] += grown(earlier, later)
-        if now.entries != before.entries:
-            self._latencies = tuple(map(add, self._latencies, map(sub, now.latencies, before.latencies)))
-
-    def on(self, counts: Counts) -> Counts:
-        """Returns the counters with the growth."""
-        summed = {name: getattr(counts, name) + n for name, n in zip(SUMMED, self._numbers, strict=True)}
-        return Counts(**summed, latencies=tuple(map(add, counts.latencies, self._latencies)))
+def _with_growth(total: TrafficCounts, before: TrafficCounts, now: TrafficCounts) -> TrafficCounts:
+    numbers = tuple(map(add, total.numbers, map(grown, before.numbers, now.numbers)))
+    if now.entries == before.entries:
+        return TrafficCounts(numbers, 0, total.latencies)
+    growth = map(sub, now.latencies, before.latencies)
+    return TrafficCounts(numbers, 0, tuple(map(add, total.latencies, growth)))

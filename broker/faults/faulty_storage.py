@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from bookkeeper.client.ledger_client import (
@@ -14,7 +14,7 @@ from bookkeeper.client.ledger_client import (
     LedgerClient,
     ReadDone,
 )
-from bookkeeper.metadata.metadata_store import MetadataStore, Put, Versioned
+from bookkeeper.metadata.metadata_store import MetadataStore, SessionState, Stop, Versioned, Write
 from broker.faults.script import DELAY, FENCED, FULL_DISK, METADATA_WRITE, STORAGE_ADD, FaultScript
 from foundation.model.errors import MetadataError
 from protocol.bookie_frame import LAST_ENTRY, RC_FENCED, RC_READ_ONLY
@@ -27,25 +27,28 @@ class FaultyBookie:
     """A bookie whose adds meet the faults on STORAGE_ADD."""
 
     def __init__(self, bookie: LedgerClient, script: FaultScript) -> None:
-        self._bookie = bookie
+        self.wrapped = bookie
+        """The bookie without faults."""
         self._script = script
 
     def add(
         self,
         ledger_id: int,
-        entry_id: int,
-        parts: EntryParts,
+        entry_ids: Sequence[int],
+        entries: Sequence[EntryParts],
         *,
         master_key: bytes,
         recovery: bool,
         done: AddDone,
     ) -> None:
-        """Stores an entry, unless a fault happens."""
-        fault = self._script.happens(STORAGE_ADD)
+        """Stores a run of entries, unless a fault happens to one of them."""
+        fault = next((fault for _ in entry_ids if (fault := self._script.happens(STORAGE_ADD))), None)
         loop = asyncio.get_running_loop()
 
         def store() -> None:
-            self._bookie.add(ledger_id, entry_id, parts, master_key=master_key, recovery=recovery, done=done)
+            self.wrapped.add(
+                ledger_id, entry_ids, entries, master_key=master_key, recovery=recovery, done=done
+            )
 
         if fault is None:
             store()
@@ -53,33 +56,33 @@ class FaultyBookie:
             loop.call_later(fault.seconds, store)
         else:
             rc = RC_OF[fault.error]
-            loop.call_soon(lambda: done(rc, entry_id))
+            loop.call_soon(lambda: done(rc, entry_ids[0]))
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
         """Reads as the bookie does."""
-        self._bookie.read(ledger_id, entry_id, done)
+        self.wrapped.read(ledger_id, entry_id, done)
 
     def batch_read(
         self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
     ) -> None:
         """Reads as the bookie does."""
-        self._bookie.batch_read(ledger_id, first, count_max, bytes_max, done)
+        self.wrapped.batch_read(ledger_id, first, count_max, bytes_max, done)
 
     def fence(self, ledger_id: int, master_key: bytes, done: ReadDone, entry_id: int = LAST_ENTRY) -> None:
         """Fences as the bookie does."""
-        self._bookie.fence(ledger_id, master_key, done, entry_id)
+        self.wrapped.fence(ledger_id, master_key, done, entry_id)
 
     def file_of(self, ledger_id: int, entry_id: int) -> str:
         """Names the file as the bookie does."""
-        return self._bookie.file_of(ledger_id, entry_id)
+        return self.wrapped.file_of(ledger_id, entry_id)
 
     def delete(self, ledger_id: int, done: DeleteDone) -> None:
         """Deletes as the bookie does."""
-        self._bookie.delete(ledger_id, done)
+        self.wrapped.delete(ledger_id, done)
 
     async def close(self) -> None:
         """Closes the bookie."""
-        await self._bookie.close()
+        await self.wrapped.close()
 
 
 class FaultyMetadata:
@@ -89,7 +92,7 @@ class FaultyMetadata:
         self._store = store
         self._script = script
         self.value_bytes_max: int = store.value_bytes_max
-        """See MetadataStore."""
+        """Longest value, in bytes: that of the store behind the faults."""
 
     async def _meet(self) -> None:
         fault = self._script.happens(METADATA_WRITE)
@@ -109,7 +112,7 @@ class FaultyMetadata:
         await self._meet()
         return await self._store.put(key, value, expected)
 
-    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
         """Writes, unless a fault happens."""
         await self._meet()
         return await self._store.put_all(puts)
@@ -122,6 +125,22 @@ class FaultyMetadata:
     async def children(self, key: str) -> list[str]:
         """Lists as the store does."""
         return await self._store.children(key)
+
+    async def sync(self) -> None:
+        """Waits as the store does."""
+        await self._store.sync()
+
+    async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
+        """Tells what the store tells."""
+        return await self._store.watch(key, changed)
+
+    async def watch_children(self, key: str, changed: Callable[[], None]) -> Stop:
+        """Tells what the store tells."""
+        return await self._store.watch_children(key, changed)
+
+    def listen(self, told: Callable[[SessionState], None]) -> None:
+        """Tells what the store tells."""
+        self._store.listen(told)
 
     async def close(self) -> None:
         """Closes the store."""

@@ -19,13 +19,13 @@ from google.protobuf.message import DecodeError
 
 from broker.faults.held_clock import HeldClock
 from broker.faults.refusals import refusal_of
-from broker.faults.script import DELAY, DROP, REFUSE, UNLOAD, Fault, FaultScript
+from broker.faults.script import DELAY, DROP, REFUSE, UNLOAD, FaultScript, ScriptedFault
+from foundation.units import NS_PER_MS
 from protocol.frame import SIZES, assemble_body, command_frame, has_checksum, metadata_span
 from protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata, ServerError
 
 READ_BYTES: Final = 64 * 1024
 _SIZE_BYTES: Final = 4
-_NS_PER_MS: Final = 1_000_000
 
 
 class Frames:
@@ -48,7 +48,7 @@ class Frames:
 
 
 class Gate:
-    """Passes frames on in order; a delayed one holds those behind it."""
+    """Passes frames on in order; a delayed one holds those after it."""
 
     def __init__(self, passes: Callable[[bytes], None]) -> None:
         self._passes = passes
@@ -197,14 +197,14 @@ class FilteredConnection(asyncio.BufferedProtocol):
         """Cuts frames and passes them on, as far as no fault changes them."""
         for frame in self._received.cut(memoryview(self._buffer)[:nbytes]):
             if self._transport is None or self._transport.is_closing():
-                # Frames behind a drop never arrived, so they count for no fault.
+                # Frames after a drop never arrived, so they count for no fault.
                 return
             command = _command(frame)
             fault = self._script.happens(_name(command))
             if fault is not None and fault.do == REFUSE:
                 self._written(refusal_of(command, fault.error))
             else:
-                self._apply(fault, _moved(frame, command, self._held.ahead_ns // _NS_PER_MS), self._in)
+                self._apply(fault, _moved(frame, command, self._held.ahead_ns // NS_PER_MS), self._in)
 
     def _written(self, data: bytes) -> None:
         for frame in self._sent.cut(data):
@@ -213,7 +213,7 @@ class FilteredConnection(asyncio.BufferedProtocol):
                 self._refusals[error] += 1
             self._apply(self._script.happens(_name(command)), frame, self._out)
 
-    def _apply(self, fault: Fault | None, frame: bytes, gate: Gate) -> None:
+    def _apply(self, fault: ScriptedFault | None, frame: bytes, gate: Gate) -> None:
         if fault is None or fault.do == UNLOAD:
             gate.put(frame)
         elif fault.do == DELAY:

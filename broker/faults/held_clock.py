@@ -1,6 +1,6 @@
 """HeldClock: a broker's clock that a test advances.
 
-It runs with the machine's clock until `advance` moves it ahead. What falls due in between happens in the order of its
+It runs with the machine's clock until `advance` moves it ahead. Timers that fall due in between run in the order of their
 time: the clock stops at each timer that was set for a time, and runs it there. Looks that repeat (time to live, quotas,
 unused topics, trimming) would come by the thousand in a week, so an advance makes at most LOOKS_MAX of each, evenly
 spread, one at its end, and before each timer those that are due by then: nothing set for later comes before them.
@@ -18,19 +18,16 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from foundation.loop.clock import Clock
+from foundation.units import NS_PER_MS, NS_PER_SECOND
 
 LOOKS_MAX: Final = 100
 """Most looks of one kind during one advance, beside those before timers."""
 ADVANCE_MS_MAX: Final = 100 * 365 * 86_400_000
 """Longest advance: a hundred years."""
-_NS_PER_S: Final = 1_000_000_000
-_NS_PER_MS: Final = 1_000_000
 
 
-class Timer:
+class HeldTimer:
     """A callback and the time of its call."""
-
-    __slots__ = ("callback", "due_ns", "look")
 
     def __init__(self, due_ns: int, callback: Callable[[], None], *, look: bool) -> None:
         self.due_ns = due_ns
@@ -60,7 +57,7 @@ class HeldClock:
         """Nanoseconds by which the clock is ahead of the machine's."""
         self.advancing = False
         """True during an advance; a second one is refused meanwhile."""
-        self._timers: list[tuple[int, int, Timer]] = []
+        self._timers: list[tuple[int, int, HeldTimer]] = []
         self._numbers = itertools.count()
         self._wake: asyncio.TimerHandle | None = None
 
@@ -75,13 +72,13 @@ class HeldClock:
 
     def wall_ms(self) -> int:
         """Returns milliseconds since 1970."""
-        return (time.time_ns() + self.ahead_ns) // _NS_PER_MS
+        return (time.time_ns() + self.ahead_ns) // NS_PER_MS
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> HeldTimer:
         """Calls once after `seconds` of this clock."""
         return self._add(seconds, callback, look=False)
 
-    def look_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+    def look_later(self, seconds: float, callback: Callable[[], None]) -> HeldTimer:
         """Calls once after `seconds` of this clock, or somewhat later during an advance."""
         return self._add(seconds, callback, look=True)
 
@@ -94,7 +91,7 @@ class HeldClock:
         try:
             # Relative to the machine's clock, which goes on during the advance.
             target_ns = self.ahead_ns + by_ns
-            pace_ns = max(_NS_PER_S, by_ns // LOOKS_MAX)
+            pace_ns = max(NS_PER_SECOND, by_ns // LOOKS_MAX)
             looks_ns = self.ahead_ns + pace_ns
             while self.ahead_ns < target_ns:
                 self.ahead_ns = min(target_ns, looks_ns, self.ahead_ns + self._ns_to_next())
@@ -122,10 +119,10 @@ class HeldClock:
         )
         return max(due_ns - self.monotonic_ns() + 1000, 1000)
 
-    def _take_due(self, now_ns: int, *, look: bool | None = None) -> list[Timer]:
+    def _take_due(self, now_ns: int, *, look: bool | None = None) -> list[HeldTimer]:
         """Takes out timers that are due, the earliest first; `look` None: of both kinds."""
-        taken: list[Timer] = []
-        kept: list[tuple[int, int, Timer]] = []
+        taken: list[HeldTimer] = []
+        kept: list[tuple[int, int, HeldTimer]] = []
         while self._timers and self._timers[0][0] <= now_ns:
             item = heapq.heappop(self._timers)
             if look is None or item[2].look == look:
@@ -136,8 +133,8 @@ class HeldClock:
             heapq.heappush(self._timers, item)
         return taken
 
-    def _add(self, seconds: float, callback: Callable[[], None], *, look: bool) -> Timer:
-        timer = Timer(self.monotonic_ns() + int(seconds * _NS_PER_S), callback, look=look)
+    def _add(self, seconds: float, callback: Callable[[], None], *, look: bool) -> HeldTimer:
+        timer = HeldTimer(self.monotonic_ns() + int(seconds * NS_PER_SECOND), callback, look=look)
         heapq.heappush(self._timers, (timer.due_ns, next(self._numbers), timer))
         if self._timers[0][2] is timer:
             self._arm()
@@ -150,7 +147,7 @@ class HeldClock:
             self._wake = None
         if self._timers and not self.advancing:
             left_ns = self._timers[0][0] - self.monotonic_ns()
-            self._wake = asyncio.get_running_loop().call_later(max(left_ns, 0) / _NS_PER_S, self._fire)
+            self._wake = asyncio.get_running_loop().call_later(max(left_ns, 0) / NS_PER_SECOND, self._fire)
 
     def _fire(self) -> None:
         self._wake = None

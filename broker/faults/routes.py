@@ -15,13 +15,15 @@ from aiohttp import web
 
 from broker.faults.controls import TestControls
 from broker.faults.held_clock import ADVANCE_MS_MAX
-from broker.faults.script import DELAY_S_MAX, BadFault, Fault
+from broker.faults.script import DELAY_S_MAX, BadFault, ScriptedFault
+from foundation.units import NS_PER_MS
 
 CLOCK: Final = "/magnetar/test/clock"
 FAULTS: Final = "/magnetar/test/faults"
 REFUSALS: Final = "/magnetar/test/refusals"
-_FIELDS: Final = {field.name: field.type for field in fields(Fault) if field.init and field.name != "id"}
-_NS_PER_MS: Final = 1_000_000
+_FIELDS: Final = {
+    field.name: field.type for field in fields(ScriptedFault) if field.init and field.name != "id"
+}
 
 Settle = Callable[[], Awaitable[None]]
 """Waits until the work that a timer began has ended."""
@@ -59,7 +61,7 @@ class ControlRoutes:
         held = self._controls.held
         if held.advancing:
             return _refused(409, "an advance is under way: wait for its answer")
-        await held.advance(wanted * _NS_PER_MS, self._settle_of())
+        await held.advance(wanted * NS_PER_MS, self._settle_of())
         return self._time()
 
     async def faults(self, request: web.Request) -> web.Response:
@@ -101,10 +103,10 @@ class ControlRoutes:
 
     def _time(self) -> web.Response:
         held = self._controls.held
-        return web.json_response({"now_ms": held.wall_ms(), "ahead_ms": held.ahead_ns // _NS_PER_MS})
+        return web.json_response({"now_ms": held.wall_ms(), "ahead_ms": held.ahead_ns // NS_PER_MS})
 
 
-def _fault(given: dict[str, object]) -> Fault:
+def _fault(given: dict[str, object]) -> ScriptedFault:
     """Makes a fault of JSON; BadFault for a value of another type."""
     if missing := [name for name in ("on", "do") if name not in given]:
         raise BadFault(f"{missing[0]} is missing")
@@ -121,7 +123,7 @@ def _fault(given: dict[str, object]) -> Fault:
         raise BadFault(f"seconds={seconds!r}: give a number")
     if not 0 <= seconds <= DELAY_S_MAX:  # Here too: a whole number may be too long for a float.
         raise BadFault(f"seconds={str(seconds)[:20]}: give up to {DELAY_S_MAX:.0f}")
-    return Fault(
+    return ScriptedFault(
         on=str(texts["on"]),
         do=str(texts["do"]),
         error=str(texts.get("error", "")),

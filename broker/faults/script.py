@@ -22,7 +22,7 @@ DROP: Final = "drop"
 LOSE: Final = "lose"
 """Leaves the command out and goes on."""
 DELAY: Final = "delay"
-"""Holds the command, and everything behind it in its direction, for some seconds of the machine's clock."""
+"""Holds the command, and everything after it in its direction, for some seconds of the machine's clock."""
 REFUSE: Final = "refuse"
 """Answers with an error instead of handling the command."""
 UNLOAD: Final = "unload"
@@ -71,7 +71,7 @@ class BadFault(ValueError):
 
 
 @dataclass(slots=True)
-class Fault:
+class ScriptedFault:
     """One fault of a script."""
 
     on: str
@@ -96,7 +96,7 @@ class Fault:
     """Times that it has happened."""
 
 
-def check(fault: Fault) -> None:
+def check(fault: ScriptedFault) -> None:
     """Raises BadFault for a fault that could never happen."""
     commands = BaseCommand.Type.keys()
     if fault.on not in STORAGE_EVENTS and fault.on not in commands:
@@ -153,13 +153,13 @@ class FaultScript:
 
     def __init__(self) -> None:
         """Has no fault."""
-        self.faults: dict[int, Fault] = {}
+        self.faults: dict[int, ScriptedFault] = {}
         """By id, in the order in which they were set."""
         self.unload: Callable[[str], bool] = lambda _: False
         """Begins to close an open topic; False when it is not open. Set by the broker."""
         self._ids = itertools.count(1)
 
-    def add(self, fault: Fault) -> int:
+    def add(self, fault: ScriptedFault) -> int:
         """Sets a fault and returns its id. Raises BadFault."""
         check(fault)
         if len(self.faults) >= FAULTS_MAX:
@@ -168,7 +168,7 @@ class FaultScript:
         self.faults[fault.id] = fault
         return fault.id
 
-    def happens(self, event: str) -> Fault | None:
+    def happens(self, event: str) -> ScriptedFault | None:
         """Counts an occurrence; returns the fault that happens at it, None for none."""
         chosen = None
         for fault in self.faults.values():

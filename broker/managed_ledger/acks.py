@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from types import MappingProxyType
 
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.managed_ledger_info import CursorInfo
 from foundation.model.entry import Entry
 from foundation.model.position import Position
-from foundation.model.range_set import RangeSet
+from foundation.model.range_set import EntryRange, RangeSet
 
 WORD_BITS = 64
 """Clients send ack sets as 64-bit words."""
@@ -54,7 +55,7 @@ class Acks:
         self.ledger_id, self.entry_id = mark_delete
         """The mark-delete position in two fields, because a tuple per acknowledgement would cost more."""
         self.beyond = RangeSet()
-        """Acknowledged entries behind the mark-delete position."""
+        """Acknowledged entries after the mark-delete position."""
         self.properties = dict(properties or {})
         """Stored with the mark-delete position."""
         self._batches: dict[tuple[int, int], int] = {}
@@ -67,7 +68,7 @@ class Acks:
     @classmethod
     def restore(cls, ledgers: LedgerList, info: CursorInfo) -> Acks:
         """Restore stored acknowledgements, without entries that no longer exist."""
-        # A position behind the last entry would acknowledge entries that are still to be added.
+        # A position past the last entry would acknowledge entries that are still to be added.
         mark_delete = min(info.mark_delete, ledgers.last())
         acks = cls(ledgers, mark_delete, info.properties)
         for ledger_id, first, bits in info.acked:
@@ -92,12 +93,14 @@ class Acks:
         crash.
         """
         acked = list(self.beyond.lowest_pages(ranges_max))
+        batches = sorted(self._batches)[:batches_max]
         return CursorInfo(
             self.mark_delete,
             self.properties,
             acked,
-            [(Position(*key), self._batches[key]) for key in sorted(self._batches)[:batches_max]],
+            [(Position(*key), self._batches[key]) for key in batches],
             left_out=self.beyond.count - sum([bits.bit_count() for _, _, bits in acked]),
+            batches_left_out=len(self._batches) - len(batches),
         )
 
     def copy(self) -> Acks:
@@ -121,11 +124,11 @@ class Acks:
         # A range has an entry at least; nearly every subscription ends here.
         if self.beyond.count <= limit:
             return False
-        behind, acked_then, ranges_then = self._counted
-        acked = self._ledgers.entries_between(behind, self.mark_delete) + self.beyond.count
+        position_then, acked_then, ranges_then = self._counted
+        acked = self._ledgers.entries_between(position_then, self.mark_delete) + self.beyond.count
         since = acked - acked_then
         # Below 0 after a reset, and a trimmed ledger makes the difference too small: count in both cases.
-        if since >= 0 and self._ledgers.get(behind.ledger_id) is not None:
+        if since >= 0 and self._ledgers.get(position_then.ledger_id) is not None:
             if ranges_then + since <= limit:
                 return False
             if ranges_then - since > limit:
@@ -173,6 +176,27 @@ class Acks:
         if entry_id == self.entry_id + 1 if ledger_id == self.ledger_id else entry_id == 0:
             self._advance()
         return True
+
+    def acknowledge_run(self, run: EntryRange) -> int:
+        """Acknowledges whole entries that follow one another; returns how many were not acknowledged before."""
+        ledger_id, first, last = run
+        last = min(last, self._ledgers.last_entry(ledger_id))
+        if ledger_id == self.ledger_id:
+            first = max(first, self.entry_id + 1)
+        if first > last or ledger_id < self.ledger_id:
+            return 0
+        if self._batches:
+            for key in zip(repeat(ledger_id), range(first, last + 1)):
+                self._batches.pop(key, None)
+        # As in `acknowledge` and `_acknowledge_one`, for all entries at once.
+        closes_gap = first == (self.entry_id + 1 if ledger_id == self.ledger_id else 0)
+        if closes_gap and ledger_id == self.ledger_id and not self.beyond.count:
+            self.entry_id = last
+            return last - first + 1
+        newly = self.beyond.add_bits(ledger_id, first, (1 << last - first + 1) - 1)
+        if newly and closes_gap:
+            self._advance()
+        return newly
 
     def acknowledge_batch(self, position: tuple[int, int], ack_set: Sequence[int], batch_size: int) -> bool:
         """Acknowledge the messages whose bit is clear.
@@ -222,7 +246,7 @@ class Acks:
         return True
 
     def reset(self, mark_delete: Position) -> None:
-        """Set the mark-delete position, forwards or backwards; nothing behind it stays acknowledged."""
+        """Set the mark-delete position, forwards or backwards; nothing after it stays acknowledged."""
         self.ledger_id, self.entry_id = mark_delete
         self.beyond.clear()
         self._batches.clear()
@@ -252,7 +276,7 @@ class Acks:
         return len(self._batches) + len(self.promised)
 
     def first_open(self, position: Position) -> Position:
-        """Return the first unacknowledged entry at or behind the position.
+        """Return the first unacknowledged entry at or after the position.
 
         Without one, the place where the next entry will stand.
         """
@@ -268,7 +292,7 @@ class Acks:
         )
 
     def _advance(self) -> None:
-        """Move the mark-delete position over acknowledged entries behind it."""
+        """Move the mark-delete position over the acknowledged entries after it."""
         following = self._ledgers.next_valid((self.ledger_id, self.entry_id))
         while following in self.beyond:
             ledger_id = following.ledger_id
@@ -286,16 +310,16 @@ class Acks:
                 for ledger_id in self.beyond.ledger_ids():
                     if ledger_id < mark_delete.ledger_id:
                         self.beyond.remove_ledger(ledger_id)
-            self.beyond.remove_through(*mark_delete, behind=before[1] if same_ledger else -1)
+            self.beyond.remove_through(*mark_delete, empty_through=before[1] if same_ledger else -1)
         if self._batches:
             self._drop_batches(before, mark_delete)
 
-    def _drop_batches(self, behind: tuple[int, int], through: Position) -> None:
-        """Forget the batches in (behind, through]: their entries are acknowledged as a whole."""
+    def _drop_batches(self, after: tuple[int, int], through: Position) -> None:
+        """Forget the batches in (after, through]: their entries are acknowledged as a whole."""
         batches = self._batches
         # The shorter way: there may be many thousand batches, and nearly always the position moves by a few entries.
-        if behind[0] == through.ledger_id and through.entry_id - behind[1] < len(batches):
-            for entry_id in range(behind[1] + 1, through.entry_id + 1):
+        if after[0] == through.ledger_id and through.entry_id - after[1] < len(batches):
+            for entry_id in range(after[1] + 1, through.entry_id + 1):
                 batches.pop((through.ledger_id, entry_id), None)
         else:
             for key in [key for key in batches if key <= through]:

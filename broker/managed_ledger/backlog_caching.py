@@ -24,12 +24,12 @@ def followed_closely(
     """
     if cursors_min <= 0:
         return set()
-    behind = {cursor: backlog for cursor, backlog in backlogs.items() if backlog >= entries_min}
+    slow = {cursor: backlog for cursor, backlog in backlogs.items() if backlog >= entries_min}
     # Sorted once, two searches per cursor: comparing each with each would be quadratic.
-    order = sorted(behind.values())
+    order = sorted(slow.values())
     return {
         cursor
-        for cursor, backlog in behind.items()
+        for cursor, backlog in slow.items()
         if bisect_right(order, backlog + between_max) - bisect_left(order, backlog - between_max)
         >= cursors_min
     }

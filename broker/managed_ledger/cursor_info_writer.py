@@ -42,6 +42,8 @@ class StoredInfo(NamedTuple):
     """The stored text."""
     left_out: int
     """Acknowledged entries that did not fit."""
+    batches_left_out: int
+    """Batches acknowledged in part that did not fit."""
 
 
 def encode_within(
@@ -54,12 +56,14 @@ def encode_within(
     while len(value) > bytes_max and (info.acked or info.batches):
         # A tenth less than the share that would fit, because a part may be packed worse than the whole.
         share = bytes_max / len(value) * 0.9
-        info.batches = info.batches[: int(len(info.batches) * share)]
+        kept_batches = int(len(info.batches) * share)
+        info.batches_left_out += len(info.batches) - kept_batches
+        info.batches = info.batches[:kept_batches]
         kept = int(len(info.acked) * share)
         info.left_out += sum([bits.bit_count() for _, _, bits in info.acked[kept:]])
         info.acked = info.acked[:kept]
         value = encode_cursor_info(info)
-    return StoredInfo(value, info.left_out)
+    return StoredInfo(value, info.left_out, info.batches_left_out)
 
 
 class CursorStore(Protocol):
@@ -124,15 +128,15 @@ class NoCursorInfo:
     """The store of a cursor in memory, which stores nothing."""
 
     durable: Final = False
-    """See CursorStore."""
+    """False: nothing is stored."""
     left_out: Final = 0
-    """See CursorStore."""
+    """Always 0: nothing is left out where nothing is stored."""
     stores_all_acks: Final = True
-    """See CursorStore."""
+    """Always True: no delivery waits for space."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.cursor_properties = properties
-        """See CursorStore."""
+        """Texts that the subscription was given; kept in memory."""
 
     def keep_properties(self, properties: Mapping[str, str]) -> None:
         """Keep them as long as the cursor lives."""
@@ -161,6 +165,7 @@ class CursorInfoWriter:
     __slots__ = (
         "_acks",
         "_background",
+        "_batches_left_out",
         "_context",
         "_info",
         "_interval_ns",
@@ -180,7 +185,7 @@ class CursorInfoWriter:
     )
 
     durable: Final = True
-    """See CursorStore."""
+    """True: positions and properties survive a restart."""
 
     def __init__(
         self,
@@ -192,7 +197,7 @@ class CursorInfoWriter:
     ) -> None:
         """`version`: of the value stored now, or ABSENT."""
         self.cursor_properties = cursor_properties
-        """See CursorStore."""
+        """Texts that the subscription was given; stored with the position."""
         self._context = context
         self._acks = acks
         self._key = cursor_key(context.name, cursor_name)
@@ -215,16 +220,17 @@ class CursorInfoWriter:
         """Number of writes that succeeded."""
         self.left_out = 0
         """Acknowledged entries that did not fit into the last write; they are delivered again after a crash."""
+        self._batches_left_out = 0
         self.last_error: MetadataError | None = None
         """Why the last write failed; None after one that succeeded."""
 
     @property
     def stores_all_acks(self) -> bool:
-        """See CursorStore."""
+        """False while there are more acknowledged ranges than are stored."""
         return not self._acks.has_more_ranges(self._context.settings.ack_ranges_max)
 
     def changed(self) -> None:
-        """See CursorStore.
+        """Notes that the state has changed. Any number of calls in a turn cost one look at its end.
 
         Any number of calls in a turn cost one look at its end.
         """
@@ -232,7 +238,7 @@ class CursorInfoWriter:
         self._look_at_end_of_turn()
 
     def keep_properties(self, properties: Mapping[str, str]) -> None:
-        """See CursorStore."""
+        """Replaces the properties, and stores them with the next write."""
         self.cursor_properties = properties
         self.changed()
 
@@ -243,7 +249,7 @@ class CursorInfoWriter:
             self._context.environment.turn.dispatch(self.write_if_due)
 
     def on_durable(self, callback: Callable[[], None]) -> None:
-        """See CursorStore."""
+        """Calls back once all changes up to now are stored, at once if they are."""
         if self._written == self._wanted:
             callback()
         else:
@@ -304,7 +310,7 @@ class CursorInfoWriter:
             finally:
                 self._writing = False
             self.last_error = None
-            self._note_left_out(stored.left_out)
+            self._note_left_out(stored)
             self.writes += 1
             self._written = wanted
         self._call_waiting()
@@ -326,14 +332,25 @@ class CursorInfoWriter:
             self._not_before_ns = max(self._not_before_ns, now_ns + pause_ns)
         return stored
 
-    def _note_left_out(self, left_out: int) -> None:
-        if left_out and not self.left_out:
-            log.warning(
-                "! %d acknowledged entries of cursor %s are kept in memory only, so a crash would deliver them again: raise"
-                " managedLedgerMaxUnackedRangesToPersist (%d), or set dispatcherPauseOnAckStatePersistentEnabled",
-                *(left_out, self._key, self._context.settings.ack_ranges_max),
-            )
-        self.left_out = left_out
+    def _note_left_out(self, stored: StoredInfo) -> None:
+        settings, cuts = self._context.settings, self._context.environment.ack_cuts
+        if stored.left_out:
+            cuts.ranges += 1
+            if not self.left_out:
+                log.warning(
+                    "! %d acknowledged entries of cursor %s are kept in memory only, so a crash would deliver them again:"
+                    " raise managedLedgerMaxUnackedRangesToPersist (%d), or set dispatcherPauseOnAckStatePersistentEnabled",
+                    *(stored.left_out, self._key, settings.ack_ranges_max),
+                )
+        if stored.batches_left_out:
+            cuts.batches += 1
+            if not self._batches_left_out:
+                log.warning(
+                    "! acknowledgements in %d batches of cursor %s are kept in memory only, so a crash would deliver these"
+                    " messages again: raise managedLedgerMaxBatchDeletedIndexToPersist (%d)",
+                    *(stored.batches_left_out, self._key, settings.batch_ack_sets_max),
+                )
+        self.left_out, self._batches_left_out = stored.left_out, stored.batches_left_out
 
     def _call_waiting(self) -> None:
         ready = [callback for wanted, callback in self._waiting if wanted <= self._written]
@@ -343,7 +360,7 @@ class CursorInfoWriter:
             callback()
 
     async def flush(self) -> None:
-        """See CursorStore."""
+        """Writes until all changes are stored or the cursor is closed."""
         while self._written != self._wanted and not self.closed:
             await self._write()
 
@@ -363,7 +380,7 @@ class CursorInfoWriter:
         return self._info.version != ABSENT
 
     async def close(self) -> None:
-        """See CursorStore."""
+        """Stores all changes, then ends the background work, also when a write fails."""
         try:
             await self.flush()
         finally:
@@ -371,6 +388,6 @@ class CursorInfoWriter:
             await self._background.drain()
 
     def abandon(self) -> None:
-        """See CursorStore."""
+        """Writes no more, because the cursor is being deleted."""
         self.closed = True
         self._context.environment.unsaved_cursors.discard(self)

@@ -3,7 +3,7 @@
 The way of a read that the cache cannot serve alone (a miss):
 
     ManagedCursor.request        RedeliveryReads.request         read_entry
-          ForwardRead              a redelivery read             a single read       each one a ReadRequest
+          ForwardRead              a redelivery read             a single read       each one a ReadOwner
                |                          |                          |
                +----------------> EntryRead.begin <------------------+
                                           |  permits: granted, or the read waits in InflightReadsLimiter
@@ -14,7 +14,7 @@ The way of a read that the cache cannot serve alone (a miss):
                     |         another reader              |     its entries are offered to the cache once
                     +------------------+------------------+
                                        v
-                        all parts have ended -> ReadRequest.read_ended(entries, error)
+                        all parts have ended -> ReadOwner.read_ended(entries, error)
 
 The laws:
 1. `read_ended` is called once, after `begin` has returned.
@@ -35,20 +35,20 @@ from typing import NamedTuple, Protocol
 from broker.managed_ledger.inflight_reads_limiter import ReadPermits
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.read_plan import ReadPlan, plan_read
-from broker.managed_ledger.settings import NS_PER_SECOND
 from broker.managed_ledger.storage_reads import ReadPart, RunningRead, StorageReads
 from entry_cache.listener import StorageRead
 from entry_cache.reader import Reader
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError, ReadTimedOut
 from foundation.model.range_set import EntryRange
+from foundation.units import NS_PER_SECOND
 
 log = logging.getLogger("magnetar")
 
 _place = attrgetter("ledger_id", "entry_id")
 
 
-class ReadRequest(Protocol):
+class ReadOwner(Protocol):
     """The user of a read: names its ranges and receives the result."""
 
     @property
@@ -103,7 +103,7 @@ class EntryRead:
         "permits",
     )
 
-    def __init__(self, context: LedgerContext, storage_reads: StorageReads, request: ReadRequest) -> None:
+    def __init__(self, context: LedgerContext, storage_reads: StorageReads, request: ReadOwner) -> None:
         environment = context.environment
         self.permits = ReadPermits(environment.reads_limiter, environment.turn, environment.now_ns)
         """The request releases them when it has used or dropped the entries."""

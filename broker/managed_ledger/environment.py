@@ -8,20 +8,21 @@ timer or a clock of its own, so a test decides what time it is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from bookkeeper.ensembles.ledger_ids import LedgerIdSource
 from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.read_deadlines import ReadDeadlines
+from broker.managed_ledger.stats import AckStateCuts
 from broker.managed_ledger.unsaved_cursors import UnsavedCursors
 from entry_cache.entry_cache_manager import EntryCacheManager
 from foundation.loop.turn import Turn
+from foundation.value import Value
 
 
-@dataclass(frozen=True)
-class ManagedLedgerEnvironment:
+class ManagedLedgerEnvironment(Value):
     """Stores, clocks and limits that a broker's managed ledgers share."""
 
     metadata: MetadataStore
@@ -46,3 +47,5 @@ class ManagedLedgerEnvironment:
     """`managedLedgerReadEntryTimeoutSeconds`: reads that fail unless storage answers in time."""
     unsaved_cursors: UnsavedCursors = field(default_factory=UnsavedCursors)
     """Cursors whose acknowledgements are not stored yet."""
+    ack_cuts: AckStateCuts = field(default_factory=AckStateCuts)
+    """Counts writes of cursors that could not store every acknowledgement."""

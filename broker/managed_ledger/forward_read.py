@@ -7,30 +7,15 @@ may be dropped when other reads need the permits: the cursor then reads them aga
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from broker.managed_ledger.entry_read import EntryRead
 from broker.managed_ledger.inflight_reads_limiter import ReadPermits
 from broker.managed_ledger.ledger_parts import LedgerParts
-from broker.managed_ledger.reading_cursors import ReadingCursor
+from broker.managed_ledger.reading_cursors import CursorView
 from foundation.loop.turn import Turn
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError
 from foundation.model.range_set import EntryRange
-
-
-class ForwardReader(ReadingCursor, Protocol):
-    """The cursor of a ForwardRead."""
-
-    def range_to_read(self, entries_max: int, bytes_max: int) -> EntryRange | None:
-        """Return the range to read now, None when nothing is left."""
-        ...
-
-    def forward_read_ended(
-        self, entries: list[Entry], permits: ReadPermits, error: BrokerError | None
-    ) -> None:
-        """Receive the result; the entries, if any, reach the read position."""
-        ...
 
 
 class ForwardRead:
@@ -43,7 +28,7 @@ class ForwardRead:
 
     def __init__(
         self,
-        cursor: ForwardReader,
+        cursor: CursorView,
         parts: LedgerParts,
         entries_max: int,
         bytes_max: int,
@@ -57,7 +42,7 @@ class ForwardRead:
         self._stale = False
         """The read position has jumped since the range was fixed: the entries are of no use."""
         self.reader = cursor.reader
-        """See ReadRequest."""
+        """The cursor, as the cache counts it."""
         self._read = EntryRead(parts.context, parts.storage_reads, self)
 
     def begin(self, first: EntryRange) -> None:
@@ -80,16 +65,16 @@ class ForwardRead:
     # Called by the EntryRead
 
     def ranges(self) -> Sequence[EntryRange]:
-        """See ReadRequest."""
+        """Returns the range after the read position; nothing at the end of the log."""
         place = self._cursor.range_to_read(self._entries_max, self._bytes_max)
         return () if place is None else (place,)
 
     def expected_reads(self) -> int | None:
-        """See ReadRequest."""
+        """Returns how many cursors are to read the entries: those at or before this one."""
         return self._parts.reading_cursors.at_or_before(self._cursor)
 
     def read_ended(self, entries: list[Entry], error: BrokerError | None) -> None:
-        """See ReadRequest."""
+        """Delivers the entries, or drops them if the cursor has moved meanwhile."""
         if self._stale:
             # Neither an error: it concerns a place that the cursor has left.
             entries, error = [], None

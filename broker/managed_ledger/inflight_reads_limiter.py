@@ -51,17 +51,6 @@ class _Waiter:
 class InflightReadsLimiter:
     """The budget, the queue of waiting reads, and the lent permits."""
 
-    __slots__ = (
-        "_fair",
-        "_lent",
-        "_queue_max",
-        "_timeout_ns",
-        "_waiters",
-        "budget_bytes",
-        "remaining_bytes",
-        "timer_due_ns",
-    )
-
     def __init__(self, budget_bytes: int, queue_max: int, timeout_ns: int, *, fair: bool = True) -> None:
         """`budget_bytes` 0 or less = no limit; `timeout_ns` 0 or less = reads wait for ever.
 
@@ -131,7 +120,7 @@ class InflightReadsLimiter:
         for waiter in self._waiters:
             if waiter.granted is granted:
                 self._waiters.remove(waiter)
-                # It may have been the one that did not fit: those behind it may fit now.
+                # It may have been the one that did not fit: those after it may fit now.
                 self._serve(now_ns)
                 return True
         return False

@@ -106,16 +106,16 @@ class LedgerList:
         return found if found.entry_id >= 0 else Position(self._ids[-1], -1)
 
     def at_or_after(self, position: tuple[int, int]) -> Position:
-        """Return the first entry at or behind the position.
+        """Return the first entry at or after the position.
 
-        Behind the last entry: the place where the next one will stand.
+        After the last entry: the place where the next one will stand.
         """
         ledger_id, entry_id = position
         place = bisect_left(self._ids, ledger_id)
         if place < len(self._ids) and self._ids[place] == ledger_id:
             if 0 <= entry_id < self._infos[ledger_id].entries:
                 return Position(ledger_id, entry_id)
-            # Behind the end of this ledger; a negative id stands before its first entry instead.
+            # Past the end of this ledger; a negative id stands before its first entry instead.
             place += entry_id >= 0
         # A ledger that was trimmed or never listed: its place among the ids says what follows.
         for later in self._ids[place:]:
@@ -124,7 +124,7 @@ class LedgerList:
         return Position(self._ids[-1], self.current.entries)
 
     def next_valid(self, position: tuple[int, int]) -> Position:
-        """Return the first entry behind the position, or the next one's place."""
+        """Return the first entry after the position, or the next one's place."""
         return self.at_or_after((position[0], position[1] + 1))
 
     def at_or_before(self, position: tuple[int, int]) -> Position:
@@ -148,9 +148,9 @@ class LedgerList:
         return self.at_or_before((position[0], position[1] - 1))
 
     def entries_between(self, after: tuple[int, int], through: tuple[int, int]) -> int:
-        """Count the entries behind `after`, up to and including `through`.
+        """Count the entries after `after`, up to and including `through`.
 
-        0 when `through` is not behind `after`.
+        0 when `through` is not later than `after`.
         """
         # A dispatcher asks per look; mostly both positions are in the current ledger.
         if after[0] == through[0] == self._ids[-1]:
@@ -173,7 +173,7 @@ class LedgerList:
     def position_at(self, index: int) -> Position:
         """Return the entry with `index` entries before it.
 
-        Raises IndexError behind the last entry.
+        Raises IndexError past the last entry.
         """
         assert index >= 0
         for ledger_id in self._ids:
@@ -181,4 +181,4 @@ class LedgerList:
             if index < entries:
                 return Position(ledger_id, index)
             index -= entries
-        raise IndexError("behind the last entry")
+        raise IndexError("past the last entry")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.reading_cursors import ReadingCursors
@@ -10,8 +10,7 @@ from broker.managed_ledger.storage_reads import StorageReads
 from broker.managed_ledger.trimming import Trimming
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerParts:
+class LedgerParts(NamedTuple):
     """The parts that all cursors of one managed ledger share."""
 
     context: LedgerContext

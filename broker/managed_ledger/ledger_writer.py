@@ -1,13 +1,13 @@
 """LedgerWriter: adds entries to a managed ledger, in one BookKeeper ledger after the other.
 
-    add -> LedgerHandle -> bookie ... confirmed, a run per turn -> stats, cache, listener
+    add -> LedgerHandle -> bookie ... confirmed, once per turn -> stats, cache, listener
 
-Adds go straight to the current ledger; confirmed runs come back in order, and from then on they are readable:
-last confirmed position, cache and listener move together. When a ledger is full, too old or has failed, adds
-wait until the next one is in the metadata store.
+An add has a run of entries, often of one. Adds go straight to the current ledger; confirmed entries come back in order,
+and from then on they are readable: last confirmed position, cache and listener move together. When a ledger is full, too
+old or has failed, adds wait until the next one is in the metadata store.
 
 The law: nothing confirmed is lost by a failure, and order is kept. The failed ledger is closed at its last
-confirmed entry, everything behind the failed add fails too, and writing goes on in a new ledger as soon as
+confirmed entry, everything after the failed add fails too, and writing goes on in a new ledger as soon as
 that can be stored.
 """
 
@@ -15,16 +15,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from enum import StrEnum
 from operator import attrgetter
 from typing import Final, Protocol
 
 from bookkeeper.client.result_codes import FENCED, error_of
-from bookkeeper.ensembles.ledger_handle import LedgerHandle
+from bookkeeper.ensembles.ledger_handle import Added, LedgerHandle
 from bookkeeper.ensembles.own_ledger import OwnLedger
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.ledger_list import LedgerInfo
-from broker.managed_ledger.opening import INDEX, EntryStamp
+from broker.managed_ledger.opening import INDEX
 from broker.managed_ledger.reading_cursors import ReadingCursors
 from broker.managed_ledger.trimming import Trimming
 from foundation.model.entry import Buffer, Entry
@@ -38,6 +39,7 @@ from foundation.model.errors import (
     TopicTerminated,
 )
 from foundation.model.position import Position
+from protocol.broker_entry_metadata import STAMP_BYTES_MAX, EntryStamp
 
 _NEVER: Final = 2**62
 """A limit that no count of entries or bytes reaches, nor a clock in nanoseconds (2**62 ns are 146 years)."""
@@ -74,17 +76,17 @@ _REFUSALS: Final[dict[ManagedLedgerState, type[BrokerError]]] = {
 class LedgerListener(Protocol):
     """Receives the outcome of adds, in their order: a persistent topic."""
 
-    def entries_added(self, entries: list[Entry], contexts: list[object], now_ns: int) -> None:
-        """The entries are durable, readable and, if readers are expected, cached.
+    def entries_added(self, entries: list[Entry], added: list[Added], now_ns: int) -> None:
+        """The entries, at least one, are durable, readable and, if readers are expected, cached.
 
-        `contexts`: what was given to `add`, one per entry.
+        `added`: the adds that they came with. A run that a roll has cut comes as several, with the same context.
         """
         ...
 
-    def add_failed(self, contexts: list[object], error: BrokerError) -> None:
-        """The adds were not stored.
+    def add_failed(self, added: list[Added], error: BrokerError) -> None:
+        """The entries of these adds were not stored.
 
-        Adds that waited behind them fail with the same error.
+        Adds that waited after them fail with the same error.
         """
         ...
 
@@ -104,7 +106,7 @@ class LedgerWriter:
         "_roll_at_ns",
         "_size_max",
         "_stamp",
-        "_stamp_entry",
+        "_stamp_entries",
         "_started_ns",
         "_trimming",
         "_waiting",
@@ -125,7 +127,7 @@ class LedgerWriter:
         self._trimming = trimming
         self._stamp = stamp
         # Bound once, because `add` runs per message.
-        self._stamp_entry = stamp.stamp
+        self._stamp_entries = stamp.stamp
         self._now_ns = context.environment.now_ns
         self._handle: LedgerHandle | None = None
         """The ledger that takes adds; None while there is none, see `state`."""
@@ -134,37 +136,51 @@ class LedgerWriter:
         self._closing: LedgerHandle | None = None
         """A ledger that takes no more adds and has some in flight."""
         self._drained: asyncio.Event | None = None
-        self._waiting: deque[tuple[Buffer, int, object]] = deque()
-        """(body, messages, context) for the next ledger; the caller bounds how many adds are in flight."""
+        self._waiting: deque[tuple[Sequence[Buffer], int, object]] = deque()
+        """(bodies, messages, context) for the next ledger; the caller bounds how many adds are in flight."""
         self._entries_max = self._size_max = self._roll_at_ns = _NEVER
         self._started_ns = 0
 
     # Adding
 
-    def add(self, body: Buffer, messages: int, context: object) -> None:
-        """Append an entry; the listener receives the outcome, with `context`.
+    def add(self, bodies: Sequence[Buffer], messages: int, context: object) -> None:
+        """Append entries, at least one; the listener receives their outcome, with `context`.
 
-        Raises ServiceNotReady, TopicTerminated or LedgerFenced when the managed ledger takes no adds.
+        `messages`: in each of them. Raises ServiceNotReady, TopicTerminated or LedgerFenced, and adds nothing, when the
+        managed ledger takes no adds.
         """
         handle = self._handle
         if handle is None:
-            self._add_later(body, messages, context)
+            self._add_later(bodies, messages, context)
+            return
+        count = len(bodies)
+        if count > 1 and (
+            handle.next_entry_id + count > self._entries_max
+            or handle.length + sum(map(len, bodies)) + count * STAMP_BYTES_MAX > self._size_max
+        ):
+            # The ledger may be full after any of them, so they go one by one.
+            for place in range(count):
+                if self._handle is None:
+                    # In front: a roll adds runs that have waited, and others wait after this one.
+                    self._waiting.appendleft((bodies[place:], messages, context))
+                    return
+                self.add(bodies[place : place + 1], messages, context)
             return
         now_ns = self._now_ns()
         # The bytes of the client go on as they are: only the metadata block in front of them is new.
-        handle.add(self._stamp_entry(messages), body, messages, context, now_ns)
+        handle.add(self._stamp_entries(messages, count), bodies, messages, context, now_ns)
         if (
-            # Compared behind the add: the entry that fills the ledger still belongs to it.
+            # Compared after the add: the entry that fills the ledger still belongs to it.
             handle.next_entry_id >= self._entries_max
             or handle.length >= self._size_max
             or now_ns >= self._roll_at_ns
         ):
             self._roll_when_old_enough(handle, now_ns)
 
-    def _add_later(self, body: Buffer, messages: int, context: object) -> None:
+    def _add_later(self, bodies: Sequence[Buffer], messages: int, context: object) -> None:
         self._refuse_in(*_REFUSALS)
         # Queued before the roll is spawned, because a roll adds what waits.
-        self._waiting.append((body, messages, context))
+        self._waiting.append((bodies, messages, context))
         if self.state is ManagedLedgerState.OPEN:
             self.state = ManagedLedgerState.ROLLING
             self._context.background.spawn(self._roll())
@@ -209,24 +225,20 @@ class LedgerWriter:
         self,
         handle: LedgerHandle,
         entries: list[Entry],
-        contexts: list[object],
-        asked_ns: list[int],
+        added: list[Added],
         now_ns: int,
     ) -> None:
-        """Make a confirmed run readable and report it.
-
-        `asked_ns`: when each entry was added.
-        """
+        """Make confirmed entries readable and report them."""
         context = self._context
         current = context.ledgers.current
         assert current.ledger_id == handle.ledger_id
         last_id = entries[-1].entry_id
-        current.size_bytes += context.stats.added(entries, asked_ns, now_ns)
+        current.size_bytes += context.stats.added(entries, added, now_ns)
         current.entries = last_id + 1
         # First the position, then the cache, then the listener: it wakes dispatchers, which look at the other two.
         context.last_confirmed = Position(handle.ledger_id, last_id)
         self._reading_cursors.added(entries, now_ns)
-        self.listener.entries_added(entries, contexts, now_ns)
+        self.listener.entries_added(entries, added, now_ns)
         if handle is self._closing and not handle.pending:
             self._ledger_drained()
 
@@ -241,9 +253,7 @@ class LedgerWriter:
         if handle is self._handle:
             self._stop_adding(handle)
 
-    def adds_failed(
-        self, handle: LedgerHandle, entries: list[Entry], contexts: list[object], rc: int
-    ) -> None:
+    def adds_failed(self, handle: LedgerHandle, entries: list[Entry], added: list[Added], rc: int) -> None:
         """Report every add from the refused one on as failed."""
         # The index counts stored messages (PIP-70), so take off those that were not stored.
         self._stamp.rollback(sum(map(_messages, entries)))
@@ -252,7 +262,7 @@ class LedgerWriter:
         if not isinstance(error, LedgerFenced | NotEnoughBookies):
             # A missing ledger or entry is a fault of the storage; a producer must not read it as its own.
             error = PersistenceError(str(error))
-        self.listener.add_failed(contexts, error)
+        self.listener.add_failed(added, error)
         # Adds that wait came later. Stored now, they would stand before the failed ones, which clients send again.
         self._fail_waiting(error)
         self._ledger_drained()
@@ -266,10 +276,10 @@ class LedgerWriter:
 
     def _fail_waiting(self, error: BrokerError) -> None:
         if self._waiting:
-            contexts = [context for _, _, context in self._waiting]
+            added = [(context, len(bodies), 0) for bodies, _, context in self._waiting]
             self._waiting.clear()
-            self._context.stats.add_errors += len(contexts)
-            self.listener.add_failed(contexts, error)
+            self._context.stats.add_errors += sum(count for _, count, _ in added)
+            self.listener.add_failed(added, error)
 
     # From one ledger to the next
 
@@ -283,7 +293,7 @@ class LedgerWriter:
             # The state may have changed while this waited for the lock, and while it waits for the store below.
             if not self._is_rolling():
                 return
-            # Not the store's `current_started`: it is also true for a beginning without an answer, and false behind a
+            # Not the store's `current_started`: it is also true for a beginning without an answer, and false after a
             # beginning that was refused.
             first = not self._has_begun
             try:

@@ -61,6 +61,7 @@ class ManagedCursor:
         "on_acknowledged",
         "reader",
         "redelivery",
+        "seeks",
         "sought",
         "store",
     )
@@ -94,6 +95,8 @@ class ManagedCursor:
         """(position asked for by the last open or seek, mark-delete position at that time); None after a restart.
 
         For readers of a compacted ledger, which has positions that the log has lost."""
+        self.seeks = 0
+        """Seeks since it was opened; work that waits before it acknowledges compares it."""
         self.redelivery = RedeliveryReads(parts, self, acks)
         """Reads of single positions that must be delivered again."""
         self._parts = parts
@@ -125,8 +128,8 @@ class ManagedCursor:
     def backlog(self) -> int:
         """Number of confirmed entries that are not acknowledged as a whole."""
         acks = self.acks
-        behind = self._ledgers.entries_between((acks.ledger_id, acks.entry_id), self.ledger.last_confirmed)
-        return behind - acks.beyond.count
+        later = self._ledgers.entries_between((acks.ledger_id, acks.entry_id), self.ledger.last_confirmed)
+        return later - acks.beyond.count
 
     def activate(self) -> None:
         """Cache entries for this cursor from now on: a consumer has connected."""
@@ -150,7 +153,7 @@ class ManagedCursor:
     # Reading
 
     def has_more(self) -> bool:
-        """Return True when an entry stands at or behind the read position.
+        """Return True when an entry stands at or after the read position.
 
         It may turn out to be acknowledged.
         """
@@ -185,7 +188,7 @@ class ManagedCursor:
             taken = self._ready.take(entries_max, bytes_max)
         if not taken:
             return taken
-        # May stand behind the ledger's last entry; the next call then moves on to the next ledger.
+        # May stand past the ledger's last entry; the next call then moves on to the next ledger.
         self._read_entry = taken[-1].entry_id + 1
         if self.active:
             self._reading_cursors.moved(self, by_hit=by_hit)
@@ -193,12 +196,12 @@ class ManagedCursor:
             taken, acknowledged = split(taken, beyond)
             if acknowledged:
                 # No consumer gets these, so this cursor's expected read of them ends here.
-                self.ledger.environment.caches.delivered(acknowledged)
+                self.ledger.environment.caches.mark_delivered(acknowledged)
         if self.deferred.count and taken:
             taken, deferred = split(taken, self.deferred)
             if deferred:
                 # As in Pulsar: a delayed entry is released, and read from storage or cache when it is due.
-                self.ledger.environment.caches.delivered(deferred)
+                self.ledger.environment.caches.mark_delivered(deferred)
         if view is not None and taken:
             taken = self.shown(view, taken)
         self.ledger.stats.took(taken)
@@ -212,7 +215,7 @@ class ManagedCursor:
         shown, left_out, dead = view.divide(self.name, taken)
         if left_out:
             # No consumer gets these now, so this cursor's expected read of them ends here.
-            self.ledger.environment.caches.delivered(left_out)
+            self.ledger.environment.caches.mark_delivered(left_out)
         if dead:
             self.acknowledge(dead)
         return shown
@@ -235,7 +238,7 @@ class ManagedCursor:
         are read from storage again.
         """
         assert position <= self.read_position
-        # A read in flight begins behind these entries; kept, it would be delivered with a gap before it.
+        # A read in flight begins after these entries; kept, it would be delivered with a gap before it.
         if self._request is not None:
             self._request.position_jumped()
         if rest:
@@ -307,13 +310,13 @@ class ManagedCursor:
         """Move the read position to an unacknowledged entry; False when there is none."""
         position = self.acks.first_open(self.read_position)
         while position in self.deferred:
-            position = self._behind_deferred(position)
+            position = self._after_deferred(position)
         if position != (self._read_ledger, self._read_entry):
             self._move_to(position)
         return self._read_entry <= self._last_entry(self._read_ledger)
 
-    def _behind_deferred(self, position: Position) -> Position:
-        """Return the first entry behind the position that is neither deferred nor acknowledged.
+    def _after_deferred(self, position: Position) -> Position:
+        """Return the first entry after the position that is neither deferred nor acknowledged.
 
         Both sets are looked at together: one after the other would be a step for each entry where they alternate.
         """
@@ -321,7 +324,7 @@ class ManagedCursor:
         end = self.deferred.first_missing(ledger_id, first, self.acks.beyond)
         if self.active:
             passed = self._cache.present_between(ledger_id, first, end)
-            self.ledger.environment.caches.delivered(
+            self.ledger.environment.caches.mark_delivered(
                 [entry for entry in passed if (ledger_id, entry.entry_id) in self.deferred]
             )
         return self.acks.first_open(self._ledgers.at_or_after((ledger_id, end)))
@@ -330,7 +333,7 @@ class ManagedCursor:
         """Return True when reading on will not bring the entry any more."""
         if ledger_id < self._read_ledger or (ledger_id == self._read_ledger and entry_id < self._read_entry):
             return True
-        # Entries that were given back stand behind the read position, without those that were deferred then.
+        # Entries that were given back stand at or after the read position, without those that were deferred then.
         return self._ready.leaves_out(ledger_id, entry_id)
 
     def _move_to(self, position: Position) -> None:
@@ -341,7 +344,7 @@ class ManagedCursor:
     def jump(self, position: Position) -> None:
         """Read on elsewhere, and drop entries that were read for the old position.
 
-        The log may have lost the position; `take` then goes on with the entry behind it. `_move_to` alone is for moves
+        The log may have lost the position; `take` then goes on with the next entry. `_move_to` alone is for moves
         along the entries that were read.
         """
         if self._request is not None:
@@ -351,12 +354,14 @@ class ManagedCursor:
 
     # Acknowledging
 
-    def acknowledge(self, positions: Iterable[tuple[int, int]]) -> int:
-        """Acknowledge whole entries; return how many were not acknowledged before.
+    def acknowledge(self, positions: Iterable[tuple[int, int]], runs: Iterable[EntryRange] = ()) -> int:
+        """Acknowledges whole entries, by their positions and in runs; returns how many were not acknowledged before.
 
         Positions without an entry are ignored.
         """
         newly = self.acks.acknowledge(positions)
+        for run in runs:
+            newly += self.acks.acknowledge_run(run)
         if newly:
             self._acknowledged()
         return newly
@@ -405,7 +410,7 @@ class ManagedCursor:
         acks = self.acks
         if self.durable:
             self.store.changed()
-        # Integers first: nearly every acknowledgement is behind the read position, and no Position is made for it.
+        # Integers first: nearly every acknowledgement is before the read position, and no Position is made for it.
         if acks.entry_id >= self._read_entry or acks.ledger_id != self._read_ledger:
             # Entries that were acknowledged without being read need no reading any more.
             mark_delete = acks.mark_delete
@@ -434,13 +439,14 @@ class ManagedCursor:
     async def reset(self, position: Position) -> None:
         """Seek: read on at `position`, or at the next entry that exists.
 
-        EARLIEST and LATEST are allowed. Acknowledgements behind it are forgotten. Durable when this returns.
+        EARLIEST and LATEST are allowed. Acknowledgements after it are forgotten. Durable when this returns.
         Raises MetadataError.
         """
         start = self._ledgers.at_or_after(position)
         # The mark-delete position is the entry before; the entry sought itself must be delivered.
         self.acks.reset(self._ledgers.previous(start))
         self.sought = position, self.acks.mark_delete
+        self.seeks += 1
         self.jump(start)
         if self.active:
             self._reading_cursors.acknowledged(self)

@@ -26,7 +26,7 @@ from broker.managed_ledger.ledger_list_store import LedgerListStore
 from broker.managed_ledger.ledger_parts import LedgerParts
 from broker.managed_ledger.ledger_writer import LedgerWriter, ManagedLedgerState
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.managed_ledger.opening import EntryStamp, open_ledger_list
+from broker.managed_ledger.opening import open_ledger_list
 from broker.managed_ledger.reading_cursors import ReadingCursors
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.single_entry import find_newest, read_entries, read_entry, read_readable
@@ -36,6 +36,7 @@ from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError
 from foundation.model.position import Position
 from foundation.model.range_set import EntryRange
+from protocol.broker_entry_metadata import EntryStamp
 
 
 class ManagedLedger:
@@ -157,19 +158,19 @@ class ManagedLedger:
                 raise
 
     async def read_entry(self, position: Position) -> Entry:
-        """See `single_entry.read_entry`."""
+        """Returns one entry. Raises as `single_entry.read_entry`."""
         return await read_entry(self.context, self.storage_reads, position)
 
     async def read_entries(self, wanted: EntryRange) -> list[Entry]:
-        """See `single_entry.read_entries`."""
+        """Returns the entries at these positions. Raises as `single_entry.read_entries`."""
         return await read_entries(self.context, self.storage_reads, wanted)
 
     async def read_readable(self, wanted: EntryRange) -> list[Entry]:
-        """See `single_entry.read_readable`."""
+        """Returns those of the entries that storage still has, as `single_entry.read_readable`."""
         return await read_readable(self.context, self.storage_reads, wanted)
 
     async def find_newest(self, holds: Callable[[Entry], bool]) -> Position | None:
-        """See `single_entry.find_newest`."""
+        """Returns the newest entry that fits, as `single_entry.find_newest`."""
         return await find_newest(self.context, self.storage_reads, holds)
 
     # Ends

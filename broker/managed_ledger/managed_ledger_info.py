@@ -86,6 +86,8 @@ class CursorInfo:
     """Text that the subscription keeps, whatever its position (Pulsar's subscription properties)."""
     left_out: int = 0
     """Acknowledged entries that the limits left out; not stored."""
+    batches_left_out: int = 0
+    """Batches acknowledged in part that the limits left out; not stored."""
 
 
 def managed_ledger_key(name: str) -> str:

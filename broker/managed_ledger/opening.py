@@ -8,7 +8,6 @@ add stores it.
 from __future__ import annotations
 
 import logging
-from typing import Protocol
 
 from bookkeeper.metadata.metadata_store import ABSENT
 from broker.managed_ledger.awaited_reads import read_entries
@@ -24,29 +23,12 @@ from broker.managed_ledger.removal.deletion import delete_managed_ledger
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from foundation.model.errors import EntryDamaged, NoSuchEntry, PersistenceError
 from protocol import broker_entry_metadata
+from protocol.broker_entry_metadata import EntryStamp
 
 log = logging.getLogger(__name__)
 
 INDEX = "index"
 """The property that keeps the number of the last message while the managed ledger is closed (PIP-70)."""
-
-
-class EntryStamp(Protocol):
-    """Makes broker entry metadata (PIP-70) and counts messages.
-
-    One per managed ledger.
-    """
-
-    index: int
-    """The number of the last message stamped, -1 = none; set when the managed ledger is opened."""
-
-    def stamp(self, messages: int) -> bytes:
-        """Count the messages and return the metadata block of their entry."""
-        ...
-
-    def rollback(self, messages: int) -> None:
-        """Uncount the last messages stamped, because their entries were not stored."""
-        ...
 
 
 async def open_ledger_list(
@@ -128,7 +110,7 @@ async def _find_end(
     if metadata is None:  # List and ledger begin in one write, so the ledger was deleted since.
         log.warning("%s names ledger %d, which the metadata store does not have", name, ledger.ledger_id)
     else:
-        # The bookie may have entries behind this end; none of them was ever confirmed.
+        # The bookie may have entries past this end; none of them was ever confirmed.
         ledger.entries = metadata.last_entry_id + 1
         ledger.size_bytes = metadata.length
         index = await _last_index(name, ledger, environment, settings)

@@ -20,8 +20,6 @@ class TimedRead(Protocol):
 class ReadDeadlines:
     """Reads that wait for storage, each with its deadline."""
 
-    __slots__ = ("_due_ns",)
-
     def __init__(self) -> None:
         self._due_ns: dict[TimedRead, int] = {}
 

@@ -11,17 +11,20 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from broker.managed_ledger.backlog_caching import followed_closely
+from broker.managed_ledger.inflight_reads_limiter import ReadPermits
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from entry_cache.active_cursors import ActiveCursors
 from entry_cache.listener import CursorChange, Obstacle
 from entry_cache.reader import Reader
 from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError
 from foundation.model.position import LATEST, Position
+from foundation.model.range_set import EntryRange
 
 
-class ReadingCursor(Protocol):
-    """The view of a cursor that the cache's bookkeeping needs."""
+class CursorView(Protocol):
+    """The view that parts of a managed ledger have of its cursors; implemented by `ManagedCursor`."""
 
     name: str
     """The subscription's name."""
@@ -42,18 +45,28 @@ class ReadingCursor(Protocol):
         """The last position up to which every entry is acknowledged."""
         ...
 
-
-class LaggingCursor(ReadingCursor, Protocol):
-    """A cursor whose backlog is looked at too."""
-
     @property
     def durable(self) -> bool:
-        """Only durable cursors make one another's reads cached."""
+        """False for a cursor in memory: its reader accepts that old entries disappear, and it makes no reads cached."""
         ...
 
     @property
     def backlog(self) -> int:
         """Entries not acknowledged yet."""
+        ...
+
+    def range_to_read(self, entries_max: int, bytes_max: int) -> EntryRange | None:
+        """Return the range that a forward read begins with, None when nothing is left."""
+        ...
+
+    def forward_read_ended(
+        self, entries: list[Entry], permits: ReadPermits, error: BrokerError | None
+    ) -> None:
+        """Receive the result of a forward read; the entries, if any, reach the read position."""
+        ...
+
+    def skip_lost(self, positions: Iterable[tuple[int, int]]) -> bool:
+        """Acknowledge those of the positions that are lost, if the settings say so; True for any."""
         ...
 
 
@@ -93,7 +106,7 @@ class ReadingCursors:
 
     # Called by cursors
 
-    def activated(self, cursor: ReadingCursor) -> None:
+    def activated(self, cursor: CursorView) -> None:
         """Cache entries for this cursor from now on."""
         position = self._tracked(cursor)
         self.active.add(cursor.name, position, lambda: cursor.mark_delete_position)
@@ -102,15 +115,15 @@ class ReadingCursors:
         self._note(CursorChange.ACKNOWLEDGED, cursor, cursor.mark_delete_position)
         self._check_slowest()
 
-    def deactivated(self, cursor: ReadingCursor) -> None:
+    def deactivated(self, cursor: CursorView) -> None:
         """The last consumer of this cursor has disconnected."""
         cursor.caches_reads = False
         self._leave(cursor)
 
-    def moved(self, cursor: ReadingCursor, *, by_hit: bool = False) -> None:
+    def moved(self, cursor: CursorView, *, by_hit: bool = False) -> None:
         """An active cursor has another read position.
 
-        `by_hit`: it stands behind a run that it read from the cache, whose event says so already.
+        `by_hit`: it stands after a run that it read from the cache, whose event says so already.
         """
         if not self._track_mark_delete:
             self.active.update(cursor.name, cursor.read_position)
@@ -118,29 +131,29 @@ class ReadingCursors:
         if not by_hit:
             self._note(CursorChange.MOVED, cursor, cursor.read_position)
 
-    def acknowledged(self, cursor: ReadingCursor) -> None:
+    def acknowledged(self, cursor: CursorView) -> None:
         """An active cursor has another mark-delete position."""
         if self._track_mark_delete:
             self.active.update(cursor.name, cursor.mark_delete_position)
             self._check_slowest()
         self._note(CursorChange.ACKNOWLEDGED, cursor, cursor.mark_delete_position)
 
-    def _tracked(self, cursor: ReadingCursor) -> Position:
+    def _tracked(self, cursor: CursorView) -> Position:
         return cursor.mark_delete_position if self._track_mark_delete else cursor.read_position
 
-    def _leave(self, cursor: ReadingCursor) -> None:
+    def _leave(self, cursor: CursorView) -> None:
         now_ns = self._environment.now_ns()
         if self.active.remove(cursor.name, now_ns):
             self._note(CursorChange.LEFT, cursor, cursor.mark_delete_position, now_ns)
             self._check_slowest()
 
-    def forget(self, cursor: ReadingCursor) -> None:
+    def forget(self, cursor: CursorView) -> None:
         """The cursor was deleted, so it will not return to its position."""
         self.active.forget(cursor.name)
         self._note(CursorChange.FORGOTTEN, cursor, cursor.mark_delete_position)
 
     def _note(
-        self, change: CursorChange, cursor: ReadingCursor, position: Position, at_ns: int | None = None
+        self, change: CursorChange, cursor: CursorView, position: Position, at_ns: int | None = None
     ) -> None:
         self._cache.listener.cursor_changed(change, self._cache, cursor.reader, position, at_ns)
 
@@ -155,7 +168,7 @@ class ReadingCursors:
         else:
             self._cache.not_cached(entries, Obstacle.NO_ACTIVE_CURSOR, now_ns)
 
-    def at_or_before(self, cursor: ReadingCursor) -> int | None:
+    def at_or_before(self, cursor: CursorView) -> int | None:
         """Return how many active cursors stand at this one or before.
 
         Itself included. So many are still to read the entries that it reads from storage. None, which caches nothing,
@@ -165,7 +178,7 @@ class ReadingCursors:
             return self.active.rank(cursor.name) if cursor.active else None
         return 1 if cursor.caches_reads else None
 
-    def of_redelivery(self, cursor: ReadingCursor) -> int | None:
+    def of_redelivery(self, cursor: CursorView) -> int | None:
         """Return the expected reads of an entry read for a redelivery.
 
         Only this cursor reads it.
@@ -175,10 +188,10 @@ class ReadingCursors:
 
     # The older rules
 
-    def check_backlogs(self, cursors: Iterable[LaggingCursor], settings: ManagedLedgerSettings) -> None:
+    def check_backlogs(self, cursors: Iterable[CursorView], settings: ManagedLedgerSettings) -> None:
         """Apply the older rules to cursors with a backlog.
 
-        A cursor far behind does not count as active; cursors of similar backlog cache what they read.
+        A cursor with a large backlog does not count as active; cursors of similar backlog cache what they read.
         Called once a minute; does nothing unless the older rules hold.
         """
         if self._counted:

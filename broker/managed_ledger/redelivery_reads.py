@@ -7,12 +7,12 @@ cache holds the entries for this cursor (PIP-430): the dispatcher says which pos
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from broker.managed_ledger.acks import Acks
 from broker.managed_ledger.entry_read import EntryRead
 from broker.managed_ledger.ledger_parts import LedgerParts
-from broker.managed_ledger.reading_cursors import ReadingCursor
+from broker.managed_ledger.reading_cursors import CursorView
 from entry_cache.listener import HitKind, Redelivery
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError
@@ -22,20 +22,12 @@ from foundation.model.range_set import EntryRange, RangeSet
 _NONE_LOST: Final = RangeSet()
 
 
-class RedeliveringCursor(ReadingCursor, Protocol):
-    """The cursor of redelivery reads."""
-
-    def skip_lost(self, positions: Iterable[tuple[int, int]]) -> bool:
-        """Acknowledge those of the positions that are lost, if the settings say so; True for any."""
-        ...
-
-
 class RedeliveryReads:
     """Part of every cursor; several reads may be in flight."""
 
     __slots__ = ("_acks", "_cursor", "_in_flight", "_parts", "last_error")
 
-    def __init__(self, parts: LedgerParts, cursor: RedeliveringCursor, acks: Acks) -> None:
+    def __init__(self, parts: LedgerParts, cursor: CursorView, acks: Acks) -> None:
         self._parts = parts
         self._cursor = cursor
         self._acks = acks
@@ -133,7 +125,7 @@ class _RedeliveryRead:
         self,
         owner: RedeliveryReads,
         parts: LedgerParts,
-        cursor: ReadingCursor,
+        cursor: CursorView,
         positions: Sequence[Position],
         ready: Callable[[list[Entry]], None],
     ) -> None:
@@ -146,7 +138,7 @@ class _RedeliveryRead:
         wanted = [item for item in sorted(set(positions)) if ledgers.has_entry(*item)]
         self._ranges = neighbours(wanted, parts.context.lost.positions)
         self.reader = cursor.reader
-        """See ReadRequest."""
+        """The cursor, as the cache counts it."""
         self._read = EntryRead(parts.context, parts.storage_reads, self)
 
     def begin(self) -> None:
@@ -161,7 +153,7 @@ class _RedeliveryRead:
         self._read.withdraw()
 
     def ranges(self) -> Sequence[EntryRange]:
-        """See ReadRequest."""
+        """Returns the ranges of the positions that are delivered again."""
         return self._ranges
 
     def positions(self) -> list[tuple[int, int]]:
@@ -169,11 +161,11 @@ class _RedeliveryRead:
         return [(one.ledger_id, entry) for one in self._ranges for entry in range(one.first, one.last + 1)]
 
     def expected_reads(self) -> int | None:
-        """See ReadRequest."""
+        """Returns how many cursors are to read the entries again."""
         return self._parts.reading_cursors.of_redelivery(self._cursor)
 
     def read_ended(self, entries: list[Entry], error: BrokerError | None) -> None:
-        """See ReadRequest.
+        """Gives the entries to the owner of the reads.
 
         The dispatcher dispatches the entries in this turn or puts their positions back into its queue, so the
         permits are released after the dispatchers of this turn.

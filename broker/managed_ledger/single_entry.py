@@ -19,26 +19,26 @@ from foundation.model.range_set import EntryRange
 
 
 class _AwaitedRead:
-    """A ReadRequest of consecutive entries whose result is awaited."""
+    """A ReadOwner of consecutive entries whose result is awaited."""
 
     __slots__ = ("_wanted", "answer", "reader")
 
     def __init__(self, context: LedgerContext, wanted: EntryRange) -> None:
         self._wanted = (wanted,)
         self.reader = context.single_reader
-        """See ReadRequest."""
+        """The reader of single entries, which is no cursor."""
         self.answer: asyncio.Future[list[Entry]] = asyncio.get_running_loop().create_future()
         """The entries, or the error."""
 
     def ranges(self) -> Sequence[EntryRange]:
-        """See ReadRequest."""
+        """Returns the wanted positions."""
         return self._wanted
 
     def expected_reads(self) -> None:
-        """See ReadRequest; no cursor is to read the entry, so it is not cached."""
+        """Returns None: no cursor is to read the entry, so it is not cached."""
 
     def read_ended(self, entries: list[Entry], error: BrokerError | None) -> None:
-        """See ReadRequest."""
+        """Ends the wait with the entries or the error."""
         if self.answer.done():  # The caller was cancelled.
             return
         if error is not None:
@@ -122,7 +122,7 @@ async def find_newest(
 ) -> Position | None:
     """Return the newest entry for which the predicate holds, or None.
 
-    A binary search, so the predicate must hold for a beginning of the managed ledger and for nothing behind
+    A binary search, so the predicate must hold for a beginning of the managed ledger and for nothing after
     it. A lost entry tells nothing, so one near it tells in its place. The result is an entry that was read; beside many
     lost ones it may be a little older than the newest. Raises as `read_entry` for other errors.
     """
@@ -134,7 +134,7 @@ async def find_newest(
         except LOST_ENTRY:
             near = await _readable_near_middle(context, storage_reads, search)
             if near is None:
-                break  # All that is left is lost. The result stays before it, so nothing behind it counts as older.
+                break  # All that is left is lost. The result stays before it, so nothing after it counts as older.
             entry = near
         if holds(entry):
             search.newest = entry.position

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
+from bookkeeper.ensembles.ledger_handle import Added
 from foundation.model.entry import Entry
 
 ADD_LATENCY_BOUNDS_NS: Final = tuple(round(ms * 1e6) for ms in (0.5, 1, 5, 10, 20, 50, 100, 200, 1000))
@@ -18,6 +19,18 @@ ADD_LATENCY_BOUNDS_NS: Final = tuple(round(ms * 1e6) for ms in (0.5, 1, 5, 10, 2
 
 ENTRY_SIZE_BOUNDS: Final = (128, 512, 1024, 2048, 4096, 16_384, 102_400, 1_048_576)
 """Pulsar's buckets of `pulsar_entry_size_le_*`, in bytes."""
+
+
+class AckStateCuts:
+    """Counts the writes of cursors, of all managed ledgers together, that could not store every acknowledgement."""
+
+    __slots__ = ("batches", "ranges")
+
+    def __init__(self) -> None:
+        self.ranges = 0
+        """Writes that left acknowledged entries out."""
+        self.batches = 0
+        """Writes that left batches acknowledged in part out."""
 
 
 class ManagedLedgerStats:
@@ -64,10 +77,10 @@ class ManagedLedgerStats:
         self.read_errors = 0
         """Storage reads that failed or took too long."""
 
-    def added(self, entries: list[Entry], asked_ns: list[int], now_ns: int) -> int:
-        """Count a confirmed run and return its bytes.
+    def added(self, entries: list[Entry], added: list[Added], now_ns: int) -> int:
+        """Count confirmed entries and return their bytes.
 
-        `asked_ns`: when each entry was added, non-decreasing.
+        `added`: the adds that they came with, whose times never decrease.
         """
         total = 0
         size = -1
@@ -87,22 +100,22 @@ class ManagedLedgerStats:
         self.entries_added += len(entries)
         self.bytes_added += total
         self.last_added_ns = now_ns
-        self._count_latency(asked_ns, now_ns)
+        self._count_latency(added, len(entries), now_ns)
         return total
 
-    def _count_latency(self, asked_ns: list[int], now_ns: int) -> None:
-        # Times do not decrease within a run: if the first and the last add are in one bucket, all are.
-        longest = max(now_ns - asked_ns[0], 0)
-        shortest = max(now_ns - asked_ns[-1], 0)
+    def _count_latency(self, added: list[Added], entries: int, now_ns: int) -> None:
+        # Times do not decrease: if the first and the last add are in one bucket, all are.
+        longest = max(now_ns - added[0][2], 0)
+        shortest = max(now_ns - added[-1][2], 0)
         buckets = self.add_latency_buckets
         bucket = bisect_left(ADD_LATENCY_BOUNDS_NS, longest)
         if bucket == bisect_left(ADD_LATENCY_BOUNDS_NS, shortest):
-            buckets[bucket] += len(asked_ns)
+            buckets[bucket] += entries
         else:
-            for asked in asked_ns:
-                buckets[bisect_left(ADD_LATENCY_BOUNDS_NS, now_ns - asked)] += 1
-        # The mean of both ends: a sum over all entries would cost a subtraction per entry.
-        self.add_latency_sum_ns += (longest + shortest) * len(asked_ns) // 2
+            for _, count, asked_ns in added:
+                buckets[bisect_left(ADD_LATENCY_BOUNDS_NS, now_ns - asked_ns)] += count
+        # The mean of both ends: a sum over all adds would cost a subtraction for each.
+        self.add_latency_sum_ns += (longest + shortest) * entries // 2
 
     def took(self, entries: list[Entry]) -> None:
         """Count entries that a cursor took."""

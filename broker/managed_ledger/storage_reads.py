@@ -93,7 +93,7 @@ class RunningRead:
         self._reads.ask_ledger(self.ledger_id, self._next, self.last, self._arrived)
 
     def _arrived(self, entries: list[Entry], error: BrokerError | None) -> None:
-        # Given up before: the readers have been told, and the cache must not change behind them.
+        # Given up before: the readers have been told, and the cache must not change after that.
         if self._ended:
             return
         if error is not None:

@@ -8,27 +8,13 @@ from the list, then from the metadata store, then from the bookie (the third rul
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
+from broker.managed_ledger.reading_cursors import CursorView
 from broker.managed_ledger.storage_reads import StorageReads
 from foundation.model.errors import BrokerError
 from foundation.model.position import LATEST, Position
-
-
-class Acknowledging(Protocol):
-    """The view of a cursor that says which entries it still needs."""
-
-    @property
-    def durable(self) -> bool:
-        """Cursors in memory keep nothing: their readers accept that old entries disappear."""
-        ...
-
-    @property
-    def mark_delete_position(self) -> Position:
-        """The last position up to which every entry is acknowledged."""
-        ...
 
 
 class Trimming:
@@ -37,14 +23,14 @@ class Trimming:
     __slots__ = ("_context", "_cursors", "_storage_reads", "held_at", "keep_bytes", "keep_ms")
 
     def __init__(
-        self, context: LedgerContext, storage_reads: StorageReads, cursors: Mapping[str, Acknowledging]
+        self, context: LedgerContext, storage_reads: StorageReads, cursors: Mapping[str, CursorView]
     ) -> None:
         """`cursors`: those of the managed ledger at any time, by name; the mapping changes with them."""
         self._context = context
         self._storage_reads = storage_reads
         self._cursors = cursors
         self.held_at = LATEST
-        """Keep every ledger with an entry behind this position, whatever is acknowledged.
+        """Keep every ledger with an entry after this position, whatever is acknowledged.
 
         Topic compaction holds its stored horizon here: its cursor acknowledges in memory first, and a crash before that
         is stored must find the entries again.
@@ -124,7 +110,7 @@ def ledgers_to_trim(
         expired = 0 <= keep_ms <= now_ms - (info.closed_at_ms or now_ms)
         oversized = 0 <= keep_bytes < total
         if slowest < (info.ledger_id, info.entries - 1) or not (expired or oversized):
-            # From the front only, as in Pulsar: an old ledger keeps all behind it.
+            # From the front only, as in Pulsar: an old ledger keeps all later ones.
             break
         total -= info.size_bytes
         removed.append(info.ledger_id)

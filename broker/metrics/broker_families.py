@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.metrics.family import Family, Kind, by, counter, gauge, histogram
+from broker.numbers.family import Family, Kind, by, counter, gauge, histogram
 from broker.service.transactions.coordinator import DURATION_CLASSES
 
 _UNLESS_RECORDED: Final = "; 0 while entryCacheRecordDirectory is not set."
@@ -112,6 +112,16 @@ BROKER: Final = (
         "pulsar_ml_cache_x_reads_inflight_limit_bytes",
         "inflight_limit_bytes",
         "managedLedgerMaxReadsInFlightSizeInMB, in bytes, -1 without a limit.",
+    ),
+    counter(
+        "pulsar_broker_managed_ledger_cursor_persist_unacked_ranges_truncated_total",
+        "ack_cuts.ranges",
+        "Writes of cursors that left acknowledged entries out, which a crash would deliver again.",
+    ),
+    counter(
+        "pulsar_broker_managed_ledger_cursor_persist_batch_deleted_indexes_truncated_total",
+        "ack_cuts.batches",
+        "Writes of cursors that left batches acknowledged in part out, of which a crash would deliver messages again.",
     ),
     gauge("pulsar_ml_cache_x_reads_waiting", "limiter.queued", "Reads that wait for bytes in flight."),
     counter(

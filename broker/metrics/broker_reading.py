@@ -1,18 +1,19 @@
 """BrokerReading: the objects that count for the whole broker, as one scrape or window finds them.
 
 Nothing is copied: the families of `broker_families.py` name fields of these objects ("manager.used_bytes"), and `value_at`
-follows such a name. So a new count of a room needs one line there and none here. Rooms of the same level are described
-by protocols, because imports go down only.
+follows such a name. So a new count of a room needs one line there and none here. Objects of rooms at the same level are
+`object`, because imports go down only and names are followed at run time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
+from broker.managed_ledger.stats import AckStateCuts
 from broker.security.authentication.counts import AuthenticationCounts
+from broker.service.lifecycle.deletion.deletions import Deletions
 from broker.service.lifecycle.deletion.last_audit import LastAudit
 from broker.service.transactions.coordinator import Coordinator
 from entry_cache.cache_stats import ReadStats
@@ -22,58 +23,6 @@ from entry_cache.observe.curve import Point
 from entry_cache.observe.eviction_stats import EvictionStats
 from entry_cache.observe.expected_level import ExpectedLevel
 from foundation.model.time_histogram import TimeHistogram
-
-
-class ConnectionCounters(Protocol):
-    """Client connections since the start."""
-
-    created: int
-    """Connections accepted."""
-    closed: int
-    """Connections closed."""
-    corrupt_sends: int
-    """Messages of producers whose checksum was wrong."""
-
-
-class RecordCounters(Protocol):
-    """The access record since the start."""
-
-    @property
-    def rows(self) -> int:
-        """Rows accepted for writing."""
-        ...
-
-    @property
-    def dropped(self) -> int:
-        """Rows lost because the buffer was full or the disk refused them."""
-        ...
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of complete files."""
-        ...
-
-    @property
-    def files(self) -> int:
-        """Complete files."""
-        ...
-
-    @property
-    def errors(self) -> int:
-        """Failed attempts to write."""
-        ...
-
-
-class DeletionCounts(Protocol):
-    """Decided deletions."""
-
-    resumed: int
-    """Deletions that were interrupted or had failed, and were finished later."""
-
-    @property
-    def oldest_age_s(self) -> float:
-        """Seconds since the decision of the oldest one that is not finished; 0 without one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +37,12 @@ class BrokerReading:
     """Cached entries with expected reads, counted by a walk before the scrape."""
     limiter: InflightReadsLimiter
     """The budget of reads in flight."""
-    record: RecordCounters | None
-    """None while nothing is recorded."""
-    connections: ConnectionCounters
-    """Client connections since the start."""
+    ack_cuts: AckStateCuts
+    """Writes of cursors that could not store every acknowledgement."""
+    record: object | None
+    """The recorder's counters; None while nothing is recorded."""
+    connections: object
+    """Counters of client connections since the start."""
     authentication: AuthenticationCounts
     """Outcomes of authentication since the start."""
     connections_active: int
@@ -106,7 +57,7 @@ class BrokerReading:
     """Transaction coordinators by number; none with `transactionCoordinatorEnabled=false`."""
     last_audit: LastAudit
     """Findings of the last audit of leaks."""
-    deletions: DeletionCounts
+    deletions: Deletions
     """Deletions of topics, namespaces and tenants."""
     quota_checks: TimeHistogram
     """Durations of the comparisons of all backlogs with their quotas."""

@@ -11,7 +11,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import accumulate
-from typing import Final, NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
@@ -37,15 +37,15 @@ from broker.metrics.broker_families import (
     SUMMARIES,
 )
 from broker.metrics.broker_reading import BrokerReading, value_at
-from broker.metrics.family import Family
+from broker.metrics.broker_window import BrokerWindow
 from broker.metrics.network import NetworkWindow
 from broker.metrics.process import CpuWindow, GarbageTimes, memory_limit_bytes, resident_bytes, threads
-from broker.metrics.window import BrokerWindow, TopicWindows, quantile, quantile_of
+from broker.numbers.family import Family
+from broker.numbers.windows import TopicWindows, quantile, quantile_of
 from foundation.model.time_histogram import TimeHistogram
+from foundation.units import NS_PER_SECOND
 
 Counted = TypeVar("Counted")
-NS_PER_SECOND: Final = 1e9
-"""The rooms count ns, Prometheus wants seconds."""
 
 
 class BrokerCollector(Collector):

@@ -12,25 +12,26 @@ of prometheus-client's registry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from heapq import heappush, heapreplace
-from operator import attrgetter
-from typing import Final, TypeAlias
+from typing import Final
 
-from broker.metrics.family import Family
-from broker.metrics.readings import (
-    NO_LATENCIES,
-    NO_SIZES,
-    CompactionReading,
-    ConsumerReading,
-    ProducerReading,
-    QuotaReading,
-    SubscriptionReading,
+from broker.numbers.columns import Columns, Row
+from broker.numbers.family import Family
+from broker.numbers.readings import (
+    BUFFERS,
+    COMPACTIONS,
+    CONSUMERS,
+    EVICTIONS,
+    PRODUCERS,
+    SUBSCRIPTIONS,
+    TOPICS,
+    PartReading,
     TopicReading,
-    TransactionsReading,
 )
-from broker.metrics.topic_families import (
+from broker.numbers.topic_families import (
+    BACKLOG_AGE,
     BROKER_QUOTAS,
     CACHE_SUBSCRIPTIONS_LEFT_OUT,
     COMPACTION,
@@ -49,22 +50,8 @@ from broker.metrics.topic_families import (
     TRANSACTIONS,
     overflow_of,
 )
-from broker.metrics.window import (
-    NO_CONSUMER,
-    NO_DELIVERIES,
-    NO_PRODUCER,
-    ConsumerWindow,
-    ProducerWindow,
-    SubscriptionWindow,
-    TopicWindow,
-    TopicWindows,
-)
+from broker.numbers.windows import TopicWindow, TopicWindows, Window
 from foundation.model.topic_name import PERSISTENT
-
-Number: TypeAlias = int | float
-"""A value of a series."""
-Row: TypeAlias = tuple[Number, ...]
-"""The numbers of one topic, subscription, consumer or producer, in the order of their `Columns`."""
 
 SLICE_TOPICS: Final = 64
 """Topics between two pauses: about 2 ms."""
@@ -92,58 +79,11 @@ class ExpositionSettings:
     """entryCacheSubscriptionMetricsMax"""
 
 
-class Columns:
-    """Turns pairs of reading and window into rows, and knows the place of each source in a row."""
-
-    def __init__(self, now: type, window: type | None, *extra: str) -> None:
-        """`window` None: there are no rates. `extra` are sources whose values the caller appends to each row."""
-        # Field types are texts here, because the modules of readings and windows postpone annotations.
-        plain = ("int", "float")
-        # Ids are labels, not values. Properties are values that a reading computes from its fields.
-        self._now = [f.name for f in fields(now) if f.type in plain and not f.name.endswith("_id")]
-        self._now += [name for name, value in vars(now).items() if isinstance(value, property)]
-        self._window = [f.name for f in fields(window) if f.type in plain] if window else []
-        names = [f"now.{name}" for name in self._now] + [f"window.{name}" for name in self._window]
-        self.place = {name: place for place, name in enumerate([*names, *extra])}
-        """Place in a row by source."""
-        self.of_now: Callable[[object], Row] = _tuple_getter(self._now)
-        """Returns the numbers of a reading."""
-        self.of_window: Callable[[object], Row] = _tuple_getter(self._window)
-        """Returns the numbers of a window."""
-
-
-def _tuple_getter(names: list[str]) -> Callable[[object], Row]:
-    # One call into C for a whole row. attrgetter returns a tuple only for two names or more, which all classes here have.
-    return attrgetter(*names) if names else _no_numbers
-
-
-def _no_numbers(_: object) -> Row:
-    return ()
-
-
-TOPIC_COLUMNS: Final = Columns(
-    TopicReading,
-    TopicWindow,
-    *(f"window.write_latency.{place}" for place in range(len(NO_LATENCIES))),
-    *(f"window.entry_size.{place}" for place in range(len(NO_SIZES))),
-    "topics",  # Always 1, so that its sum is the number of topics.
-)
-"""Rows of topics, and of sums over topics."""
-NOTHING: Final[Row] = (0,) * len(TOPIC_COLUMNS.place)
-"""The sum over no topics."""
-SUBSCRIPTION_COLUMNS: Final = Columns(SubscriptionReading, SubscriptionWindow)
-"""Rows of subscriptions."""
-CONSUMER_COLUMNS: Final = Columns(ConsumerReading, ConsumerWindow)
-"""Rows of consumers."""
-PRODUCER_COLUMNS: Final = Columns(ProducerReading, ProducerWindow)
-"""Rows of producers."""
-
-COMPACTION_COLUMNS: Final = Columns(CompactionReading, None)
-"""Rows of compacted topics."""
-QUOTA_COLUMNS: Final = Columns(QuotaReading, None)
-"""Rows of the two quotas of a topic."""
-TRANSACTIONS_COLUMNS: Final = Columns(TransactionsReading, None)
-"""Rows of topics with transactions."""
+QUOTA_TYPES: Final = ("size", "time")
+"""Values of the label `quota_type`, in the order of `TopicReading.quotas`."""
+_READS: Final = tuple(SUBSCRIPTIONS.place(family) for family in SUBSCRIPTION_CACHE)
+"""Places of the entries that a subscription has read."""
+_NO_DELIVERIES: Final = Window(SUBSCRIPTIONS.no_window)
 
 
 class Busiest:
@@ -152,11 +92,11 @@ class Busiest:
     def __init__(self, count_max: int) -> None:
         """`count_max` 0 keeps none and counts all as left out."""
         self._count_max = count_max
-        self._heap: list[tuple[int, str, Row]] = []
+        self._heap: list[tuple[float, str, Row]] = []
         self.left_out = 0
         """Subscriptions that were offered and are not kept."""
 
-    def offer(self, reads: int, label: str, row: Row) -> None:
+    def offer(self, reads: float, label: str, row: Row) -> None:
         """Keeps the subscription if it has read more than one of those kept so far."""
         if len(self._heap) < self._count_max:
             heappush(self._heap, (reads, label, row))
@@ -176,8 +116,10 @@ class Block:
 
     def __init__(self, families: Sequence[Family], columns: Columns, zero: str = "") -> None:
         """`zero` = the labels of the series that families with `zero` always print as 0; none without it."""
+        self.columns = columns
+        """The numbers of a row."""
         self._families = families
-        self._places = [columns.place[family.source] for family in families]
+        self._places = [columns.place(family) for family in families]
         self._parts: list[list[bytes]] = [
             [f"{family.name}{zero} 0\n".encode()] if zero and family.zero else [] for family in families
         ]
@@ -189,6 +131,11 @@ class Block:
         columns = list(zip(*rows, strict=True))
         for family, place, parts in zip(self._families, self._places, self._parts, strict=True):
             parts.append(_lines(family.name, labels, columns[place]).encode())
+
+    def add_known(self, labels: Sequence[str], rows: Sequence[Row | None]) -> None:
+        """Appends the rows that are not None; `labels` are without their closing brace."""
+        known = [(f"{label}}}", row) for label, row in zip(labels, rows, strict=True) if row is not None]
+        self.add([label for label, _ in known], [row for _, row in known])
 
     def text(self, openmetrics: bool) -> Iterator[bytes]:
         """Yields the text family by family; nothing for a family without a series."""
@@ -232,22 +179,23 @@ class TopicExposition:
         zero = self._cluster + "}"
         sums = (*(family for family in TOPIC if family.sums), *OUT_TOTALS)
         topic = TOPIC if settings.topic_level else sums
-        self._topics = Block(topic, TOPIC_COLUMNS, zero)
+        self._topics = Block(topic, TOPICS, zero)
         # A stock board asks for the redelivery rate at subscriptions too; with consumers it would count twice.
         per_subscription = SUBSCRIPTION if settings.consumer_level else (*SUBSCRIPTION, REDELIVER)
-        self._subscriptions = Block(per_subscription, SUBSCRIPTION_COLUMNS)
-        self._compactions = Block(COMPACTION, COMPACTION_COLUMNS)
-        self._transactions = Block(TRANSACTIONS, TRANSACTIONS_COLUMNS)
-        self._quotas = Block(QUOTAS, QUOTA_COLUMNS)
-        self._broker_quotas = Block((BROKER_QUOTAS,), QUOTA_COLUMNS)
-        self._evictions: dict[str, Row] = {"size": (0, 0), "time": (0, 0)}
-        self._cache_readers = Block(SUBSCRIPTION_CACHE, SUBSCRIPTION_COLUMNS)
+        self._subscriptions = Block(per_subscription, SUBSCRIPTIONS)
+        self._ages = Block((BACKLOG_AGE,), SUBSCRIPTIONS)
+        self._compactions = Block(COMPACTION, COMPACTIONS)
+        self._transactions = Block(TRANSACTIONS, BUFFERS)
+        self._quotas = Block(QUOTAS, EVICTIONS)
+        self._broker_quotas = Block((BROKER_QUOTAS,), EVICTIONS)
+        self._evictions: dict[str, Row] = dict.fromkeys(QUOTA_TYPES, EVICTIONS.nothing)
+        self._cache_readers = Block(SUBSCRIPTION_CACHE, SUBSCRIPTIONS)
         self._busiest = Busiest(settings.cache_subscriptions_max)
-        self._consumers = Block(CONSUMER, CONSUMER_COLUMNS)
-        self._producers = Block(PRODUCER, PRODUCER_COLUMNS)
-        self._counts = Block((TOPICS_COUNT,), TOPIC_COLUMNS, zero)
-        self._ledgers = Block(NAMESPACE if settings.managed_ledger else (), TOPIC_COLUMNS)
-        self._totals = Block(TOTALS, TOPIC_COLUMNS)
+        self._consumers = Block(CONSUMER, CONSUMERS)
+        self._producers = Block(PRODUCER, PRODUCERS)
+        self._counts = Block((TOPICS_COUNT,), TOPICS, zero)
+        self._ledgers = Block(NAMESPACE if settings.managed_ledger else (), TOPICS)
+        self._totals = Block(TOTALS, TOPICS)
         self._buckets: list[tuple[Family, list[bytes]]] = []
         self._sums: dict[str, Row] = {}
 
@@ -282,7 +230,8 @@ class TopicExposition:
         yield b"".join(pending)
 
     def _parts(self, openmetrics: bool) -> Iterator[bytes]:
-        for block in (self._counts, self._topics, self._subscriptions, self._consumers, self._producers):
+        of_clients = (self._consumers, self._producers)
+        for block in (self._counts, self._topics, self._subscriptions, self._ages, *of_clients):
             yield from block.text(openmetrics)
         yield from self._compactions.text(openmetrics)
         yield from self._transactions.text(openmetrics)
@@ -298,21 +247,22 @@ class TopicExposition:
         yield from self._totals.text(openmetrics)
 
     def _write(self, batch: Sequence[TopicReading]) -> None:
-        of_now, of_window, window_of = TOPIC_COLUMNS.of_now, TOPIC_COLUMNS.of_window, self._windows.of
         rows: list[Row] = []
         windows: list[TopicWindow] = []
         by_namespace: dict[str, list[Row]] = {}
         for reading in batch:
-            window = window_of(reading.topic)
-            row = of_now(reading) + of_window(window) + tuple(window.write_latency) + window.entry_size + (1,)
+            window = self._windows.of(reading.topic)
+            row = reading.row + window.row + (window.mean_size, *window.write_latency, *window.entry_size, 1)
             rows.append(row)
             windows.append(window)
             by_namespace.setdefault(reading.namespace, []).append(row)
         for namespace, of_it in by_namespace.items():
-            so_far = self._sums.get(namespace, NOTHING)
+            so_far = self._sums.get(namespace, TOPICS.nothing)
             # Whole rows are added, limits and means too: families without `sums` are not printed from them.
             self._sums[namespace] = tuple(map(sum, zip(so_far, *of_it, strict=True)))
-        self._write_quotas(batch)
+        for place, word in enumerate(QUOTA_TYPES):
+            of_type = [reading.quotas[place] for reading in batch]
+            self._evictions[word] = tuple(map(sum, zip(self._evictions[word], *of_type, strict=True)))
         if self._settings.topic_level:
             # Without the closing brace, so that subscriptions, consumers and producers append labels of their own.
             labels = [
@@ -320,11 +270,15 @@ class TopicExposition:
                 for t in batch
             ]
             self._topics.add([f"{label}}}" for label in labels], rows)
-            self._write_compactions(labels, batch)
-            self._write_transactions(labels, batch)
+            self._compactions.add_known(labels, [topic.compaction for topic in batch])
+            self._transactions.add_known(labels, [topic.transactions for topic in batch])
+            for place, word in enumerate(QUOTA_TYPES):
+                typed = [f'{label},quota_type="{word}"}}' for label in labels]
+                self._quotas.add(typed, [reading.quotas[place] for reading in batch])
             self._write_subscriptions(labels, batch, windows)
             if self._settings.producer_level:
-                self._write_producers(labels, batch, windows)
+                for label, topic, window in zip(labels, batch, windows, strict=True):
+                    self._write_clients(self._producers, "producer", label, topic.producers, window.producers)
 
     def _topic_labels(self, topic: str) -> str:
         if not self._settings.split_partition:
@@ -334,88 +288,45 @@ class TopicExposition:
             base, partition = topic, "-1"
         return f'topic="{escape(base)}",partition="{partition}"'
 
-    def _write_compactions(self, labels: Sequence[str], batch: Sequence[TopicReading]) -> None:
-        compacted = [
-            (f"{label}}}", COMPACTION_COLUMNS.of_now(topic.compaction))
-            for label, topic in zip(labels, batch, strict=True)
-            if topic.compaction is not None
-        ]
-        self._compactions.add([label for label, _ in compacted], [row for _, row in compacted])
-
-    def _write_quotas(self, batch: Sequence[TopicReading]) -> None:
-        of_now = QUOTA_COLUMNS.of_now
-        for word, quotas in (
-            ("size", [topic.size_quota for topic in batch]),
-            ("time", [topic.time_quota for topic in batch]),
-        ):
-            rows = [of_now(quota) for quota in quotas]
-            self._evictions[word] = tuple(map(sum, zip(self._evictions[word], *rows, strict=True)))
-            if self._settings.topic_level:
-                labels = [
-                    f'{self._cluster},namespace="{escape(topic.namespace)}",'
-                    f'{self._topic_labels(topic.topic)},quota_type="{word}"}}'
-                    for topic in batch
-                ]
-                self._quotas.add(labels, rows)
-
-    def _write_transactions(self, labels: Sequence[str], batch: Sequence[TopicReading]) -> None:
-        found = [
-            (f"{label}}}", TRANSACTIONS_COLUMNS.of_now(topic.transactions))
-            for label, topic in zip(labels, batch, strict=True)
-            if topic.transactions is not None
-        ]
-        self._transactions.add([label for label, _ in found], [row for _, row in found])
-
     def _write_subscriptions(
         self, labels: Sequence[str], batch: Sequence[TopicReading], windows: Sequence[TopicWindow]
     ) -> None:
-        of_now, of_window = SUBSCRIPTION_COLUMNS.of_now, SUBSCRIPTION_COLUMNS.of_window
         of: list[str] = []
         rows: list[Row] = []
         for label, topic, topic_window in zip(labels, batch, windows, strict=True):
             known = topic_window.subscriptions
             for reading in topic.subscriptions:
-                window = known.get(reading.name, NO_DELIVERIES)
-                label_here = f'{label},subscription="{escape(reading.name)}"'
-                row = of_now(reading) + of_window(window)
+                window = known.get(reading.key, _NO_DELIVERIES)
+                label_here = f'{label},subscription="{escape(reading.key[0])}"'
+                row = reading.row + window.row
                 of.append(label_here + "}")
                 rows.append(row)
                 # A subscription that has read nothing is neither printed nor counted as left out.
-                reads = reading.cache_hits + reading.cache_misses + reading.cache_coalesced
+                reads = sum([row[place] for place in _READS])
                 if reads:
                     self._busiest.offer(reads, label_here + "}", row)
                 if self._settings.consumer_level:
-                    self._write_consumers(label_here, reading, window)
+                    self._write_clients(self._consumers, "consumer", label_here, reading.parts, window.parts)
         self._subscriptions.add(of, rows)
+        place = SUBSCRIPTIONS.place(BACKLOG_AGE)
+        known_ages = [(label, row) for label, row in zip(of, rows, strict=True) if row[place] >= 0]
+        self._ages.add([label for label, _ in known_ages], [row for _, row in known_ages])
 
-    def _write_consumers(self, label: str, reading: SubscriptionReading, window: SubscriptionWindow) -> None:
-        of_now, of_window = CONSUMER_COLUMNS.of_now, CONSUMER_COLUMNS.of_window
-        of = [
-            f'{label},consumer_name="{escape(c.name)}",consumer_id="{c.consumer_id}"}}'
-            for c in reading.consumer_readings
-        ]
-        known = window.consumers
-        self._consumers.add(
-            of,
-            [
-                of_now(c) + of_window(known.get((c.name, c.consumer_id), NO_CONSUMER))
-                for c in reading.consumer_readings
-            ],
-        )
-
-    def _write_producers(
-        self, labels: Sequence[str], batch: Sequence[TopicReading], windows: Sequence[TopicWindow]
+    def _write_clients(
+        self,
+        block: Block,
+        word: str,
+        label: str,
+        readings: Sequence[PartReading],
+        windows: Mapping[tuple[str, int], Window],
     ) -> None:
-        of_now, of_window = PRODUCER_COLUMNS.of_now, PRODUCER_COLUMNS.of_window
-        of: list[str] = []
-        rows: list[Row] = []
-        for label, topic, window in zip(labels, batch, windows, strict=True):
-            for reading in topic.producer_readings:
-                of.append(
-                    f'{label},producer_name="{escape(reading.name)}",producer_id="{reading.producer_id}"}}'
-                )
-                rows.append(of_now(reading) + of_window(window.producers.get(reading.name, NO_PRODUCER)))
-        self._producers.add(of, rows)
+        """Writes the consumers of a subscription or the producers of a topic."""
+        none = Window(block.columns.no_window)
+        of = [
+            f'{label},{word}_name="{escape(name)}",{word}_id="{number}"}}'
+            for (name, number), _, _ in readings
+        ]
+        block.add(of, [one.row + windows.get(one.key, none).row for one in readings])
 
     def _write_sums(self) -> None:
         labels = [f'{self._cluster},namespace="{escape(namespace)}"' for namespace in self._sums]
@@ -425,7 +336,7 @@ class TopicExposition:
         if not self._settings.topic_level:
             # Never beside the series of topics: boards sum over a name, and would count everything twice.
             self._topics.add(closed, rows)
-        # Pulsar takes this label from the names of managed ledgers, which have the domain behind the namespace.
+        # Pulsar takes this label from the names of managed ledgers, which have the domain after the namespace.
         of_ledgers = [
             f'{self._cluster},namespace="{escape(namespace)}/{PERSISTENT}"' for namespace in self._sums
         ]
@@ -434,13 +345,13 @@ class TopicExposition:
             self._write_buckets(of_ledgers, rows)
         types = [f'{self._cluster},quota_type="{word}"}}' for word in self._evictions]
         self._broker_quotas.add(types, list(self._evictions.values()))
-        self._totals.add([self._cluster + "}"], [tuple(map(sum, zip(NOTHING, *rows, strict=True)))])
+        self._totals.add([self._cluster + "}"], [tuple(map(sum, zip(TOPICS.nothing, *rows, strict=True)))])
 
     def _write_buckets(self, labels: Sequence[str], rows: Sequence[Row]) -> None:
         # Before the first whole window all counts are 0.
         seconds = self._windows.seconds or 1.0
         for family, names in NAMESPACE_BUCKETS:
-            first = TOPIC_COLUMNS.place[f"{family.source}.0"]
+            first = TOPICS.place(replace(family, source=f"{family.source}.0"))
             lines = [
                 f'{family.name}{label},quantile="{name}"}} {row[first + place] / seconds}\n'
                 for label, row in zip(labels, rows, strict=True)

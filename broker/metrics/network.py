@@ -31,7 +31,7 @@ class NetworkSettings:
     """Another folder in tests."""
 
 
-class Traffic(NamedTuple):
+class NetworkTraffic(NamedTuple):
     """The interfaces together since they came up."""
 
     received: int
@@ -71,7 +71,7 @@ class NetworkWindow:
         self.out_percent = 100 * (now.sent - before.sent) / capacity
 
 
-def traffic(settings: NetworkSettings) -> Traffic:
+def traffic(settings: NetworkSettings) -> NetworkTraffic:
     """Returns the counters of the interfaces that count; those that cannot be read are left out."""
     received = sent = 0
     speed = 0.0
@@ -82,7 +82,7 @@ def traffic(settings: NetworkSettings) -> Traffic:
         except (OSError, ValueError):
             continue
         speed += settings.gbit_per_s * _BYTES_PER_GBIT or _speed(folder)
-    return Traffic(received, sent, speed)
+    return NetworkTraffic(received, sent, speed)
 
 
 def _interfaces(settings: NetworkSettings) -> list[Path]:

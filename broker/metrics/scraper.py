@@ -14,18 +14,19 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from broker.metrics.broker_reading import BrokerReading
+from broker.metrics.broker_window import BrokerWindow
 from broker.metrics.exposition import ExpositionSettings, TopicExposition
 from broker.metrics.network import NetworkSettings, NetworkWindow
 from broker.metrics.process import CpuWindow, GarbageTimes
-from broker.metrics.readings import TopicReading
-from broker.metrics.topic_reader import NO_READINGS
-from broker.metrics.window import BrokerWindow, TopicWindow, TopicWindows
+from broker.numbers.readings import TopicReading
+from broker.numbers.topic_reader import NO_READINGS
+from broker.numbers.windows import TopicWindow, TopicWindows
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 EOF: Final = b"# EOF\n"
-"""End of an OpenMetrics text; anything behind it is an error."""
+"""End of an OpenMetrics text; anything after it is an error."""
 
 
 class Scrape(NamedTuple):

@@ -1,9 +1,9 @@
-"""The table of command handlers. A command that is missing here ends the connection: it is not for a broker."""
+"""The table of commands: handler and right of each. A command without a row ends the connection: it is not for a broker."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.net import (
     consumer_handlers,
@@ -15,6 +15,7 @@ from broker.net import (
     transaction_handlers,
 )
 from broker.net.ports import Connection
+from broker.net.rights import NoRight, Right
 from protocol.pulsar_api_pb2 import BaseCommand
 
 Handler = Callable[[Connection, BaseCommand], None]
@@ -23,38 +24,93 @@ Handler = Callable[[Connection, BaseCommand], None]
 ALLOWED_BEFORE_CONNECT: Final = frozenset({BaseCommand.CONNECT, BaseCommand.PING, BaseCommand.PONG})
 """Any other command before CONNECT ends the connection; PING gets its PONG, as recorded of Pulsar 4.2.4."""
 
-HANDLERS: Final[Mapping[int, Handler]] = {
-    # SEND is missing on purpose: `ServerCnx` passes it to its producer directly.
-    BaseCommand.CONNECT: handshake.connect,
-    BaseCommand.PING: handshake.ping,
-    BaseCommand.PONG: handshake.pong,
-    BaseCommand.AUTH_RESPONSE: handshake.auth_response,
-    BaseCommand.PARTITIONED_METADATA: lookup_handlers.partitioned_metadata,
-    BaseCommand.LOOKUP: lookup_handlers.lookup,
-    BaseCommand.GET_TOPICS_OF_NAMESPACE: lookup_handlers.topics_of_namespace,
-    BaseCommand.WATCH_TOPIC_LIST: lookup_handlers.watch_topic_list,
-    BaseCommand.WATCH_TOPIC_LIST_CLOSE: lookup_handlers.watch_topic_list_close,
-    BaseCommand.PRODUCER: producer_handlers.producer,
-    BaseCommand.CLOSE_PRODUCER: producer_handlers.close_producer,
-    BaseCommand.SUBSCRIBE: consumer_handlers.subscribe,
-    BaseCommand.FLOW: consumer_handlers.flow,
-    BaseCommand.ACK: consumer_handlers.ack,
-    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: consumer_handlers.redeliver,
-    BaseCommand.UNSUBSCRIBE: consumer_handlers.unsubscribe,
-    BaseCommand.CLOSE_CONSUMER: consumer_handlers.close_consumer,
-    BaseCommand.SEEK: consumer_handlers.seek,
-    BaseCommand.GET_LAST_MESSAGE_ID: consumer_handlers.last_message_id,
-    BaseCommand.CONSUMER_STATS: consumer_handlers.consumer_stats,
-    BaseCommand.GET_SCHEMA: schema_handlers.get_schema,
-    BaseCommand.GET_OR_CREATE_SCHEMA: schema_handlers.get_or_create_schema,
-    BaseCommand.SCALABLE_TOPIC_LOOKUP: scalable_handlers.layout,
-    BaseCommand.SCALABLE_TOPIC_CLOSE: scalable_handlers.close,
-    BaseCommand.SCALABLE_TOPIC_SUBSCRIBE: scalable_handlers.subscribe,
-    BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE: scalable_handlers.unsubscribe,
-    BaseCommand.WATCH_SCALABLE_TOPICS: scalable_handlers.watch_topics,
-    BaseCommand.WATCH_SCALABLE_TOPICS_CLOSE: scalable_handlers.close,
-    BaseCommand.WATCH_TC_ASSIGNMENTS: scalable_handlers.watch_coordinators,
-    BaseCommand.WATCH_TC_ASSIGNMENTS_CLOSE: scalable_handlers.close,
-    **dict.fromkeys(transaction_handlers.COMMANDS, transaction_handlers.handle),
+
+class Row(NamedTuple):
+    """A command type: its handler and its right."""
+
+    handler: Handler | None
+    """None = `ServerCnx` handles it itself."""
+    right: Right | NoRight
+    """`ServerCnx.run` asks for it before the command's work."""
+
+
+_HANDSHAKE: Final = NoRight("the handshake: it finds the role, or keeps the connection alive")
+_OWN_PRODUCER: Final = NoRight(
+    "its producer on this connection has the right, and is closed when the right ends"
+)
+_OWN_CONSUMER: Final = NoRight(
+    "its consumer on this connection has the right, and is closed when the right ends"
+)
+_OWN_WATCH: Final = NoRight("it ends what this connection has begun")
+
+ROWS: Final[Mapping[BaseCommand.Type.ValueType, Row]] = {
+    # SEND has no handler on purpose: `ServerCnx` passes it to its producer directly.
+    BaseCommand.SEND: Row(None, _OWN_PRODUCER),
+    BaseCommand.CONNECT: Row(handshake.connect, _HANDSHAKE),
+    BaseCommand.PING: Row(handshake.ping, _HANDSHAKE),
+    BaseCommand.PONG: Row(handshake.pong, _HANDSHAKE),
+    BaseCommand.AUTH_RESPONSE: Row(handshake.auth_response, _HANDSHAKE),
+    BaseCommand.PARTITIONED_METADATA: Row(
+        lookup_handlers.partitioned_metadata, lookup_handlers.partitioned_access
+    ),
+    BaseCommand.LOOKUP: Row(lookup_handlers.lookup, lookup_handlers.lookup_access),
+    BaseCommand.GET_TOPICS_OF_NAMESPACE: Row(
+        lookup_handlers.topics_of_namespace, lookup_handlers.topics_access
+    ),
+    BaseCommand.WATCH_TOPIC_LIST: Row(lookup_handlers.watch_topic_list, lookup_handlers.watch_access),
+    BaseCommand.WATCH_TOPIC_LIST_CLOSE: Row(lookup_handlers.watch_topic_list_close, _OWN_WATCH),
+    BaseCommand.PRODUCER: Row(producer_handlers.producer, producer_handlers.producer_access),
+    BaseCommand.CLOSE_PRODUCER: Row(producer_handlers.close_producer, _OWN_PRODUCER),
+    BaseCommand.SUBSCRIBE: Row(consumer_handlers.subscribe, consumer_handlers.subscribe_access),
+    BaseCommand.FLOW: Row(consumer_handlers.flow, _OWN_CONSUMER),
+    # Nor has ACK, whose run may go on in the next frames.
+    BaseCommand.ACK: Row(None, _OWN_CONSUMER),
+    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: Row(consumer_handlers.redeliver, _OWN_CONSUMER),
+    BaseCommand.UNSUBSCRIBE: Row(consumer_handlers.unsubscribe, _OWN_CONSUMER),
+    BaseCommand.CLOSE_CONSUMER: Row(consumer_handlers.close_consumer, _OWN_CONSUMER),
+    BaseCommand.SEEK: Row(consumer_handlers.seek, _OWN_CONSUMER),
+    BaseCommand.GET_LAST_MESSAGE_ID: Row(consumer_handlers.last_message_id, _OWN_CONSUMER),
+    BaseCommand.CONSUMER_STATS: Row(consumer_handlers.consumer_stats, _OWN_CONSUMER),
+    BaseCommand.GET_SCHEMA: Row(schema_handlers.get_schema, schema_handlers.read_access),
+    BaseCommand.GET_OR_CREATE_SCHEMA: Row(schema_handlers.get_or_create_schema, schema_handlers.write_access),
+    BaseCommand.SCALABLE_TOPIC_LOOKUP: Row(scalable_handlers.layout, scalable_handlers.layout_access),
+    BaseCommand.SCALABLE_TOPIC_CLOSE: Row(scalable_handlers.close, _OWN_WATCH),
+    BaseCommand.SCALABLE_TOPIC_SUBSCRIBE: Row(
+        scalable_handlers.subscribe, scalable_handlers.subscribe_access
+    ),
+    BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE: Row(scalable_handlers.unsubscribe, _OWN_WATCH),
+    BaseCommand.WATCH_SCALABLE_TOPICS: Row(scalable_handlers.watch_topics, scalable_handlers.watch_access),
+    BaseCommand.WATCH_SCALABLE_TOPICS_CLOSE: Row(scalable_handlers.close, _OWN_WATCH),
+    BaseCommand.WATCH_TC_ASSIGNMENTS: Row(
+        scalable_handlers.watch_coordinators,
+        NoRight("it tells the addresses of brokers, which every role knows that connected to one"),
+    ),
+    BaseCommand.WATCH_TC_ASSIGNMENTS_CLOSE: Row(scalable_handlers.close, _OWN_WATCH),
+    BaseCommand.TC_CLIENT_CONNECT_REQUEST: Row(
+        transaction_handlers.handle,
+        NoRight(
+            "every role may begin transactions; a superuser alone opens coordinators that no lookup tells"
+        ),
+    ),
+    BaseCommand.NEW_TXN: Row(
+        transaction_handlers.handle,
+        NoRight("every role may begin transactions; what one contains needs a right to each topic"),
+    ),
+    BaseCommand.ADD_PARTITION_TO_TXN: Row(transaction_handlers.handle, transaction_handlers.topics_access),
+    BaseCommand.ADD_SUBSCRIPTION_TO_TXN: Row(
+        transaction_handlers.handle, transaction_handlers.subscriptions_access
+    ),
+    BaseCommand.END_TXN: Row(transaction_handlers.handle, transaction_handlers.end_access),
+    BaseCommand.END_TXN_ON_PARTITION: Row(
+        transaction_handlers.handle, transaction_handlers.end_on_topic_access
+    ),
+    BaseCommand.END_TXN_ON_SUBSCRIPTION: Row(
+        transaction_handlers.handle, transaction_handlers.end_on_subscription_access
+    ),
 }
-"""Handler of each command type."""
+"""Handler and right of each command type."""
+
+HANDLERS: Final[Mapping[int, Handler]] = {
+    kind: row.handler for kind, row in ROWS.items() if row.handler is not None
+}
+"""Handler of each command type: one dictionary, because every FLOW and ACK looks into it."""

@@ -7,14 +7,14 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from broker.net.connection_limits import ConnectionLimits
+from broker.net.connection_limits import CONNECT_FRAME_BYTES_MAX, ConnectionLimits
 from broker.net.partition_shares import PartitionShares
-from broker.net.publish_buffer import PublishBuffer
 from broker.net.settings import NetSettings
 from broker.security.audit import AuditTrail
 from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
 from broker.service.lifecycle.partitioned_topics import PartitionedTopics
+from broker.service.limits.publish_buffer import PublishBuffer
 from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
 from foundation.loop import clock
@@ -22,6 +22,9 @@ from foundation.loop.clock import CallLater
 from foundation.loop.rare_lines import RareLines
 from foundation.loop.turn import Turn
 from protocol.frame import FRAME_PADDING_BYTES
+from protocol.hot_frames import SharedRun
+from protocol.receive_buffer import ReceiveBuffer
+from protocol.receive_buffer_sizer import ReceiveBufferSizer
 from protocol.receive_memory import UNLIMITED, ReceiveMemory
 
 Spawn = Callable[[Coroutine[object, object, None], str], object]
@@ -52,8 +55,6 @@ class ConnectionCounters:
 
 class ProducerNames:
     """Makes names for producers whose client gives none."""
-
-    __slots__ = ("_used", "prefix")
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
@@ -102,6 +103,8 @@ class ConnectionContext:
     """Finds the roles of clients; None without authentication."""
     coordinators: Coordinators | None = None
     """The transaction coordinators; None with `transactionCoordinatorEnabled=false`."""
+    shared_run: SharedRun = field(default_factory=SharedRun)
+    """Frames of the run that was delivered last."""
     partition_shares: PartitionShares = field(default_factory=PartitionShares)
     """Shares of the partitions of consumers of Pulsar 5.0."""
     producer_names: ProducerNames = field(default_factory=lambda: ProducerNames(""))
@@ -135,6 +138,24 @@ class ConnectionContext:
         if reason is not None:
             self.counters.refused += 1
         return reason
+
+    def receive_buffer(self, end_connection: Callable[[], bool]) -> ReceiveBuffer:
+        """Returns the receive buffer of a new connection; its frames are short until CONNECT is answered."""
+        settings = self.settings
+        return ReceiveBuffer(
+            ReceiveBufferSizer(
+                settings.receive_buffer_min, settings.receive_buffer_initial, settings.receive_buffer_max
+            ),
+            frame_bytes_max=min(CONNECT_FRAME_BYTES_MAX, settings.message_bytes_max + FRAME_PADDING_BYTES),
+            shared=not settings.copy_entries,
+            memory=self.receive_memory,
+            end_connection=end_connection,
+            accepted=False,
+        )
+
+    def end_lookup(self) -> None:
+        """Subtracts a lookup, or a query of partitions or topics, that has ended."""
+        self.lookups -= 1
 
     def end_handshake(self, host: str) -> None:
         """Subtracts a TLS handshake that has ended."""

@@ -55,7 +55,7 @@ class ConnectionLimits:
         """Counts a TLS handshake; arguments and result as for `admit`, and it must `end_handshake`.
 
         Handshakes count together with connections, so peers that stall in one cannot be more than the limit. A
-        connection behind its handshake is counted by `admit`, which ignores handshakes: it would find its own.
+        connection after its handshake is counted by `admit`, which ignores handshakes: it would find its own.
         """
         at_host = self._by_host[host] + self._handshakes[host]
         reason = _reason_against(host, connections + self._handshakes.total(), at_host, settings)

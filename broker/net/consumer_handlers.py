@@ -8,14 +8,12 @@ import logging
 import secrets
 from collections.abc import Coroutine, Iterator, Sequence
 from itertools import islice
-from typing import Final
 
-from broker.net import transaction_handlers
 from broker.net.connection_limits import CONSUMERS_MAX, check_count, check_metadata
 from broker.net.ports import Connection, ConsumerOnConnection
-from broker.net.rights import require_consume
 from broker.net.schema_handlers import schema_of
 from broker.net.slices import IDS_PER_SLICE, run_in_slices
+from broker.security.authorization.access import Access, consume
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
 from broker.service.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.subscriptions.subscription import Subscription
@@ -36,7 +34,6 @@ from protocol.errors import ProtocolError
 from protocol.frame import command_frame
 from protocol.pulsar_api_pb2 import (
     BaseCommand,
-    CommandAck,
     CommandSeek,
     CommandSubscribe,
     KeySharedMode,
@@ -45,9 +42,6 @@ from protocol.pulsar_api_pb2 import (
 )
 
 log = logging.getLogger("magnetar.net")
-
-PLACES_LOGGED: Final = 10
-"""Positions of unreadable messages that one log line names."""
 
 _TOP_BIT = 1 << 63
 LastMessage = tuple[Position, int]
@@ -59,7 +53,8 @@ def _signed(number: int) -> int:
     return number - (1 << 64) if number & _TOP_BIT else number
 
 
-def _position(message_id: MessageIdData) -> Position:
+def position_of(message_id: MessageIdData) -> Position:
+    """Returns the position; -1 arrives as an unsigned number."""
     return Position(_signed(message_id.ledgerId), _signed(message_id.entryId))
 
 
@@ -100,16 +95,22 @@ def subscribe(cnx: Connection, command: BaseCommand) -> None:
         port.forget()
         return answers.error(request.request_id, error.code, str(error))
 
-    cnx.run(_subscribe(cnx, port, request), refuse, "SUBSCRIBE")
+    cnx.run(command, _subscribe(cnx, port, command), refuse)
 
 
-async def _subscribe(cnx: Connection, port: ConsumerOnConnection, request: CommandSubscribe) -> None:
-    registry = cnx.context.registry
+def subscribe_access(cnx: Connection, command: BaseCommand) -> Iterator[Access]:
+    """Yields consuming through the subscription. Raises ProducerBusy for a subscription without a name."""
+    request = command.subscribe
     name = parse_topic_name(request.topic)
     if not request.subscription:
         # The code of a producer's error is Pulsar's answer, as recorded.
         raise ProducerBusy("Empty subscription name")
-    require_consume(cnx, name, request.subscription, "SUBSCRIBE")
+    yield consume(name, request.subscription)
+
+
+async def _subscribe(cnx: Connection, port: ConsumerOnConnection, command: BaseCommand) -> None:
+    request, registry = command.subscribe, cnx.context.registry
+    name = parse_topic_name(request.topic)
     if not registry.namespaces.exists(name.namespace):
         raise ServiceNotReady(
             f"Namespace of topic ({name}) not served by this instance. Please redo the lookup."
@@ -130,7 +131,7 @@ async def _subscribe(cnx: Connection, port: ConsumerOnConnection, request: Comma
         return
     try:
         # Again, because the right may have been withdrawn while the topic was opened.
-        require_consume(cnx, name, request.subscription, "SUBSCRIBE")
+        cnx.require(command)
     except Unauthorized:
         subscription.remove_consumer(consumer)
         raise
@@ -151,7 +152,7 @@ def _options(cnx: Connection, request: CommandSubscribe) -> SubscribeOptions:
     start = None
     # A durable subscription starts where its cursor is.
     if request.HasField("start_message_id") and not request.durable:
-        start = _position(request.start_message_id)
+        start = position_of(request.start_message_id)
     return SubscribeOptions(
         subscription=request.subscription,
         kind=SubscriptionType(request.subType),
@@ -212,96 +213,6 @@ def flow(cnx: Connection, command: BaseCommand) -> None:
         port.subscription.flow(port.consumer, permits)
 
 
-def ack(cnx: Connection, command: BaseCommand) -> None:
-    """Handles ACK. One of an unknown consumer is ignored, even with a request id, as in Pulsar."""
-    request = command.ack
-    if not (request.HasField("consumer_id") and request.HasField("ack_type")):
-        raise ProtocolError("ACK lacks its consumer id or its type")
-    port = cnx.consumers.get(request.consumer_id)
-    if port is None or port.consumer is None:
-        if not request.IsInitialized():
-            raise ProtocolError("ACK lacks a required field")
-        return
-    if request.HasField("validation_error"):
-        _log_unreadable(cnx, port.consumer, request)
-    if request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits"):
-        transaction_handlers.acknowledge(cnx, port, request)
-        return
-    if isinstance(port.subscription, Subscription):
-        if len(request.message_id) <= IDS_PER_SLICE:
-            _acknowledge(port.subscription, port.consumer, request, request.message_id)
-            _answer_ack(cnx, port.subscription, request)
-        else:
-            run_in_slices(cnx, _acknowledge_many(cnx, port.subscription, port.consumer, request))
-    elif request.HasField("request_id"):
-        cnx.send(answers.ack_response(request.consumer_id, request.request_id))
-
-
-def _acknowledge_many(
-    cnx: Connection, subscription: Subscription, consumer: Consumer, request: CommandAck
-) -> Iterator[None]:
-    """Acknowledges a slice of the positions and yields; answers behind the last one."""
-    for first in range(0, len(request.message_id), IDS_PER_SLICE):
-        if subscription.cursor.closed:
-            # The topic was closed or the subscription deleted since the last slice.
-            return
-        _acknowledge(subscription, consumer, request, request.message_id[first : first + IDS_PER_SLICE])
-        yield
-    _answer_ack(cnx, subscription, request)
-
-
-def _answer_ack(cnx: Connection, subscription: Subscription, request: CommandAck) -> None:
-    if request.HasField("request_id"):
-        response = answers.ack_response(request.consumer_id, request.request_id)
-        # The client asked for an answer, so it comes when the acknowledgement cannot be lost any more.
-        subscription.when_kept(lambda: cnx.send(response))
-
-
-def _log_unreadable(cnx: Connection, consumer: Consumer, request: CommandAck) -> None:
-    """Logs messages that the client acknowledges because it could not read them, as Pulsar does."""
-    reason = CommandAck.ValidationError.Name(request.validation_error)
-    places = ", ".join(str(_position(message_id)) for message_id in request.message_id[:PLACES_LOGGED])
-    log.error("! %s consumer %s could not read %s: %s", cnx.address, consumer.name, places, reason)
-
-
-def _acknowledge(
-    subscription: Subscription,
-    consumer: Consumer,
-    request: CommandAck,
-    message_ids: Sequence[MessageIdData],
-) -> None:
-    """Acknowledges some of the positions of a request, or all."""
-    if request.ack_type == CommandAck.Cumulative:
-        # Pulsar ignores a cumulative acknowledgement of several positions.
-        if len(request.message_id) == 1:
-            message_id = request.message_id[0]
-            _check_complete(message_id)
-            subscription.acknowledge_cumulative(
-                consumer, _position(message_id), tuple(message_id.ack_set) or None
-            )
-        return
-    whole: list[tuple[int, int]] = []
-    for message_id in message_ids:
-        key = message_id.ledgerId, message_id.entryId
-        # A missing number reads as 0, and only a 0 needs the slower look.
-        if 0 in key:
-            _check_complete(message_id)
-        # An ack set needs its own call; whole entries are gathered, because one call for all of them is cheaper.
-        if message_id.ack_set:
-            subscription.acknowledge_batch(
-                consumer, _position(message_id), tuple(message_id.ack_set), message_id.batch_size
-            )
-        else:
-            whole.append(key)
-    if whole:
-        subscription.acknowledge(consumer, whole)
-
-
-def _check_complete(message_id: MessageIdData) -> None:
-    if not message_id.IsInitialized():
-        raise ProtocolError("ACK lacks a ledger or an entry id")
-
-
 def redeliver(cnx: Connection, command: BaseCommand) -> None:
     """Handles REDELIVER_UNACKNOWLEDGED_MESSAGES; without positions it stands for all pending ones."""
     request = command.redeliverUnacknowledgedMessages
@@ -350,7 +261,7 @@ def unsubscribe(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return answers.error(request.request_id, error.code, str(error))
 
-    cnx.run(_unsubscribe(cnx, port, request.request_id, force=request.force), refuse, "UNSUBSCRIBE")
+    cnx.run(command, _unsubscribe(cnx, port, request.request_id, force=request.force), refuse)
 
 
 async def _unsubscribe(cnx: Connection, port: ConsumerOnConnection, request_id: int, *, force: bool) -> None:
@@ -389,12 +300,12 @@ def seek(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return answers.error(request.request_id, error.code, str(error))
 
-    cnx.run(_seek(cnx, found[0], request), refuse, "SEEK")
+    cnx.run(command, _seek(cnx, found[0], request), refuse)
 
 
 async def _seek(cnx: Connection, subscription: Subscription, request: CommandSeek) -> None:
     if request.HasField("message_id"):
-        await subscription.seek(_position(request.message_id), tuple(request.message_id.ack_set))
+        await subscription.seek(position_of(request.message_id), tuple(request.message_id.ack_set))
     else:
         since = await subscription.topic.positions.first_since(request.message_publish_time)
         await subscription.seek(since)
@@ -426,7 +337,7 @@ def last_message_id(cnx: Connection, command: BaseCommand) -> None:
 
     found = topic.positions.last_message() if compacted is None else compacted.last_message()
     work = _last_message_id(cnx, port.subscription, request.request_id, found)
-    cnx.run(work, refuse, "GET_LAST_MESSAGE_ID")
+    cnx.run(command, work, refuse)
 
 
 async def _last_message_id(

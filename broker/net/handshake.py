@@ -37,9 +37,9 @@ def connect(cnx: Connection, command: BaseCommand) -> None:
     if authenticator is None:
         _accept(cnx, command.connect)
         return
-    # Frames behind this one wait: they are handled as the role that is not known yet.
+    # Frames after this one wait: they are handled as the role that is not known yet.
     cnx.pause()
-    cnx.run(_authenticate(cnx, authenticator, command.connect), lambda _: FAILED, "authenticate")
+    cnx.run(command, _authenticate(cnx, authenticator, command.connect), lambda _: FAILED)
 
 
 async def _authenticate(cnx: Connection, authenticator: Authenticator, request: CommandConnect) -> None:
@@ -123,14 +123,14 @@ def _accept(cnx: Connection, request: CommandConnect) -> None:
         and request.feature_flags.supports_broker_entry_metadata
     )
     log.info("+ %s %s protocol %d", cnx.address, cnx.client_version, request.protocol_version)
-    scalable = context.settings.scalable_topics
+    scalable, watched = context.settings.scalable_topics, context.settings.coordinators_watched
     cnx.send(
         answers.connected(
             context.server_version,
             cnx.protocol_version,
             message_bytes_max,
             scalable_topics=scalable,
-            coordinators_watched=scalable and context.coordinators is not None,
+            coordinators_watched=scalable and watched and context.coordinators is not None,
         )
     )
 
@@ -157,7 +157,7 @@ def auth_response(cnx: Connection, command: BaseCommand) -> None:
     # The certificate of the connection is the proxy's, which proves nothing about the client behind it.
     certificate = None if expired.original else cnx.common_name
     credentials = Credentials(response.auth_method_name or "none", response.auth_data, cnx.host, certificate)
-    cnx.run(_renew(cnx, authenticator, credentials, expired), lambda _: FAILED, "authenticate")
+    cnx.run(command, _renew(cnx, authenticator, credentials, expired), lambda _: FAILED)
 
 
 async def _renew(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 
-from broker.net.connection_context import ConnectionContext
 from broker.net.connection_limits import WATCHERS_MAX, check_count
 from broker.net.ports import Connection
-from broker.net.rights import require_list, require_look_up
 from broker.net.topic_list_watcher import TopicListWatcher
+from broker.security.authorization.access import Access, list_topics, look_up
 from broker.service.topics.topic_lists import PatternNotLinear, TopicsPattern, topics_hash
 from foundation.model.errors import (
     BrokerError,
@@ -29,7 +28,6 @@ from protocol.pulsar_api_pb2 import (
     CommandGetTopicsOfNamespace,
     CommandLookupTopic,
     CommandPartitionedTopicMetadata,
-    CommandWatchTopicList,
 )
 
 log = logging.getLogger("magnetar.net")
@@ -39,9 +37,9 @@ NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+", re.ASCII)
 
 def run_lookup(
     cnx: Connection,
+    command: BaseCommand,
     work: Coroutine[object, object, None],
     refuse: Callable[[BrokerError], bytes],
-    name: str,
 ) -> None:
     """Runs a request of the kind of a lookup, unless `maxConcurrentLookupRequest` of them are in progress."""
     context = cnx.context
@@ -52,14 +50,7 @@ def run_lookup(
     context.lookups += 1
     # At level debug, because clients repeat a refused lookup for as long as their application waits for the topic: one
     # client with a wrong namespace would fill the log.
-    cnx.run(_counted(context, work), refuse, name, logging.DEBUG)
-
-
-async def _counted(context: ConnectionContext, work: Coroutine[object, object, None]) -> None:
-    try:
-        await work
-    finally:
-        context.lookups -= 1
+    cnx.run(command, work, refuse, refusal_level=logging.DEBUG, at_end=context.end_lookup)
 
 
 def partitioned_metadata(cnx: Connection, command: BaseCommand) -> None:
@@ -70,16 +61,21 @@ def partitioned_metadata(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return answers.partitions_failed(request_id, error.code, str(error))
 
-    run_lookup(cnx, _partitioned_metadata(cnx, request), refuse, "PARTITIONED_METADATA")
+    run_lookup(cnx, command, _partitioned_metadata(cnx, request), refuse)
 
 
-async def _partitioned_metadata(cnx: Connection, request: CommandPartitionedTopicMetadata) -> None:
-    name = parse_topic_name(request.topic)
+def partitioned_access(cnx: Connection, command: BaseCommand) -> Iterator[Access]:
+    """Yields the look-up of the topic. Raises TopicNotFound for a missing tenant."""
+    name = parse_topic_name(command.partitionMetadata.topic)
     authorizer = cnx.context.authorizer
     if authorizer.enabled and not authorizer.tenant_exists(name.tenant):
         # As Apache's broker, here alone, and as the admin port: clients report a missing tenant in the user's own words.
         raise TopicNotFound(f"Tenant or namespace or topic does not exist: {name.namespace}")
-    require_look_up(cnx, name, "PARTITIONED_METADATA")
+    yield look_up(name)
+
+
+async def _partitioned_metadata(cnx: Connection, request: CommandPartitionedTopicMetadata) -> None:
+    name = parse_topic_name(request.topic)
     create = request.metadata_auto_creation_enabled
     count = await cnx.context.partitioned.count_or_create(name, create=create)
     cnx.send(answers.partitions(request.request_id, count))
@@ -94,13 +90,17 @@ def lookup(cnx: Connection, command: BaseCommand) -> None:
 
     # A task, because `owner_of` may wait: with several brokers it reads the owner from the metadata store. A client
     # sends one LOOKUP per topic that it opens, so the task costs nothing on the way of a message.
-    run_lookup(cnx, _lookup(cnx, request), refuse, "LOOKUP")
+    run_lookup(cnx, command, _lookup(cnx, request), refuse)
+
+
+def lookup_access(cnx: Connection, command: BaseCommand) -> Iterator[Access]:
+    """Yields the look-up of the topic."""
+    yield look_up(_looked_up(cnx, command.lookupTopic.topic))
 
 
 async def _lookup(cnx: Connection, request: CommandLookupTopic) -> None:
     registry = cnx.context.registry
     name = _looked_up(cnx, request.topic)
-    require_look_up(cnx, name, "LOOKUP")
     if not registry.namespaces.exists(name.namespace):
         raise TopicNotFound("Namespace not found")
     owner = await registry.ownership.owner_of(name)
@@ -131,11 +131,15 @@ def topics_of_namespace(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return answers.error(request.request_id, error.code, str(error))
 
-    run_lookup(cnx, _topics_of_namespace(cnx, request), refuse, "GET_TOPICS_OF_NAMESPACE")
+    run_lookup(cnx, command, _topics_of_namespace(cnx, request), refuse)
+
+
+def topics_access(cnx: Connection, command: BaseCommand) -> Iterator[Access]:
+    """Yields the list of the namespace's topics."""
+    yield list_topics(command.getTopicsOfNamespace.namespace)
 
 
 async def _topics_of_namespace(cnx: Connection, request: CommandGetTopicsOfNamespace) -> None:
-    require_list(cnx, request.namespace, "GET_TOPICS_OF_NAMESPACE")
     mode = request.mode
     topics = await cnx.context.registry.names(
         request.namespace,
@@ -194,12 +198,17 @@ def watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return answers.error(request.request_id, error.code, str(error))
 
-    run_lookup(cnx, _watch_topic_list(cnx, request), refuse, "WATCH_TOPIC_LIST")
+    run_lookup(cnx, command, _watch_topic_list(cnx, command), refuse)
 
 
-async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> None:
+def watch_access(cnx: Connection, command: BaseCommand) -> Iterator[Access]:
+    """Yields the list of the namespace's topics."""
+    yield list_topics(command.watchTopicList.namespace)
+
+
+async def _watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
     """Makes a watcher; an id in use keeps its first pattern, as in Pulsar."""
-    require_list(cnx, request.namespace, "WATCH_TOPIC_LIST")
+    request = command.watchTopicList
     watcher = cnx.watchers.get(request.watcher_id)
     if watcher is None:
         check_count(len(cnx.watchers), WATCHERS_MAX, "topic list watchers")
@@ -207,7 +216,7 @@ async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> 
         registry = cnx.context.registry
         # Topics that come and go while the list is read and filtered, over several turns of the loop.
         meanwhile: list[tuple[TopicName, bool]] = []
-        stop = registry.watch(lambda name, exists: meanwhile.append((name, exists)))
+        stop = registry.watch(request.namespace, lambda name, exists: meanwhile.append((name, exists)))
         try:
             topics = await pattern.choose(await registry.names(request.namespace, non_persistent=False))
         finally:
@@ -216,7 +225,7 @@ async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> 
         if not cnx.is_open:
             return
         # Again, because the right may have been withdrawn while the list was read.
-        require_list(cnx, request.namespace, "WATCH_TOPIC_LIST")
+        cnx.require(command)
         # Other requests may have made watchers meanwhile, also one of the same id.
         check_count(len(cnx.watchers), WATCHERS_MAX, "topic list watchers")
         watcher = cnx.watchers.get(request.watcher_id)

@@ -32,7 +32,8 @@ class Outbox:
         self._gate = gate
         self._transport: asyncio.Transport | None = None
         self._touched = False
-        self._waiting: list[Callable[[], None]] = []
+        # In the order of the requests. A dict as an ordered set: ten thousand consumers of a connection may wait.
+        self._waiting: dict[Callable[[], None], None] = {}
 
     def attach(self, transport: asyncio.Transport) -> None:
         """Begins to write to a transport."""
@@ -98,11 +99,10 @@ class Outbox:
 
     def when_writable(self, wake: Callable[[], None]) -> None:
         """Calls `wake` once, when more can be delivered; a second request for the same one changes nothing."""
-        if wake not in self._waiting:
-            self._waiting.append(wake)
+        self._waiting[wake] = None
 
     def _wake_waiting(self) -> None:
         # Replaced before the calls: a dispatcher that fills the connection again enters the new list.
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, {}
         for wake in waiting:
             wake()

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from protocol.scalable_answers import Segment
+from protocol.scalable_answers import HashSegment
 
-Share = tuple[Segment, ...]
+Share = tuple[HashSegment, ...]
 """The partitions of one consumer, by number."""
 
 
@@ -33,7 +33,7 @@ class GroupKey(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class Registration:
+class ShareRegistration:
     """One consumer of a group."""
 
     group: GroupKey
@@ -46,7 +46,7 @@ class Registration:
     """The present share."""
 
 
-def share_out(segments: Iterable[Segment], before: Mapping[str, Share]) -> dict[str, Share]:
+def share_out(segments: Iterable[HashSegment], before: Mapping[str, Share]) -> dict[str, Share]:
     """Returns the share of each name in `before`: sizes differ by one at most, and as few segments move as can be.
 
     With more names than segments some get none. Names and segments are taken in their order, so that equal inputs have
@@ -56,7 +56,7 @@ def share_out(segments: Iterable[Segment], before: Mapping[str, Share]) -> dict[
         return {}
     free = {segment.number: segment for segment in sorted(segments)}
     size, larger = divmod(len(free), len(before))
-    kept: dict[str, list[Segment]] = {}
+    kept: dict[str, list[HashSegment]] = {}
     # The names with the largest shares first: they keep one more where not all shares can be equal.
     for place, name in enumerate(sorted(before, key=lambda one: (-len(before[one]), one))):
         numbers = [segment.number for segment in before[name] if segment.number in free]
@@ -75,9 +75,9 @@ def share_out(segments: Iterable[Segment], before: Mapping[str, Share]) -> dict[
 class PartitionShares:
     """All groups of a broker."""
 
-    _groups: dict[GroupKey, dict[str, Registration]] = field(default_factory=dict)
+    _groups: dict[GroupKey, dict[str, ShareRegistration]] = field(default_factory=dict)
 
-    def join(self, registration: Registration, segments: Iterable[Segment]) -> None:
+    def join(self, registration: ShareRegistration, segments: Iterable[HashSegment]) -> None:
         """Adds a consumer and gives it its share; tells the others of their new ones.
 
         One of the same name is replaced and has its share taken over, so that a consumer that comes back moves nothing.
@@ -91,7 +91,7 @@ class PartitionShares:
         registration.share = shares.pop(registration.name)
         _tell(members, shares)
 
-    def leave(self, registration: Registration) -> None:
+    def leave(self, registration: ShareRegistration) -> None:
         """Removes a consumer and gives its share to the others. One that was replaced changes nothing."""
         members = self._groups.get(registration.group, {})
         if members.get(registration.name) is not registration:
@@ -108,7 +108,7 @@ class PartitionShares:
         return len(self._groups)
 
 
-def _tell(members: Mapping[str, Registration], shares: Mapping[str, Share]) -> None:
+def _tell(members: Mapping[str, ShareRegistration], shares: Mapping[str, Share]) -> None:
     changed = [members[name] for name, share in shares.items() if members[name].share != share]
     # Those that lose segments first, so that a segment is more often free when its next reader comes.
     for member in sorted(changed, key=lambda one: len(shares[one.name]) - len(one.share)):

@@ -9,11 +9,12 @@ from typing import Protocol
 from broker.net.connection_context import ConnectionContext
 from broker.net.credentials_refresh import CredentialsRefresh
 from broker.net.outbox import Outbox
-from broker.net.partition_shares import Registration
+from broker.net.partition_shares import ShareRegistration
 from broker.net.read_gate import ReadGate
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.security.principal import Principal
 from broker.service.consumer import Consumer
+from broker.service.ports import Sends
 from broker.service.producer import Producer
 from broker.service.topics.topic import SubscriptionLike
 from broker.service.transactions.transaction_limits import OpenTransactions
@@ -22,6 +23,7 @@ from foundation.model.errors import BrokerError
 from foundation.model.topic_name import TopicName
 from protocol import answers
 from protocol.hot_frames import MessageWriter, ReceiptWriter
+from protocol.pulsar_api_pb2 import BaseCommand
 from protocol.receive_buffer import ReceiveBuffer
 
 UNSENT_BYTES_MAX = 1 << 20
@@ -57,7 +59,7 @@ class Connection(Protocol):
     connected: bool
     """True once CONNECT was answered."""
     principal: Principal
-    """The roles behind the connection; NOBODY before CONNECT and without authentication."""
+    """The roles of the connection; NOBODY before CONNECT and without authentication."""
     accepts_entry_metadata: bool
     """True when messages carry broker entry metadata to this client."""
     producers: dict[int, ProducerOnConnection]
@@ -70,7 +72,7 @@ class Connection(Protocol):
     """Counts the transactions that the client has begun here."""
     watchers: dict[int, TopicListWatcher]
     """Watched topic lists by watcher id."""
-    shares: dict[int, Registration]
+    shares: dict[int, ShareRegistration]
     """Consumers of Pulsar 5.0 that share partitions, by consumer id."""
     inbox: ReceiveBuffer
     """Cuts the received bytes into frames."""
@@ -115,14 +117,23 @@ class Connection(Protocol):
         """Returns False when the client shows no life; its places are free then."""
         ...
 
+    def require(self, command: BaseCommand) -> None:
+        """Raises Unauthorized unless the client has the right of the command's row; for a handler that has waited."""
+        ...
+
     def run(
         self,
+        command: BaseCommand,
         work: Coroutine[object, object, None],
         refuse: Callable[[BrokerError], bytes],
-        name: str,
+        *,
         refusal_level: int = ...,
+        at_end: Callable[[], None] | None = ...,
     ) -> None:
-        """Runs a request that has to wait; `refuse` makes the answer to a BrokerError, logged at `refusal_level`."""
+        """Asks for the right of the command, then does its work, which has to wait.
+
+        `refuse` makes the answer to a BrokerError, logged at `refusal_level`; `at_end` is called after every outcome.
+        """
         ...
 
 
@@ -164,47 +175,44 @@ class ProducerOnConnection:
         self._outbox = cnx.outbox
         self._receipts = ReceiptWriter(producer_id)
 
-    def receipt(
-        self, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int, size: int
-    ) -> None:
-        """Writes SEND_RECEIPT. The gate accounts for it at the end of the turn, before the write."""
-        # Subtracted here and not in a method of the gate: a call per receipt would cost more than the subtraction.
-        gate = self._gate
-        gate.pending_publishes -= 1
-        gate.pending_bytes -= size
-        self._outbox.send(self._receipts.write(sequence_id, highest_sequence_id, ledger_id, entry_id))
-        self.unanswered -= 1
+    def stored(self, sends: Sends, count: int, ledger_id: int, entry_id: int) -> None:
+        """Writes SEND_RECEIPTs. The gate accounts for them at the end of the turn, before the write."""
+        sequence_id, highest, size = sends.settle(count)
+        frames = self._receipts.write_run(sequence_id, highest, sends.messages, count, ledger_id, entry_id)
+        self._write(frames, count, size)
         if self._watched:
-            self._answered()
+            self._answered(count)
 
-    def refused(self, sequence_id: int, highest_sequence_id: int, size: int, error: BrokerError) -> None:
-        """Writes SEND_ERROR."""
-        self._write(self._refusal(sequence_id, highest_sequence_id, error), size)
+    def not_stored(self, sends: Sends, count: int, error: BrokerError) -> None:
+        """Writes SEND_ERRORs."""
+        for _ in range(count):
+            sequence_id, highest, size = sends.settle(1)
+            self._write(self._refusal(sequence_id, highest, error), 1, size)
         if self._watched:
-            self._answered()
+            self._answered(count)
 
-    def at_once(
-        self, sequence_id: int, highest_sequence_id: int, size: int, error: BrokerError | None
-    ) -> None:
-        """Writes the answer to the newest SEND after those to earlier ones.
+    def at_once(self, sends: Sends, count: int, error: BrokerError | None) -> None:
+        """Writes the answers to SENDs at the front of the newest run after those to earlier ones.
 
         Java's client compares an answer with its oldest unanswered message alone: one that comes early would be dropped, or
         make the client connect again.
         """
-        if error is None:
-            frame = self._receipts.write(sequence_id, highest_sequence_id, -1, -1)
-        else:
-            frame = self._refusal(sequence_id, highest_sequence_id, error)
-        if self.unanswered > 1:
-            if not self._held:
-                self._passed = 0
-            earlier = self.unanswered - 1 - len(self._held)
-            self._held.append((self._passed + earlier, frame, size))
-            self._watched = True
-        else:
-            self._write(frame, size)
-            if self._watched:
-                self._answered()
+        earlier = self.unanswered - len(sends.bodies) - len(self._held)
+        for _ in range(count):
+            sequence_id, highest, size = sends.settle(1)
+            if error is None:
+                frame = self._receipts.write(sequence_id, highest, -1, -1)
+            else:
+                frame = self._refusal(sequence_id, highest, error)
+            if earlier:
+                if not self._held:
+                    self._passed = 0
+                self._held.append((self._passed + earlier, frame, size))
+                self._watched = True
+            else:
+                self._write(frame, 1, size)
+                if self._watched:
+                    self._answered(1)
 
     def when_answered(self, leave: Callable[[], None]) -> None:
         """Calls `leave` once every SEND is answered, because the client closes the producer."""
@@ -216,20 +224,21 @@ class ProducerOnConnection:
         highest = max(sequence_id, highest_sequence_id)
         return answers.send_error(self.producer_id, highest, error.code, str(error))
 
-    def _write(self, frame: bytes, size: int) -> None:
+    def _write(self, frames: bytes, count: int, size: int) -> None:
+        # Subtracted here and not in a method of the gate: a call per answer would cost more than the subtraction.
         gate = self._gate
-        gate.pending_publishes -= 1
+        gate.pending_publishes -= count
         gate.pending_bytes -= size
-        self._outbox.send(frame)
-        self.unanswered -= 1
+        self._outbox.send(frames)
+        self.unanswered -= count
 
-    def _answered(self) -> None:
-        """Writes the held answers whose turn has come after one more answer, and lets a closing producer leave."""
+    def _answered(self, count: int) -> None:
+        """Writes the held answers whose turn has come after `count` more, and lets a closing producer leave."""
         held = self._held
-        self._passed += 1
+        self._passed += count
         while held and held[0][0] <= self._passed:
             _, frame, size = held.popleft()
-            self._write(frame, size)
+            self._write(frame, 1, size)
         if self._leaving is not None and not self.unanswered:
             self._leaving()
         self._watched = bool(held) or self._leaving is not None
@@ -316,6 +325,7 @@ class ConsumerOnConnection:
             epoch=epoch,
             expose_entry_metadata=cnx.accepts_entry_metadata,
             strip_checksum=cnx.protocol_version < VERSION_WITH_CHECKSUM,
+            shared=cnx.context.shared_run,
         )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterator
 
 from broker.net.connection_limits import (
     PRODUCER_METADATA_CHARACTERS_MAX,
@@ -13,14 +14,14 @@ from broker.net.connection_limits import (
     check_metadata,
 )
 from broker.net.ports import Connection, ProducerOnConnection
-from broker.net.rights import require_consume, require_produce
 from broker.net.schema_handlers import schema_of
+from broker.security.authorization.access import Access, consume, produce
 from broker.service.producer import AccessMode, Producer
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 from foundation.model.errors import BrokerError, ConsumerBusy, ProducerBusy, ServiceNotReady, Unauthorized
 from foundation.model.position import EARLIEST
-from foundation.model.topic_name import TopicName, parse_topic_name
+from foundation.model.topic_name import parse_topic_name
 from protocol import answers
 from protocol.pulsar_api_pb2 import BaseCommand, CommandProducer
 
@@ -50,7 +51,16 @@ def producer(cnx: Connection, command: BaseCommand) -> None:
         port.forget()
         return answers.error(request.request_id, error.code, str(error))
 
-    cnx.run(_open(cnx, port, request), refuse, "PRODUCER")
+    cnx.run(command, _open(cnx, port, command), refuse)
+
+
+def producer_access(cnx: Connection, command: BaseCommand) -> Iterator[Access]:
+    """Yields publishing to the topic, and consuming through the subscription that the producer creates."""
+    request = command.producer
+    name = parse_topic_name(request.topic)
+    yield produce(name)
+    if request.initial_subscription_name:
+        yield consume(name, request.initial_subscription_name)
 
 
 def _ask_again(cnx: Connection, port: ProducerOnConnection, request_id: int) -> None:
@@ -72,10 +82,9 @@ def _ask_again(cnx: Connection, port: ProducerOnConnection, request_id: int) -> 
     )
 
 
-async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandProducer) -> None:
-    registry = cnx.context.registry
+async def _open(cnx: Connection, port: ProducerOnConnection, command: BaseCommand) -> None:
+    request, registry = command.producer, cnx.context.registry
     name = parse_topic_name(request.topic)
-    _require(cnx, name, request)
     if not registry.namespaces.exists(name.namespace):
         raise ServiceNotReady(
             f"Namespace of topic ({name}) not served by this instance. Please redo the lookup."
@@ -83,7 +92,7 @@ async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandPro
     topic = await registry.get(name, create=True)
     # Before the schema: a producer that is refused anyway must not add one.
     topic.check_may_publish(encrypted=request.encrypted)
-    schema_version = await registry.schemas.for_producer(name, schema_of(request))
+    schema_version = await registry.schemas.for_producer(name, schema_of(request), request.producer_name)
     opened = Producer(
         topic,
         port,
@@ -117,7 +126,7 @@ async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandPro
         return
     try:
         # Again, because the right may have been withdrawn while the topic was opened.
-        _require(cnx, name, request)
+        cnx.require(command)
     except Unauthorized:
         await topic.remove_producer(opened)
         raise
@@ -140,13 +149,6 @@ def _answer(cnx: Connection, request: CommandProducer, opened: Producer) -> None
             ready=not opened.waiting,
         )
     )
-
-
-def _require(cnx: Connection, name: TopicName, request: CommandProducer) -> None:
-    """Raises Unauthorized unless the client may publish, and consume through the subscription that it creates."""
-    require_produce(cnx, name, "PRODUCER")
-    if request.initial_subscription_name:
-        require_consume(cnx, name, request.initial_subscription_name, "PRODUCER")
 
 
 async def _place_is_free(cnx: Connection, topic: Topic, name: str) -> bool:
@@ -174,7 +176,7 @@ def close_producer(cnx: Connection, command: BaseCommand) -> None:
     A client that has the answer treats messages without a receipt as failed.
     """
     request = command.close_producer
-    # Removed at once: a SEND behind the client's own CLOSE_PRODUCER ends the connection, as in Pulsar.
+    # Removed at once: a SEND after the client's own CLOSE_PRODUCER ends the connection, as in Pulsar.
     port = cnx.producers.pop(request.producer_id, None)
     if port is None or port.producer is None:
         cnx.send(answers.success(request.request_id))
@@ -186,7 +188,7 @@ def close_producer(cnx: Connection, command: BaseCommand) -> None:
     closing = port.producer
 
     def close() -> None:
-        cnx.run(_close(cnx, closing, request.request_id), refuse, "CLOSE_PRODUCER")
+        cnx.run(command, _close(cnx, closing, request.request_id), refuse)
 
     if port.unanswered:
         port.when_answered(close)

@@ -1,24 +1,40 @@
-"""Rights on the wire: the checks of commands, and the end of clients whose right was withdrawn.
+"""Rights on the wire: the question before a command's work, and the end of clients whose right was withdrawn.
 
-Every check is one call that reads memory; a connection of a broker without authorization pays one attribute test per
-command. SEND, ACK and FLOW are not checked: their producer or consumer was, and it is closed when its right ends.
-Inside of a transaction SEND and ACK are checked for its owner.
+Each row of `command_table.py` has its right, or the reason for none. `ServerCnx.run` asks for it before the work of every
+request, so no handler can forget to; a handler that has waited asks again. Each answer is read from memory. SEND, ACK and
+FLOW are not asked for: their producer or consumer was, and it is closed when its right ends. Inside of a transaction SEND
+and ACK are checked for its owner.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import cast
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, cast
 
 from broker.net.connection_context import ConnectionContext
 from broker.net.ports import Connection, ConsumerOnConnection, ProducerOnConnection
+from broker.security.authorization.access import Access
 from broker.service.topics.topic import SubscriptionLike
 from foundation.model.errors import TransactionNotFound, Unauthorized
 from foundation.model.topic_name import TopicName, parse_topic_name
 from foundation.model.txn_id import TxnId
+from protocol.pulsar_api_pb2 import BaseCommand
 
 log = logging.getLogger("magnetar.net")
+
+Right = Callable[[Connection, BaseCommand], Iterable[Access | TxnId]]
+"""Yields what a command gives access to, in the order of the questions: accesses, and transactions that must be the role's
+own. Raises a BrokerError for a target that is not valid."""
+
+
+class NoRight(NamedTuple):
+    """Stands for a right at a command that needs none."""
+
+    because: str
+    """The reason."""
+
 
 CONNECTIONS_PER_SLICE = 100
 """Connections that are looked at before the loop serves others."""
@@ -32,39 +48,16 @@ def check_roles(cnx: Connection) -> None:
         raise Unauthorized(fault)
 
 
-def require_look_up(cnx: Connection, topic: TopicName, command: str) -> None:
-    """Raises Unauthorized unless the client may look the topic up."""
-    authorizer = cnx.context.authorizer
-    if authorizer.enabled and not authorizer.may_look_up(cnx.principal, topic):
-        raise _refused(cnx, command, str(topic))
-
-
-def require_produce(cnx: Connection, topic: TopicName, command: str) -> None:
-    """Raises Unauthorized unless the client may publish to the topic."""
-    authorizer = cnx.context.authorizer
-    if authorizer.enabled and not authorizer.may_produce(cnx.principal, topic):
-        raise _refused(cnx, command, str(topic))
-
-
-def require_consume(cnx: Connection, topic: TopicName, subscription: str, command: str) -> None:
-    """Raises Unauthorized unless the client may consume from the topic through the subscription."""
-    authorizer = cnx.context.authorizer
-    if authorizer.enabled and not authorizer.may_consume(cnx.principal, topic, subscription):
-        raise _refused(cnx, command, f"{topic} {subscription}")
-
-
-def require_list(cnx: Connection, namespace: str, command: str) -> None:
-    """Raises Unauthorized unless the client may see the names of topics of the namespace."""
-    authorizer = cnx.context.authorizer
-    if authorizer.enabled and not authorizer.may_list_topics(cnx.principal, namespace):
-        raise _refused(cnx, command, namespace)
-
-
-def require_superuser(cnx: Connection, target: str, command: str) -> None:
-    """Raises Unauthorized unless the client is a superuser, as brokers are towards each other."""
-    authorizer = cnx.context.authorizer
-    if authorizer.enabled and not authorizer.is_superuser(cnx.principal):
-        raise _refused(cnx, command, target)
+def require(cnx: Connection, command: BaseCommand, right: Right | NoRight) -> None:
+    """Raises Unauthorized or TransactionNotFound unless the client has the right, and what `right` itself raises."""
+    if isinstance(right, NoRight):
+        return
+    authorizer, name = cnx.context.authorizer, BaseCommand.Type.Name(command.type)
+    for asked in right(cnx, command):
+        if isinstance(asked, TxnId):
+            require_owner(cnx, asked, name)
+        elif authorizer.enabled and not asked.is_allowed(authorizer, cnx.principal):
+            raise _refused(cnx, name, asked.target)
 
 
 def require_owner(cnx: Connection, txn: TxnId, command: str) -> None:

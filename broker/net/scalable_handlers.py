@@ -7,11 +7,13 @@ topics (`topic://`) do not exist here. Transactions go to the ordinary coordinat
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from broker.net.connection_limits import SHARES_MAX, check_count
 from broker.net.lookup_handlers import NAMESPACE, run_lookup
-from broker.net.partition_shares import GroupKey, Registration
+from broker.net.partition_shares import GroupKey, ShareRegistration
 from broker.net.ports import Connection
-from broker.net.rights import require_consume, require_list, require_look_up
+from broker.security.authorization.access import Access, consume, list_topics, look_up
 from broker.service.transactions.coordinators import ASSIGN_TOPIC
 from foundation.model.errors import BrokerError, InvalidTopicName, NotAllowed, TopicNotFound
 from foundation.model.topic_name import SCALABLE, TopicName, parse_topic_name
@@ -19,11 +21,10 @@ from protocol import answers, scalable_answers
 from protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandScalableTopicLookup,
-    CommandScalableTopicSubscribe,
     CommandWatchScalableTopics,
     CommandWatchTcAssignments,
 )
-from protocol.scalable_answers import Segment
+from protocol.scalable_answers import HashSegment
 
 
 def layout(cnx: Connection, command: BaseCommand) -> None:
@@ -33,12 +34,16 @@ def layout(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return scalable_answers.layout_failed(request.session_id, error.code, str(error))
 
-    run_lookup(cnx, _layout(cnx, request), refuse, "SCALABLE_TOPIC_LOOKUP")
+    run_lookup(cnx, command, _layout(cnx, request), refuse)
+
+
+def layout_access(cnx: Connection, command: BaseCommand) -> Iterator[Access]:
+    """Yields the look-up of the topic."""
+    yield look_up(_ordinary(cnx, command.scalableTopicLookup.topic))
 
 
 async def _layout(cnx: Connection, request: CommandScalableTopicLookup) -> None:
     name = _ordinary(cnx, request.topic)
-    require_look_up(cnx, name, "SCALABLE_TOPIC_LOOKUP")
     segments = await _segments(cnx, name)
     scalable_name = f"{SCALABLE}{name.namespace}/{name.local}"
     now_ms = cnx.context.wall_ms()
@@ -65,7 +70,7 @@ def _check_enabled(cnx: Connection) -> None:
         raise NotAllowed("Clients of version 5 are not served: scalableTopicsEnabled=false")
 
 
-async def _segments(cnx: Connection, name: TopicName) -> list[Segment]:
+async def _segments(cnx: Connection, name: TopicName) -> list[HashSegment]:
     """Returns the segments of a topic. One that does not exist has one segment: its first producer creates it."""
     registry = cnx.context.registry
     if not registry.namespaces.exists(name.namespace):
@@ -82,21 +87,28 @@ def subscribe(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return scalable_answers.subscribe_failed(request.request_id, error.code, str(error))
 
-    run_lookup(cnx, _subscribe(cnx, request), refuse, "SCALABLE_TOPIC_SUBSCRIBE")
+    run_lookup(cnx, command, _subscribe(cnx, command), refuse)
 
 
-async def _subscribe(cnx: Connection, request: CommandScalableTopicSubscribe) -> None:
+def subscribe_access(cnx: Connection, command: BaseCommand) -> Iterator[Access]:
+    """Yields consuming through the subscription."""
+    request = command.scalableTopicSubscribe
+    yield consume(_ordinary(cnx, request.topic), request.subscription)
+
+
+async def _subscribe(cnx: Connection, command: BaseCommand) -> None:
+    request = command.scalableTopicSubscribe
     name = _ordinary(cnx, request.topic)
     segments = await _segments(cnx, name)
-    # After the wait: the right may have been withdrawn, and a connection that is lost has left its groups already.
-    require_consume(cnx, name, request.subscription, "SCALABLE_TOPIC_SUBSCRIBE")
+    # Again after the wait: the right may have been withdrawn, and a lost connection has left its groups already.
+    cnx.require(command)
     if not cnx.is_open:
         return
     consumer_id = request.consumer_id
     former = cnx.shares.get(consumer_id)
     check_count(len(cnx.shares) - (former is not None), SHARES_MAX, "consumers that share partitions")
     group = GroupKey(str(name), request.subscription, request.consumer_type)
-    registration = Registration(
+    registration = ShareRegistration(
         group, request.consumer_name, lambda share: cnx.send(scalable_answers.assigned(consumer_id, share))
     )
     shares = cnx.context.partition_shares
@@ -124,14 +136,19 @@ def watch_topics(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return scalable_answers.watch_failed(request.watch_id, error.code, str(error))
 
-    run_lookup(cnx, _watch_topics(cnx, request), refuse, "WATCH_SCALABLE_TOPICS")
+    run_lookup(cnx, command, _watch_topics(cnx, request), refuse)
+
+
+def watch_access(cnx: Connection, command: BaseCommand) -> Iterator[Access]:
+    """Yields the list of the namespace's topics."""
+    _check_enabled(cnx)
+    namespace = command.watchScalableTopics.namespace
+    if not NAMESPACE.fullmatch(namespace):
+        raise InvalidTopicName(f"'{namespace}' is no namespace: tenant/namespace is expected")
+    yield list_topics(namespace)
 
 
 async def _watch_topics(cnx: Connection, request: CommandWatchScalableTopics) -> None:
-    _check_enabled(cnx)
-    if not NAMESPACE.fullmatch(request.namespace):
-        raise InvalidTopicName(f"'{request.namespace}' is no namespace: tenant/namespace is expected")
-    require_list(cnx, request.namespace, "WATCH_SCALABLE_TOPICS")
     cnx.send(scalable_answers.no_scalable_topics(request.watch_id))
 
 
@@ -142,7 +159,7 @@ def watch_coordinators(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return scalable_answers.coordinators_failed(request.watch_id, error.code, str(error))
 
-    run_lookup(cnx, _watch_coordinators(cnx, request), refuse, "WATCH_TC_ASSIGNMENTS")
+    run_lookup(cnx, command, _watch_coordinators(cnx, request), refuse)
 
 
 async def _watch_coordinators(cnx: Connection, request: CommandWatchTcAssignments) -> None:
@@ -150,6 +167,10 @@ async def _watch_coordinators(cnx: Connection, request: CommandWatchTcAssignment
     coordinators = cnx.context.coordinators
     if coordinators is None:
         raise NotAllowed("Transactions are not enabled: transactionCoordinatorEnabled=false")
+    if not cnx.context.settings.coordinators_watched:
+        raise NotAllowed(
+            "Clients of version 5 have no transactions: transactionCoordinatorScalableTopicsEnabled=false"
+        )
     ownership = cnx.context.registry.ownership
     addresses = []
     for number in range(await coordinators.count()):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from broker.net.ports import Connection
-from broker.net.rights import require_look_up, require_produce
 from broker.schemas.schema import Schema, SchemaType, VersionedSchema
+from broker.security.authorization.access import Access, look_up, produce
 from broker.service.topics.topic_schemas import schema_id, version_bytes, version_of
 from foundation.model.errors import BrokerError, IncompatibleSchema, TopicNotFound
 from foundation.model.topic_name import parse_topic_name
@@ -53,13 +54,16 @@ def get_schema(cnx: Connection, command: BaseCommand) -> None:
         if len(request.schema_version) < _VERSION_BYTES:
             raise ProtocolError(f"a schema version of {len(request.schema_version)} bytes; 8 are expected")
         version = version_of(request.schema_version)
-    cnx.run(_get_schema(cnx, request, version), refuse, "GET_SCHEMA")
+    cnx.run(command, _get_schema(cnx, request, version), refuse)
+
+
+def read_access(cnx: Connection, command: BaseCommand) -> Iterator[Access]:
+    """Yields the look-up of the topic. Pulsar asks for no right here and below: any client may read and add schemas."""
+    yield look_up(parse_topic_name(command.getSchema.topic))
 
 
 async def _get_schema(cnx: Connection, request: CommandGetSchema, version: int | None) -> None:
     name = parse_topic_name(request.topic)
-    # Pulsar asks for no right here and below, so that a stranger may read and add schemas there.
-    require_look_up(cnx, name, "GET_SCHEMA")
     found = await cnx.context.registry.schemas.get(name, version)
     if found is None:
         raise TopicNotFound(f"Topic not found or no-schema {request.topic}")
@@ -84,17 +88,22 @@ def get_or_create_schema(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return answers.schema_refused(request.request_id, error.code, str(error))
 
-    cnx.run(_get_or_create_schema(cnx, request), refuse, "GET_OR_CREATE_SCHEMA")
+    cnx.run(command, _get_or_create_schema(cnx, request), refuse)
+
+
+def write_access(cnx: Connection, command: BaseCommand) -> Iterator[Access]:
+    """Yields publishing to the topic."""
+    yield produce(parse_topic_name(command.getOrCreateSchema.topic))
 
 
 async def _get_or_create_schema(cnx: Connection, request: CommandGetOrCreateSchema) -> None:
     registry = cnx.context.registry
     name = parse_topic_name(request.topic)
-    require_produce(cnx, name, "GET_OR_CREATE_SCHEMA")
     if not await registry.exists(name):
         raise TopicNotFound(f"Topic not found {request.topic}")
     schema = schema_of(request)
     # Here, and nowhere else, the type None means "no schema", as recorded of Pulsar 4.2.4.
     if schema is not None and schema.type is SchemaType.NONE:
         schema = None
-    cnx.send(answers.schema_accepted(request.request_id, await registry.schemas.for_producer(name, schema)))
+    version = await registry.schemas.for_producer(name, schema, request.producerName)
+    cnx.send(answers.schema_accepted(request.request_id, version))

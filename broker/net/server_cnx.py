@@ -1,7 +1,7 @@
 """ServerCnx: one client connection, from received bytes to commands.
 
-Frames are cut as they arrive. A SEND goes straight to its producer, every other command to its handler in
-`command_table.py`; both run inside the callback of the event loop, without a task. Parts with one job each:
+Frames are cut as they arrive. Runs of SENDs and of ACKs go straight to their producer and consumer, every other command
+to its handler in `command_table.py`; all run inside the callback of the event loop, without a task. Parts with one job each:
 
     ReceiveBuffer   cuts bytes into frames
     ReadGate        stops reading while too much is pending
@@ -19,34 +19,29 @@ from typing import cast
 
 from google.protobuf.message import DecodeError
 
+from broker.net.acks import acknowledge
 from broker.net.command_check import UNCHECKED, refuse_broken_text, refuse_incomplete
-from broker.net.command_table import ALLOWED_BEFORE_CONNECT, HANDLERS
+from broker.net.command_table import ALLOWED_BEFORE_CONNECT, HANDLERS, ROWS
 from broker.net.connection_context import ConnectionContext
-from broker.net.connection_limits import CONNECT_FRAME_BYTES_MAX
 from broker.net.credentials_refresh import CredentialsRefresh
 from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
-from broker.net.partition_shares import Registration
+from broker.net.partition_shares import ShareRegistration
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
 from broker.net.producer_handlers import leave_topics
 from broker.net.read_gate import PENDING_REQUESTS, PUBLISH_RATE, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
-from broker.net.rights import require_owner
+from broker.net.rights import require
+from broker.net.sends import publish
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.security.principal import NOBODY
-from broker.service.producer import Producer
 from broker.service.transactions.transaction_limits import OpenTransactions
-from foundation.model.errors import BrokerError, ChecksumMismatch, NotAllowed, TransactionNotFound
-from foundation.model.txn_id import TxnId
+from foundation.model.errors import BrokerError, NotAllowed
 from foundation.tls.peer import common_name
 from protocol import answers
 from protocol.commands import parse_command, parse_send
 from protocol.errors import ProtocolError
-from protocol.frame import FRAME_PADDING_BYTES
-from protocol.message_metadata import in_transaction, names_transaction
-from protocol.pulsar_api_pb2 import BaseCommand, CommandSend
-from protocol.receive_buffer import ReceiveBuffer
-from protocol.receive_buffer_sizer import ReceiveBufferSizer
-from protocol.sent_body import CORRUPT, MAY_NAME_TRANSACTION, PLAIN, judge_body
+from protocol.pulsar_api_pb2 import BaseCommand
+from protocol.send_runs import Frame
 
 log = logging.getLogger("magnetar.net")
 
@@ -59,6 +54,7 @@ _PRODUCER_ID_TAG = 0x08
 
 All known clients write the type and the producer id first; a SEND in another order is parsed like any other command."""
 
+_ACK = BaseCommand.ACK
 _POSTPONING = PENDING_REQUESTS | PUBLISH_RATE
 """Reasons not to read for which frames that have arrived wait as well."""
 
@@ -85,7 +81,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.connected = False
         """True once CONNECT was answered."""
         self.principal = NOBODY
-        """The roles behind the connection; known when CONNECT is answered."""
+        """The roles of the connection; known when CONNECT is answered."""
         self.refresh = CredentialsRefresh(context, self)
         """Asks for new credentials when those of the client expire."""
         self.address = ""
@@ -104,7 +100,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         """Counts the transactions that the client has begun here."""
         self.watchers: dict[int, TopicListWatcher] = {}
         """Watched topic lists by watcher id."""
-        self.shares: dict[int, Registration] = {}
+        self.shares: dict[int, ShareRegistration] = {}
         """Consumers of Pulsar 5.0 that share partitions, by consumer id."""
         self.gate = ReadGate(context)
         """Decides when the connection is read."""
@@ -112,13 +108,13 @@ class ServerCnx(asyncio.BufferedProtocol):
         """Frames to be written."""
         self.liveness = Liveness(context, self)
         """Keep-alive."""
-        self.inbox = _receive_buffer(context, self._end_unfinished)
+        self.inbox = context.receive_buffer(self._end_unfinished)
         """Cuts the received bytes into frames."""
         self._transport: asyncio.Transport | None = None
         # True once the connection was closed here or is lost. Asked after each frame, where asking the transport costs more.
         self._ended = False
         # Frames that wait until requests of the connection have ended, or until a publish rate is kept.
-        self._postponed: list[tuple[int, int, int]] = []
+        self._postponed: list[Frame] = []
         # Producers of this connection that exceed a publish rate, each once per limit.
         self._pauses = 0
         # True once the memory of an unfinished frame was taken away; the connection is about to close.
@@ -256,7 +252,7 @@ class ServerCnx(asyncio.BufferedProtocol):
             self._handle(frames)
             self.inbox.settle()
 
-    def _handle_in_slices(self, frames: list[tuple[int, int, int]]) -> None:
+    def _handle_in_slices(self, frames: list[Frame]) -> None:
         """Handles the first frames now and the rest in later turns.
 
         Nothing is read meanwhile, so the frames stay at their offsets in the receive buffer.
@@ -277,8 +273,8 @@ class ServerCnx(asyncio.BufferedProtocol):
             self.inbox.unhandled = False
             self.gate.go_on(UNHANDLED_FRAMES)
 
-    def _postpone(self, frames: list[tuple[int, int, int]]) -> None:
-        """Keeps frames behind one that paused the connection; nothing is read until they are handled."""
+    def _postpone(self, frames: list[Frame]) -> None:
+        """Keeps the frames after one that paused the connection; nothing is read until they are handled."""
         if frames:
             self.gate.stop(UNHANDLED_FRAMES)
             self.inbox.keep()
@@ -323,25 +319,29 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.context.call_later(0, lambda: self.close(reason))
         return True
 
-    def _handle(self, frames: list[tuple[int, int, int]]) -> None:
+    def _handle(self, frames: list[Frame]) -> None:
         buffer, view = self.inbox.buffer, self.inbox.view
-        # An iterator, so that the frames behind one that pauses the connection are known without an index.
-        waiting = iter(frames)
+        index, count = 0, len(frames)
         try:
-            for start, command_end, end in waiting:
+            while index < count:
+                start, command_end, end = frames[index]
                 # A shorter frame is no SEND, and the look could reach beyond the buffer.
                 head, tag = _SEND_HEAD(buffer, start) if end - start >= _SEND_HEAD_BYTES else (0, 0)
-                # Parsing the inside of a SEND alone saves one of two protobuf objects per message.
+                # Parsing the inside of a SEND alone saves one of two protobuf objects per run.
                 if head == _SEND + command_end - start - 4 and tag == _PRODUCER_ID_TAG:
-                    send = parse_send(view[start + 4 : command_end])
-                    self._publish(send, view[command_end:end], command_end)
+                    index += publish(self, parse_send(view[start + 4 : command_end]), frames, index)
                 else:
-                    self._command(parse_command(view[start:command_end]), view[command_end:end], command_end)
+                    command = parse_command(view[start:command_end])
+                    if command.type == _ACK and self.connected:
+                        index += acknowledge(self, command.ack, frames, index)
+                    else:
+                        self._command(command, frames[index])
+                        index += 1
                 if self._ended:
                     return
                 if self._pauses:
-                    # This ends the loop: the iterator is used up.
-                    self._postpone(list(waiting))
+                    self._postpone(frames[index:])
+                    break
             # Once per arrival and not per message: a burst passes the limit by one receive buffer at most.
             self.gate.account()
         except (ProtocolError, DecodeError) as error:
@@ -350,13 +350,14 @@ class ServerCnx(asyncio.BufferedProtocol):
             log.exception("! %s closed: a command could not be handled", self.address)
             self.close("internal error")
 
-    def _command(self, command: BaseCommand, rest: memoryview, rest_start: int) -> None:
+    def _command(self, command: BaseCommand, frame: Frame) -> None:
         if not self.connected and command.type not in ALLOWED_BEFORE_CONNECT:
             raise ProtocolError(f"{BaseCommand.Type.Name(command.type)} before CONNECT")
         if command.type == BaseCommand.SEND:
+            # Its fields come in an order that no known client writes.
             if not command.send.HasField("producer_id"):
                 raise ProtocolError("SEND lacks its producer id")
-            self._publish(command.send, rest, rest_start)
+            publish(self, command.send, [frame], 0)
             return
         handler = HANDLERS.get(command.type)
         if handler is None:
@@ -365,76 +366,6 @@ class ServerCnx(asyncio.BufferedProtocol):
             refuse_incomplete(command)
             refuse_broken_text(command)
         handler(self, command)
-
-    def _publish(self, send: CommandSend, body: memoryview, body_start: int) -> None:
-        """`body_start`: where the body stands in the receive buffer."""
-        producer_id, sequence_id = send.producer_id, send.sequence_id
-        # The caller has seen a producer id. A missing sequence id reads as 0; only a 0 needs the slower look.
-        if not sequence_id and not send.HasField("sequence_id"):
-            raise ProtocolError("SEND lacks its sequence id")
-        port = self.producers.get(producer_id)
-        producer = None if port is None else port.producer
-        if port is None or producer is None or producer.waiting or producer.fenced:
-            # Closed by the broker. Behind the client's own CLOSE_PRODUCER a SEND ends the connection, as in Pulsar.
-            if producer_id in self.closed_producers:
-                return
-            raise ProtocolError(f"SEND from producer {producer_id}, which is not open here")
-        size, messages = len(body), send.num_messages
-        gate = self.gate
-        # Counted before the checks: the port subtracts again for every outcome, a refusal included.
-        gate.pending_publishes += 1
-        gate.pending_bytes += size
-        port.unanswered += 1
-        inbox = self.inbox
-        judged = judge_body(inbox.buffer, body_start, body)
-        if judged == CORRUPT:
-            self.context.note_corrupt(self.address, size)
-            error = ChecksumMismatch("Checksum failed on the broker")
-            port.at_once(sequence_id, send.highest_sequence_id, size, error)
-        elif send.HasField("txnid_most_bits"):
-            if self.context.coordinators is None:
-                disabled = NotAllowed("Transactions are not enabled")
-                port.at_once(sequence_id, send.highest_sequence_id, size, disabled)
-            else:
-                self._publish_in_transaction(producer, send, body)
-        elif judged == MAY_NAME_TRANSACTION and names_transaction(body):
-            # Readers know transactions by the metadata alone. Stored, it would hide itself, hold back other messages, or
-            # end a transaction in the place of its coordinator.
-            forged = NotAllowed("Only a SEND in a transaction may name one in its metadata")
-            port.at_once(sequence_id, send.highest_sequence_id, size, forged)
-        else:
-            producer.publish(
-                sequence_id,
-                send.highest_sequence_id,
-                messages if messages > 0 else 1,
-                bytes(body) if inbox.transient else body,
-                size,
-                send.is_chunk,
-                judged != PLAIN,
-            )
-
-    def _publish_in_transaction(self, producer: Producer, send: CommandSend, body: memoryview) -> None:
-        txn = TxnId(send.txnid_most_bits, send.txnid_least_bits)
-        try:
-            require_owner(self, txn, "SEND")
-        except TransactionNotFound as error:
-            # The error of a SEND in a transaction that is not open: official clients fail the message and go on.
-            refusal = NotAllowed(str(error))
-            producer.port.at_once(send.sequence_id, send.highest_sequence_id, len(body), refusal)
-            return
-        stored = in_transaction(body, *txn)
-        # The port subtracts the size that is stored.
-        size = len(stored)
-        self.gate.pending_bytes += size - len(body)
-        producer.publish_in_transaction(
-            txn,
-            send.sequence_id,
-            send.highest_sequence_id,
-            send.num_messages if send.num_messages > 0 else 1,
-            bytes(stored) if self.inbox.transient else stored,
-            size,
-            send.is_chunk,
-        )
 
     def ignore_sends_of(self, producer_id: int) -> None:
         """Drops later SENDs of a producer that the broker closed; the client does not know yet."""
@@ -449,51 +380,40 @@ class ServerCnx(asyncio.BufferedProtocol):
         """Adds a frame to the outbox."""
         self.outbox.send(frame)
 
+    def require(self, command: BaseCommand) -> None:
+        """Raises Unauthorized unless the client has the right of the command's row."""
+        require(self, command, ROWS[command.type].right)
+
     def run(
         self,
+        command: BaseCommand,
         work: Coroutine[object, object, None],
         refuse: Callable[[BrokerError], bytes],
-        name: str,
+        *,
         refusal_level: int = logging.INFO,
+        at_end: Callable[[], None] | None = None,
     ) -> None:
-        """Runs a request that has to wait as a task; `refuse` makes the answer to a BrokerError.
+        """Asks for the right of the command, then does its work as a task. See `Connection.run`."""
 
-        `refusal_level` is the level of the log line for a BrokerError.
-        """
+        async def guarded() -> None:
+            try:
+                self.require(command)
+                await work
+            except BrokerError as error:
+                log.log(refusal_level, "! %s %s: %s", self.address, type(error).__name__, error)
+                self.send(refuse(error))
+            except ProtocolError as error:
+                self.close(f"{type(error).__name__}: {error}")
+            except Exception:  # As in `_handle`: a defect of ours costs one connection.
+                log.exception("! %s closed: a request could not be handled", self.address)
+                self.close("internal error")
+            finally:
+                # Work that was refused has not begun; Python warns of such work unless it is closed.
+                work.close()
+                if at_end is not None:
+                    at_end()
+                self.gate.end_request()
+                self._handle_postponed()
+
         self.gate.begin_request()
-        self.context.spawn(self._guarded(work, refuse, refusal_level), f"{name} {self.address}")
-
-    async def _guarded(
-        self,
-        work: Coroutine[object, object, None],
-        refuse: Callable[[BrokerError], bytes],
-        refusal_level: int,
-    ) -> None:
-        try:
-            await work
-        except BrokerError as error:
-            log.log(refusal_level, "! %s %s: %s", self.address, type(error).__name__, error)
-            self.send(refuse(error))
-        except ProtocolError as error:
-            self.close(f"{type(error).__name__}: {error}")
-        except Exception:  # As in `_handle`: a defect of ours costs one connection.
-            log.exception("! %s closed: a request could not be handled", self.address)
-            self.close("internal error")
-        finally:
-            self.gate.end_request()
-            self._handle_postponed()
-
-
-def _receive_buffer(context: ConnectionContext, end_connection: Callable[[], bool]) -> ReceiveBuffer:
-    """Returns the receive buffer of a new connection; its frames are short until CONNECT is answered."""
-    settings = context.settings
-    return ReceiveBuffer(
-        ReceiveBufferSizer(
-            settings.receive_buffer_min, settings.receive_buffer_initial, settings.receive_buffer_max
-        ),
-        frame_bytes_max=min(CONNECT_FRAME_BYTES_MAX, settings.message_bytes_max + FRAME_PADDING_BYTES),
-        shared=not settings.copy_entries,
-        memory=context.receive_memory,
-        end_connection=end_connection,
-        accepted=False,
-    )
+        self.context.spawn(guarded(), f"{BaseCommand.Type.Name(command.type)} {self.address}")

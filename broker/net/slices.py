@@ -44,9 +44,7 @@ def _has_more(cnx: Connection, slices: Iterator[None]) -> bool:
             return True
     except ProtocolError as error:
         cnx.close(f"{type(error).__name__}: {error}")
-    except (
-        Exception
-    ):  # A defect of ours must cost this client its connection, and may not leave it paused for ever.
+    except Exception:  # A defect of ours may not leave the client paused for ever.
         log.exception("! %s closed: a command could not be handled", cnx.address)
         cnx.close("internal error")
     return False

@@ -11,8 +11,9 @@ from typing import Final, TypeAlias
 from broker.managed_ledger.acks import WORDS_MAX
 from broker.net import refusals
 from broker.net.ports import Connection, ConsumerOnConnection
-from broker.net.rights import require_consume, require_owner, require_produce, require_superuser
+from broker.net.rights import require_owner
 from broker.net.slices import IDS_PER_SLICE, run_in_slices
+from broker.security.authorization.access import Access, consume, produce, superuser
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.subscriptions.transactional_acks import acknowledge_in_transaction
 from broker.service.transactions.coordinators import Coordinators
@@ -72,7 +73,7 @@ def _run(
     def refuse(error: BrokerError) -> bytes:
         return transaction_answer(kind, request_id, txn, (error.code, str(error)))
 
-    cnx.run(answered(), refuse, BaseCommand.Type.Name(kind))
+    cnx.run(command, answered(), refuse)
 
 
 def _of_transaction(
@@ -108,7 +109,7 @@ def _begin(cnx: Connection, command: BaseCommand, coordinators: Coordinators) ->
     def refuse(error: BrokerError) -> bytes:
         return transaction_answer(BaseCommand.NEW_TXN, request_id, (number, 0), (error.code, str(error)))
 
-    cnx.run(work(), refuse, "NEW_TXN")
+    cnx.run(command, work(), refuse)
 
 
 def _add_topics(cnx: Connection, command: BaseCommand, coordinators: Coordinators) -> None:
@@ -117,16 +118,20 @@ def _add_topics(cnx: Connection, command: BaseCommand, coordinators: Coordinator
     txn = _txn(request)
 
     async def work() -> None:
-        require_owner(cnx, txn, "ADD_PARTITION_TO_TXN")
-        topics = tuple(request.partitions)
-        for topic in topics:
-            name = parse_topic_name(topic)
-            if not name.is_persistent:
-                raise NotAllowed(f"{topic} is not persistent; transactions need persistent topics")
-            require_produce(cnx, name, "ADD_PARTITION_TO_TXN")
-        await coordinators.at(txn.most).add_topics(txn, topics)
+        await coordinators.at(txn.most).add_topics(txn, tuple(request.partitions))
 
     _of_transaction(cnx, command, request, work())
+
+
+def topics_access(cnx: Connection, command: BaseCommand) -> Iterator[Access | TxnId]:
+    """Yields the transaction, and publishing to each topic. Raises NotAllowed for a topic that is not persistent."""
+    request = command.addPartitionToTxn
+    yield _txn(request)
+    for topic in request.partitions:
+        name = parse_topic_name(topic)
+        if not name.is_persistent:
+            raise NotAllowed(f"{topic} is not persistent; transactions need persistent topics")
+        yield produce(name)
 
 
 def _add_subscriptions(cnx: Connection, command: BaseCommand, coordinators: Coordinators) -> None:
@@ -135,14 +140,18 @@ def _add_subscriptions(cnx: Connection, command: BaseCommand, coordinators: Coor
     txn = _txn(request)
 
     async def work() -> None:
-        require_owner(cnx, txn, "ADD_SUBSCRIPTION_TO_TXN")
         named = tuple((one.topic, one.subscription) for one in request.subscription)
-        for topic, subscription in named:
-            # Raises for a name that is not valid, too.
-            require_consume(cnx, parse_topic_name(topic), subscription, "ADD_SUBSCRIPTION_TO_TXN")
         await coordinators.at(txn.most).add_subscriptions(txn, named)
 
     _of_transaction(cnx, command, request, work())
+
+
+def subscriptions_access(cnx: Connection, command: BaseCommand) -> Iterator[Access | TxnId]:
+    """Yields the transaction, and consuming through each subscription."""
+    request = command.addSubscriptionToTxn
+    yield _txn(request)
+    for one in request.subscription:
+        yield consume(parse_topic_name(one.topic), one.subscription)
 
 
 def _end(cnx: Connection, command: BaseCommand, coordinators: Coordinators) -> None:
@@ -151,10 +160,14 @@ def _end(cnx: Connection, command: BaseCommand, coordinators: Coordinators) -> N
     txn, commit = _txn(request), _commits(request)
 
     async def work() -> None:
-        require_owner(cnx, txn, "END_TXN")
         await coordinators.at(txn.most).end(txn, commit=commit)
 
     _of_transaction(cnx, command, request, work())
+
+
+def end_access(cnx: Connection, command: BaseCommand) -> Iterator[TxnId]:
+    """Yields the transaction."""
+    yield _txn(command.endTxn)
 
 
 def _end_on_topic(cnx: Connection, command: BaseCommand, coordinators: Coordinators) -> None:
@@ -162,11 +175,13 @@ def _end_on_topic(cnx: Connection, command: BaseCommand, coordinators: Coordinat
     request = command.endTxnOnPartition
     commit, participants = _commits(request), coordinators.participants
 
-    async def work() -> None:
-        require_superuser(cnx, request.topic, "END_TXN_ON_PARTITION")
-        await participants.end_on_topic(request.topic, _txn(request), commit=commit)
+    work = participants.end_on_topic(request.topic, _txn(request), commit=commit)
+    _of_transaction(cnx, command, request, work)
 
-    _of_transaction(cnx, command, request, work())
+
+def end_on_topic_access(cnx: Connection, command: BaseCommand) -> Iterator[Access]:
+    """Yields what brokers do towards each other."""
+    yield superuser(command.endTxnOnPartition.topic)
 
 
 def _end_on_subscription(cnx: Connection, command: BaseCommand, coordinators: Coordinators) -> None:
@@ -175,11 +190,14 @@ def _end_on_subscription(cnx: Connection, command: BaseCommand, coordinators: Co
     subscribed = request.subscription.topic, request.subscription.subscription
     commit, participants = _commits(request), coordinators.participants
 
-    async def work() -> None:
-        require_superuser(cnx, " ".join(subscribed), "END_TXN_ON_SUBSCRIPTION")
-        await participants.end_on_subscription(subscribed, _txn(request), commit=commit)
+    work = participants.end_on_subscription(subscribed, _txn(request), commit=commit)
+    _of_transaction(cnx, command, request, work)
 
-    _of_transaction(cnx, command, request, work())
+
+def end_on_subscription_access(cnx: Connection, command: BaseCommand) -> Iterator[Access]:
+    """Yields what brokers do towards each other."""
+    request = command.endTxnOnSubscription.subscription
+    yield superuser(f"{request.topic} {request.subscription}")
 
 
 _HANDLERS: Final[Mapping[int, Callable[[Connection, BaseCommand, Coordinators], None]]] = {
@@ -191,8 +209,6 @@ _HANDLERS: Final[Mapping[int, Callable[[Connection, BaseCommand, Coordinators], 
     BaseCommand.END_TXN_ON_PARTITION: _end_on_topic,
     BaseCommand.END_TXN_ON_SUBSCRIPTION: _end_on_subscription,
 }
-COMMANDS: Final = tuple(_HANDLERS)
-"""The commands that `handle` takes."""
 
 
 def handle(cnx: Connection, command: BaseCommand) -> None:
@@ -218,7 +234,7 @@ def acknowledge(cnx: Connection, port: ConsumerOnConnection, request: CommandAck
 
 
 def _acknowledge(cnx: Connection, port: ConsumerOnConnection, request: CommandAck) -> Iterator[None]:
-    """Does the work of an ACK and answers it; yields behind each slice."""
+    """Does the work of an ACK and answers it; yields after each slice."""
     response = answers.ack_response(request.consumer_id, request.request_id)
     try:
         subscription = _subscription(cnx, port, request)

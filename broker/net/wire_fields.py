@@ -6,7 +6,7 @@ The data file `wire_fields.tsv` has one line per field, tab-separated, below a l
              a message alone stands for all its fields
     state    one of `STATES`
     where    of `used` and `refused`: the file of the code that reads the field
-    reason   of all others: the fact behind the state, in words; of `refused`: the answer
+    reason   of all others: the reason of the state, in words; of `refused`: the answer
 
 A field that gets its effect changes its line to `used` and the file. `tests/broker/net/test_wire_fields.py` finds each
 field of `protocol/pulsar_api.proto` in exactly one line; `docs/reference/wire_fields.md` is made from the lines.
@@ -37,7 +37,7 @@ class WireField(NamedTuple):
     where: str
     """File of the code that reads the field; empty where no code does."""
     reason: str
-    """Fact behind the state; empty for a field in use."""
+    """Reason of the state; empty for a field in use."""
 
 
 def wire_fields() -> list[WireField]:

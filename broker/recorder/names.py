@@ -27,8 +27,6 @@ class _Topics(dict[str, int]):
 class NamesWriter:
     """Gives ids to names, and appends them to the file of names."""
 
-    __slots__ = ("_known", "_moved", "_path", "_unwritten", "topics")
-
     def __init__(self, path: Path) -> None:
         """`path`: the file, which is made with the first name."""
         self._path = path
@@ -87,8 +85,6 @@ class NamesWriter:
 
 class NamesRead:
     """The content of a file of names."""
-
-    __slots__ = ("bad_lines", "subs", "topics")
 
     def __init__(self, path: Path) -> None:
         """Raises OSError. A line that a crash has cut is skipped and counted."""

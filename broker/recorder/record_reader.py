@@ -39,7 +39,7 @@ class RejectedFile:
     """A file that is not read."""
 
     path: Path
-    """As it was found."""
+    """The place where it was found."""
     reason: str
     """The defect, in one sentence."""
 
@@ -49,7 +49,7 @@ class FileOnDisk:
     """A complete file of an access record."""
 
     path: Path
-    """As it was found."""
+    """The place where it was found."""
     rows: int
     """Events in the file."""
     size_bytes: int

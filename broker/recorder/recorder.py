@@ -162,9 +162,7 @@ class Recorder:
             rows = list(starmap(take, repeat((), min(len(self._rows), ROWS_AT_ONCE))))
             try:
                 writer.write(rows, time.monotonic())
-            except (
-                Exception
-            ):  # A defect must not end the thread: the buffer would stay full for the broker's life.
+            except Exception:  # A defect must not end the thread: the buffer would stay full.
                 log.exception("! %d rows of the access record are lost", len(rows))
                 writer.lost += len(rows)
                 writer.errors += 1

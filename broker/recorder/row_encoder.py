@@ -46,8 +46,6 @@ RUN_OPS: Final = (
 class RowEncoder:
     """Encodes the rows of one broker lifetime."""
 
-    __slots__ = ("_clock_offset_us", "_names", "_sample")
-
     def __init__(self, names: NamesWriter, clock_offset_us: int, sample: float) -> None:
         """`clock_offset_us` turns the monotonic times of events into UTC; `sample` is the share of the entries."""
         self._names = names

@@ -16,12 +16,9 @@ class RecordSettings(RoomSettings):
     broker: str
     """Name of the recorded broker, a part of the files' path."""
     sample: float = broker_key.float("entryCacheRecordSample")
-    """Share of the entries that are recorded; 1 = all, which an exact replay needs."""
     file_bytes: int = broker_key.int("entryCacheRecordFileMB", "bytes")
     """Size at which a file is completed and the next one begun."""
     file_seconds: int = broker_key.int("entryCacheRecordFileSeconds")
-    """Age at which a file is completed; a crash loses at most the events of this time."""
     buffer_rows: int = broker_key.int("entryCacheRecordBufferRows")
-    """Events that may wait to be written; further ones are dropped and counted."""
     kept_bytes: int = broker_key.int("entryCacheRecordKeptMB", "bytes")
     """Size of all files of this broker, above which the oldest are removed; 0 = all are kept."""

@@ -18,6 +18,7 @@ from broker.schemas.avro_schema import AvroType, InvalidAvro, Json, parse_avro
 from broker.schemas.key_value import split
 from broker.schemas.schema import Schema, SchemaType
 from foundation.model.errors import BrokerError
+from foundation.units import NS_PER_SECOND
 
 DEPTH_MAX: Final = 60
 """Values inside of values."""
@@ -25,7 +26,6 @@ VALUES_MAX: Final = 20_000
 """Values in one message: about 10 ms."""
 Choice = TypeVar("Choice")
 _BITS_MAX: Final = 63
-_NS_PER_S: Final = 1_000_000_000
 _LENGTH: Final = struct.Struct(">i")
 
 
@@ -175,7 +175,7 @@ def _local_date(payload: bytes) -> Json:
 
 def _local_time(payload: bytes) -> Json:
     (ns,) = _int64.unpack(payload)
-    return f"{(_EPOCH + datetime.timedelta(seconds=ns // _NS_PER_S)).time().isoformat()}.{ns % _NS_PER_S:09d}"
+    return f"{(_EPOCH + datetime.timedelta(seconds=ns // NS_PER_SECOND)).time().isoformat()}.{ns % NS_PER_SECOND:09d}"
 
 
 def _local_date_time(payload: bytes) -> Json:
@@ -204,7 +204,7 @@ _PRIMITIVES: Final[dict[SchemaType, Callable[[bytes], Json]]] = {
 
 
 class _Avro:
-    """Reads values in Avro's binary form, one behind the other."""
+    """Reads values in Avro's binary form, one after the other."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -212,10 +212,10 @@ class _Avro:
         self._values = 0
 
     def whole(self, schema: AvroType) -> Json:
-        """Returns the one value of the data. Raises Undecodable for a rest behind it."""
+        """Returns the one value of the data. Raises Undecodable for a rest after it."""
         value = self._value(schema, 0)
         if self._at != len(self._data):
-            raise Undecodable(f"{len(self._data) - self._at} bytes are left behind the value")
+            raise Undecodable(f"{len(self._data) - self._at} bytes are left after the value")
         return value
 
     def _value(self, schema: AvroType, depth: int) -> Json:

@@ -3,7 +3,7 @@
 A definition that a version has byte for byte is found by its hash, without parsing: that is the way of nearly all
 producers and consumers. Everything else is parsed and compared in a thread, so that the event loop goes on. There is one
 such thread at a time, because each more would take a share of the interpreter from the loop. Versions of a topic are
-added one after the other.
+added one after the other. What parses and compares is imported with the first schema: most brokers see none.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from weakref import WeakValueDictionary
 
-from broker.schemas.compatibility import Strategy, check_compatible, check_types
-from broker.schemas.definitions import check_definition, check_size
 from broker.schemas.schema import Schema, VersionedSchema
 from broker.schemas.schema_store import Index, IndexedVersion, SchemaStore
+from broker.schemas.strategy import Strategy
 from foundation.model.errors import BadVersion, IncompatibleSchema
 
 ATTEMPTS: Final = 3
@@ -135,6 +134,8 @@ class SchemaRegistry:
         await self._check_against(schema_id, compared, schema, strategy)
 
     async def _check_definition(self, schema: Schema) -> bytes | None:
+        from broker.schemas.definitions import check_definition, check_size
+
         check_size(schema)
         async with self._thread:
             return await asyncio.to_thread(check_definition, schema)
@@ -142,6 +143,9 @@ class SchemaRegistry:
     async def _check_against(
         self, schema_id: str, compared: Sequence[IndexedVersion], schema: Schema, strategy: Strategy
     ) -> None:
+        from broker.schemas.compatibility import check_compatible, check_types
+        from broker.schemas.definitions import check_size
+
         check_size(schema)
         # All types first: that reads no definition.
         for entry in compared:

@@ -109,7 +109,7 @@ class SchemaStore:
     async def add(
         self, schema_id: str, index: Index, schema: Schema, canonical_hash: bytes | None, now_ms: int
     ) -> int:
-        """Adds a version behind `index` and returns its number.
+        """Adds a version after `index` and returns its number.
 
         BadVersion when another one was added since `index` was read; IncompatibleSchema at VERSIONS_MAX.
         """
@@ -144,11 +144,11 @@ class SchemaStore:
 
     async def forget(self, schema_id: str) -> None:
         """Deletes all versions with their numbers: the next one gets number 0."""
-        # From the store: a deletion that was interrupted may have changed the index behind the one in memory.
+        # From the store: a deletion that was interrupted may have changed the stored index, not the one in memory.
         self.drop(schema_id)
         index = await self.index(schema_id)
         if index is not NO_INDEX:
-            # The key of the index goes last: definitions that a crash leaves behind would be in the way of version 0.
+            # The key of the index goes last: definitions that a crash leaves would be in the way of version 0.
             await self.delete(schema_id, index)
             await self._store.delete(_index_key(schema_id))
         self.drop(schema_id)

@@ -1,12 +1,11 @@
-"""Principal: the roles behind a connection or a request."""
+"""Principal: the roles of a connection or a request."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(NamedTuple):
     """The role that authentication found, and the role on whose behalf a proxy speaks."""
 
     role: str | None = None

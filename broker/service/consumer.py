@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from broker.service.ports import ConsumerPort
 from foundation.model.entry import Entry
@@ -29,8 +30,7 @@ class SubscriptionType(enum.IntEnum):
         return ("Exclusive", "Shared", "Failover", "Key_Shared")[self]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeySharedMeta:
+class KeySharedMeta(NamedTuple):
     """Key_Shared mode that a consumer asks for."""
 
     sticky: bool = False
@@ -62,7 +62,7 @@ class SubscribeOptions:
     rollback_ms: int = 0
     """Above 0: start with entries of the last so many milliseconds instead."""
     earliest: bool = False
-    """A new subscription starts at the first entry instead of behind the last one."""
+    """A new subscription starts at the first entry instead of after the last one."""
     epoch: int | None = None
     """Consumer epoch (PIP-84), None for clients without one."""
     key_shared: KeySharedMeta = field(default_factory=KeySharedMeta)

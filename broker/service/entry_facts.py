@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from foundation.model.entry import Entry
 from protocol.errors import ProtocolError
-from protocol.message_metadata import MessageFacts, read_facts
+from protocol.message_metadata import MessageFacts, count_messages, read_facts
 
 
 def facts_of(entry: Entry) -> MessageFacts | None:
@@ -34,9 +34,17 @@ def messages_of(entry: Entry) -> int:
     An unreadable entry counts as one message and is delivered unchanged.
     """
     if entry.messages == 0:
-        facts = facts_of(entry)
-        entry.messages = 1 if facts is None else facts.messages
+        facts = entry.facts
+        # The number alone is read in a fraction of the time; most subscriptions need nothing else.
+        entry.messages = _count(entry.body) if facts is None else facts.messages
     return entry.messages
+
+
+def _count(body: bytes | memoryview) -> int:
+    try:
+        return count_messages(body)
+    except ProtocolError:
+        return 1
 
 
 def messages_left(ack_set: Iterable[int]) -> int:

@@ -2,45 +2,109 @@
 
 `broker/net/ports.py` implements both on a connection, tests with a list. The service knows no frames: it reports events,
 and the port writes them in the protocol version of its client. All methods return at once; frames are written at the
-end of the loop turn.
+end of the loop turn. `Sends` is a run of SENDs on its way from a producer to the port of that producer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-from foundation.model.entry import Entry
+from foundation.model.entry import Buffer, Entry
 from foundation.model.errors import BrokerError
 
 
+class Sends:
+    """A run of SENDs on its way from its producer to the log and, as the context of its entries, to its receipts.
+
+    All SENDs of a run have as many messages, and the sequence id of each follows the messages of the one before. A
+    single SEND is a run of one. Outcomes come in the order of the SENDs: `settle` takes SENDs off the front, and the
+    fields tell of those that are left. `Producer.publish` makes the runs of clients. There is no `__init__`: a call
+    of one costs 0.1 µs.
+    """
+
+    __slots__ = (
+        "bodies",
+        "chunk",
+        "delayed",
+        "encrypted",
+        "highest_sequence_id",
+        "messages",
+        "port",
+        "producer_name",
+        "sequence_id",
+        "size",
+    )
+
+    port: ProducerPort
+    """The port of the producer; it gets the outcome of each SEND once."""
+    producer_name: str
+    """The name of the producer."""
+    encrypted: bool
+    """The producer promises to encrypt its messages."""
+    sequence_id: int
+    """The client's number for the first SEND that is left."""
+    highest_sequence_id: int
+    """The number of the last message of that SEND if it is a batch; 0 from clients that give none."""
+    messages: int
+    """Messages in each SEND, at least 1: the distance between the sequence ids of two SENDs."""
+    bodies: Sequence[Buffer]
+    """Metadata and payload with their checksum, of each SEND that is left."""
+    size: int
+    """Bytes of these bodies, which are pending until their outcome."""
+    chunk: bool
+    """The client says that it is a part of a message; such a run has one SEND."""
+    delayed: bool
+    """The message may have a delivery time; such a run has one SEND."""
+
+    def last_id(self, count: int) -> int:
+        """Returns the highest sequence id of the first `count` SENDs that are left."""
+        return max(self.sequence_id, self.highest_sequence_id) + (count - 1) * self.messages
+
+    def settle(self, count: int) -> tuple[int, int, int]:
+        """Takes off the first `count` SENDs, which have their outcome.
+
+        Returns sequence id and highest sequence id of the first of them, and the bytes of all.
+        """
+        first, highest, size = self.sequence_id, self.highest_sequence_id, self.size
+        bodies = self.bodies
+        if count == len(bodies):
+            self.bodies = ()
+            self.size = 0
+            return first, highest, size
+        size = sum(map(len, bodies[:count]))
+        self.bodies = bodies[count:]
+        self.size -= size
+        self.sequence_id += count * self.messages
+        if highest:
+            self.highest_sequence_id += count * self.messages
+        return first, highest, size
+
+
+AddedSends: TypeAlias = tuple[Sends, int, int]
+"""An add to the log: its run of SENDs, how many of them it has, and when it was asked for (`Added` of the ledger handle)."""
+
+
 class ProducerPort(Protocol):
-    """Receives the outcome of a producer's messages and changes of its access."""
+    """Receives the outcome of a producer's messages and changes of its access.
 
-    def receipt(
-        self, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int, size: int
-    ) -> None:
-        """The message is stored at this position; (-1, -1) marks a duplicate of a stored one.
+    The port settles the SENDs whose outcome it gets.
+    """
 
-        `size` is that of the SEND: its bytes are pending no longer.
-        """
+    def stored(self, sends: Sends, count: int, ledger_id: int, entry_id: int) -> None:
+        """The first `count` SENDs that are left of a run are stored, from this position on."""
         ...
 
-    def refused(self, sequence_id: int, highest_sequence_id: int, size: int, error: BrokerError) -> None:
-        """The message, or no message of the batch, is stored. `size` bytes are pending no longer."""
+    def not_stored(self, sends: Sends, count: int, error: BrokerError) -> None:
+        """Of the first `count` SENDs that are left of a run no message is stored."""
         ...
 
-    def at_once(
-        self, sequence_id: int, highest_sequence_id: int, size: int, error: BrokerError | None
-    ) -> None:
-        """Takes the outcome of the newest SEND while earlier ones may have none yet: a refusal, or None for a duplicate.
+    def at_once(self, sends: Sends, count: int, error: BrokerError | None) -> None:
+        """Takes the outcome of the first `count` SENDs that are left of the newest run: a refusal, or None for duplicates.
 
-        A client that goes by the order of answers must get it after theirs; this default is for all others.
+        Earlier runs may have no outcome yet. A client that goes by the order of answers must get this one after theirs.
         """
-        if error is None:
-            self.receipt(sequence_id, highest_sequence_id, -1, -1, size)
-        else:
-            self.refused(sequence_id, highest_sequence_id, size, error)
+        ...
 
     def pause(self) -> None:
         """Stops reading the connection, because a publish rate is exceeded; each call needs one `go_on`."""
@@ -61,6 +125,43 @@ class ProducerPort(Protocol):
     def closed_by_broker(self) -> None:
         """The topic closed the producer; the client looks the topic up and connects again."""
         ...
+
+
+class SinglePort(ProducerPort):
+    """A port that looks at each SEND by itself, and whose client does not go by the order of answers."""
+
+    def receipt(
+        self, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int, size: int
+    ) -> None:
+        """The message is stored at this position; (-1, -1) marks a duplicate of a stored one.
+
+        `size` is that of the SEND: its bytes are pending no longer.
+        """
+        raise NotImplementedError
+
+    def refused(self, sequence_id: int, highest_sequence_id: int, size: int, error: BrokerError) -> None:
+        """The message, or no message of the batch, is stored. `size` bytes are pending no longer."""
+        raise NotImplementedError
+
+    def stored(self, sends: Sends, count: int, ledger_id: int, entry_id: int) -> None:
+        """Calls `receipt` for each SEND."""
+        for place in range(entry_id, entry_id + count):
+            sequence_id, highest_sequence_id, size = sends.settle(1)
+            self.receipt(sequence_id, highest_sequence_id, ledger_id, place, size)
+
+    def not_stored(self, sends: Sends, count: int, error: BrokerError) -> None:
+        """Calls `refused` for each SEND."""
+        for _ in range(count):
+            self.refused(*sends.settle(1), error)
+
+    def at_once(self, sends: Sends, count: int, error: BrokerError | None) -> None:
+        """Calls `receipt` or `refused` for each SEND."""
+        if error is not None:
+            self.not_stored(sends, count, error)
+            return
+        for _ in range(count):
+            sequence_id, highest_sequence_id, size = sends.settle(1)
+            self.receipt(sequence_id, highest_sequence_id, -1, -1, size)
 
 
 class ConsumerPort(Protocol):

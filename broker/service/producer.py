@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Protocol
 
-from broker.service.ports import ProducerPort
+from broker.service.ports import ProducerPort, Sends
 from foundation.model.entry import Buffer
 from foundation.model.errors import BrokerError
 from foundation.model.topic_name import TopicName
@@ -36,18 +37,13 @@ class PublishTarget(Protocol):
         """Returns the highest stored sequence id, -1 = unknown."""
         ...
 
-    def publish(
-        self,
-        producer: Producer,
-        sequence_id: int,
-        highest_sequence_id: int,
-        messages: int,
-        body: Buffer,
-        size: int,
-        chunk: bool,
-        delayed: bool,
-    ) -> None:
-        """Stores or forwards one SEND; raises BrokerError when it is refused at once."""
+    @property
+    def single_sends(self) -> bool:
+        """True where a rule looks at each message: every run must then have one SEND."""
+        ...
+
+    def publish(self, sends: Sends) -> None:
+        """Stores or forwards a run of SENDs; raises BrokerError when those that are left are refused at once."""
         ...
 
     async def remove_producer(self, producer: Producer) -> None:
@@ -151,23 +147,36 @@ class Producer:
         sequence_id: int,
         highest_sequence_id: int,
         messages: int,
-        body: Buffer,
+        bodies: Sequence[Buffer],
         size: int,
         chunk: bool,
         delayed: bool,
     ) -> None:
-        """Passes one message or batch to the topic; the port gets one outcome for it.
+        """Passes a run of messages or batches to the topic; the port gets one outcome for each.
 
-        `size`: bytes of the body. `delayed`: the message may have a delivery time. Outcomes of stored messages come in the
-        order of the calls; that of a duplicate or a refusal comes before this returns (`ProducerPort.at_once`).
+        `sequence_id` and `highest_sequence_id`: those of the first one. `messages`: in each of them. `size`: bytes of all
+        bodies. `delayed`: the message may have a delivery time. Outcomes of stored messages come in the order of the
+        calls; that of a duplicate or a refusal comes before this returns (`ProducerPort.at_once`). See `Sends`.
         """
-        self.entries_in += 1
-        self.messages_in += messages
+        sends = Sends()
+        sends.port = self.port
+        sends.producer_name = self.name
+        sends.encrypted = self.encrypted
+        sends.sequence_id = sequence_id
+        sends.highest_sequence_id = highest_sequence_id
+        sends.messages = messages
+        sends.bodies = bodies
+        sends.size = size
+        sends.chunk = chunk
+        sends.delayed = delayed
+        count = len(bodies)
+        self.entries_in += count
+        self.messages_in += messages * count
         self.bytes_in += size
         try:
-            self.topic.publish(self, sequence_id, highest_sequence_id, messages, body, size, chunk, delayed)
+            self.topic.publish(sends)
         except BrokerError as error:
-            self.port.at_once(sequence_id, highest_sequence_id, size, error)
+            self.port.at_once(sends, len(sends.bodies), error)
 
     def publish_in_transaction(
         self,
@@ -183,7 +192,17 @@ class Producer:
         try:
             self.topic.transactions.admit(txn)
         except BrokerError as error:
-            self.port.at_once(sequence_id, highest_sequence_id, size, error)
+            self.refuse(sequence_id, highest_sequence_id, body, error)
             return
         delayed = read_facts(body).deliver_at_ms != 0
-        self.publish(sequence_id, highest_sequence_id, messages, body, size, chunk, delayed)
+        self.publish(sequence_id, highest_sequence_id, messages, [body], size, chunk, delayed)
+
+    def refuse(self, sequence_id: int, highest_sequence_id: int, body: Buffer, error: BrokerError) -> None:
+        """Passes the refusal of a SEND, which the topic does not get, to the port."""
+        sends = Sends()
+        sends.sequence_id = sequence_id
+        sends.highest_sequence_id = highest_sequence_id
+        sends.messages = 1
+        sends.bodies = (body,)
+        sends.size = len(body)
+        self.port.at_once(sends, 1, error)

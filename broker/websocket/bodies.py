@@ -11,7 +11,7 @@ from broker.compaction.entry_content import batch_messages, read_entry, unpacked
 from broker.websocket.json_forms import NO_INDEX, DeliveredMetadata, SendRequest, encryption_context
 from foundation.model.entry import Entry
 from protocol.frame import message_body
-from protocol.message_metadata import describe
+from protocol.given_message import describe, describe_single
 from protocol.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 
 _U32: Final = struct.Struct(">I")
@@ -40,12 +40,7 @@ def batch_body(sender: Sender, first_sequence_id: int, now_ms: int, requests: Se
         single = SingleMessageMetadata(
             payload_size=len(request.payload), sequence_id=first_sequence_id + number
         )
-        for name, value in request.properties.items():
-            single.properties.add(key=name, value=value)
-        if request.key is not None:
-            single.partition_key = request.key
-        if request.event_time_ms:
-            single.event_time = request.event_time_ms
+        describe_single(single, request)
         head = single.SerializeToString()
         parts += (_U32.pack(len(head)), head, request.payload)
     plain = b"".join(parts)
@@ -97,7 +92,7 @@ def contents_of(entry: Entry, ack_set: Sequence[int]) -> Contents:
     """
     metadata, payload = read_entry(entry.body)
     if metadata.encryption_keys:
-        message = Message(NO_INDEX, bytes(payload), _of_entry(metadata))
+        message = Message(NO_INDEX, bytes(payload), _delivered(metadata, metadata))
         return Contents([message], 0, encrypted=True, chunk=None)
     if not metadata.HasField("num_messages_in_batch"):
         chunk = None
@@ -107,13 +102,15 @@ def contents_of(entry: Entry, ack_set: Sequence[int]) -> Contents:
             plain = bytes(payload)
         else:
             plain = unpack(metadata.compression, payload, metadata.uncompressed_size)
-        return Contents([Message(NO_INDEX, plain, _of_entry(metadata))], 0, encrypted=False, chunk=chunk)
+        return Contents(
+            [Message(NO_INDEX, plain, _delivered(metadata, metadata))], 0, encrypted=False, chunk=chunk
+        )
     plain = unpacked(metadata, payload)
     messages = []
     for index, (single, _, end) in enumerate(batch_messages(metadata, plain)):
         if single.compacted_out or (ack_set and not ack_set[index // 64] >> index % 64 & 1):
             continue
-        messages.append(Message(index, plain[end - single.payload_size : end], _of_single(metadata, single)))
+        messages.append(Message(index, plain[end - single.payload_size : end], _delivered(metadata, single)))
     return Contents(messages, metadata.num_messages_in_batch, encrypted=False, chunk=None)
 
 
@@ -123,20 +120,14 @@ def unpack_chunks(entry: Entry, parts: Sequence[bytes]) -> bytes:
     return unpack(metadata.compression, memoryview(b"".join(parts)), metadata.uncompressed_size)
 
 
-def _of_entry(metadata: MessageMetadata) -> DeliveredMetadata:
+def _delivered(
+    metadata: MessageMetadata, message: MessageMetadata | SingleMessageMetadata
+) -> DeliveredMetadata:
+    """Returns the part that clients get; `message` is that of one message in a batch, else `metadata` again."""
     return DeliveredMetadata(
-        properties={pair.key: pair.value for pair in metadata.properties},
+        properties={pair.key: pair.value for pair in message.properties},
         publish_time_ms=metadata.publish_time,
-        event_time_ms=metadata.event_time,
-        key=metadata.partition_key if metadata.HasField("partition_key") else None,
+        event_time_ms=message.event_time,
+        key=message.partition_key if message.HasField("partition_key") else None,
         encryption=encryption_context(metadata),
-    )
-
-
-def _of_single(metadata: MessageMetadata, single: SingleMessageMetadata) -> DeliveredMetadata:
-    return DeliveredMetadata(
-        properties={pair.key: pair.value for pair in single.properties},
-        publish_time_ms=metadata.publish_time,
-        event_time_ms=single.event_time,
-        key=single.partition_key if single.HasField("partition_key") else None,
     )

@@ -9,9 +9,9 @@ from broker.service.consumer import Consumer, SubscriptionType
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.topic import SubscriptionLike, Topic
 from broker.websocket.errors import RESTART
-from broker.websocket.unacked import Key, SentEntry
+from broker.websocket.unacked import SentEntry
 from foundation.model.entry import Entry
-from foundation.model.position import Position
+from foundation.model.position import Position, PositionKey
 
 PROTOCOL_VERSION: Final = 21
 """Shown in statistics; a WebSocket needs nothing of an older one."""
@@ -71,7 +71,7 @@ class ConsumerLane:
         """True once the topic is terminated and everything is acknowledged."""
         self._session = session
         # By the id of a large message: positions and bytes of its first parts.
-        self._parts: dict[str, tuple[list[Key], list[bytes]]] = {}
+        self._parts: dict[str, tuple[list[PositionKey], list[bytes]]] = {}
 
     @property
     def keeps_positions(self) -> bool:
@@ -88,29 +88,29 @@ class ConsumerLane:
         if permits:
             self.subscription.flow(self.consumer, permits)
 
-    def acknowledge(self, keys: Sequence[Key]) -> None:
+    def acknowledge(self, keys: Sequence[PositionKey]) -> None:
         """Acknowledges whole entries."""
         if isinstance(self.subscription, Subscription):
             self.subscription.acknowledge(self.consumer, keys)
 
-    def pass_over(self, keys: Sequence[Key]) -> None:
+    def pass_over(self, keys: Sequence[PositionKey]) -> None:
         """Takes note of an entry of which nothing is sent; `keys` are acknowledged."""
         if keys:
             self.acknowledge(keys)
         # Its permit would be missing otherwise, also where the client permits each message.
         self.flow(1)
 
-    def acknowledge_part(self, key: Key, ack_set: Sequence[int], batch_size: int) -> None:
+    def acknowledge_part(self, key: PositionKey, ack_set: Sequence[int], batch_size: int) -> None:
         """Acknowledges messages of a batch, where the broker keeps that."""
         if isinstance(self.subscription, Subscription):
             self.subscription.acknowledge_batch(self.consumer, Position(*key), ack_set, batch_size)
 
-    def read_up_to(self, key: Key) -> None:
+    def read_up_to(self, key: PositionKey) -> None:
         """Moves a reader's cursor, so that the topic knows its backlog."""
         if isinstance(self.subscription, Subscription):
             self.subscription.acknowledge_cumulative(self.consumer, Position(*key), None)
 
-    def redeliver(self, keys: Iterable[Key] | None) -> None:
+    def redeliver(self, keys: Iterable[PositionKey] | None) -> None:
         """Asks for another delivery; None = of everything that is not acknowledged."""
         if isinstance(self.subscription, Subscription):
             self.subscription.redeliver(self.consumer, keys, None)
@@ -121,7 +121,7 @@ class ConsumerLane:
 
     # Large messages
 
-    def keep_part(self, uuid: str, number: int, key: Key, part: bytes) -> None:
+    def keep_part(self, uuid: str, number: int, key: PositionKey, part: bytes) -> None:
         """Keeps a part of a large message. Parts come in their order; others are dropped."""
         if number == 0:
             self._parts.pop(uuid, None)
@@ -134,7 +134,7 @@ class ConsumerLane:
         while len(self._parts) > LARGE_MESSAGES_MAX or self._kept_bytes() > LARGE_BYTES_MAX:
             del self._parts[next(iter(self._parts))]
 
-    def take_parts(self, uuid: str, count: int) -> tuple[list[Key], list[bytes]] | None:
+    def take_parts(self, uuid: str, count: int) -> tuple[list[PositionKey], list[bytes]] | None:
         """Returns positions and bytes of all parts but the last; None when some are missing."""
         kept = self._parts.pop(uuid, None)
         return kept if kept is not None and len(kept[1]) == count - 1 else None

@@ -20,7 +20,7 @@ from aiohttp import web
 from broker.service.subscriptions.subscription import Subscription
 from broker.websocket.bodies import Contents, Message, contents_of, unpack_chunks
 from broker.websocket.consumer_lane import ConsumerLane, SentOnLane
-from broker.websocket.context import Peer, WebSocketContext
+from broker.websocket.context import SessionClient, WebSocketContext
 from broker.websocket.dead_letters import DeadLetters
 from broker.websocket.errors import BROKEN, BadCommand
 from broker.websocket.incoming import Incoming, Opened, Queued
@@ -34,11 +34,11 @@ from broker.websocket.json_forms import (
 )
 from broker.websocket.negative_acks import NegativeAcks
 from broker.websocket.parameters import ConsumerParameters
-from broker.websocket.session import OUTGOING_BYTES_MAX, Session
-from broker.websocket.unacked import ENTRIES_MAX, Key, Unacked
+from broker.websocket.session import OUTGOING_BYTES_MAX, WebSocketSession
+from broker.websocket.unacked import ENTRIES_MAX, Unacked
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError
-from foundation.model.position import Position
+from foundation.model.position import Position, PositionKey
 from protocol.errors import ProtocolError
 
 log = logging.getLogger("magnetar.websocket")
@@ -47,14 +47,14 @@ TICK_S: Final = 0.1
 """Time between two looks for messages that are to be sent again."""
 
 
-class ConsumerSession(Session):
+class ConsumerSession(WebSocketSession):
     """The consumers, or the readers, of one WebSocket."""
 
     def __init__(
         self,
         socket: web.WebSocketResponse,
         context: WebSocketContext,
-        peer: Peer,
+        peer: SessionClient,
         parameters: ConsumerParameters,
         *,
         reads: bool,
@@ -83,17 +83,6 @@ class ConsumerSession(Session):
         if not self.parameters.pull:
             for lane in self.lanes:
                 lane.flow(max(1, self.parameters.queue_size // len(self.lanes)))
-
-    def lacks_right(self) -> bool:
-        """Returns True when the client may not consume, or not publish its dead letters, any more."""
-        letters, authorizer = self.dead_letters, self.context.authorizer
-        if letters is not None and not authorizer.may_produce(self.principal, letters.topic):
-            return True
-        may_consume = authorizer.may_consume
-        return not all(
-            may_consume(self.principal, lane.topic.name, None if self.reads else lane.subscription.name)
-            for lane in self.lanes
-        )
 
     # From the lanes
 
@@ -154,7 +143,7 @@ class ConsumerSession(Session):
     def _open(self, queued: Queued, contents: Contents) -> None:
         lane, key = queued.lane, queued.key
         messages = contents.messages
-        parts: tuple[Key, ...] = ()
+        parts: tuple[PositionKey, ...] = ()
         if contents.chunk is not None:
             uuid, number, count = contents.chunk
             if number < count - 1:
@@ -284,7 +273,7 @@ class ConsumerSession(Session):
 
     # Sending again
 
-    def _acknowledge_negatively(self, key: Key) -> None:
+    def _acknowledge_negatively(self, key: PositionKey) -> None:
         sent = self.unacked.take(key)
         if sent is None:
             return

@@ -10,6 +10,7 @@ from broker.security.audit import AuditTrail
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.principal import Principal
 from broker.service.lifecycle.partitioned_topics import PartitionedTopics
+from broker.service.limits.publish_buffer import PublishBuffer
 from broker.service.topics.topic_registry import TopicRegistry
 from broker.websocket.settings import WebSocketSettings
 from foundation.loop.clock import CallLater
@@ -19,7 +20,7 @@ def _drop_nothing() -> None:
     """Stands for a connection that is gone already."""
 
 
-class Peer(NamedTuple):
+class SessionClient(NamedTuple):
     """The client of a session."""
 
     address: str
@@ -32,31 +33,12 @@ class Peer(NamedTuple):
     """Closes the connection at once, with all that was not sent. The default does nothing."""
 
 
-class WaitingSession(Protocol):
-    """A session that is not read while too many published bytes are unconfirmed."""
+class HeldRights(Protocol):
+    """The accesses of a session; implemented by `SessionRights`, which this module cannot import."""
 
-    def resume_publishing(self) -> None:
-        """There is space again."""
-        ...
-
-
-class PublishBuffer(Protocol):
-    """The limit of unconfirmed bytes, which sessions share with all other clients."""
-
-    def take(self, size: int) -> bool:
-        """Adds bytes. Returns True above the limit; the session must `wait` then."""
-        ...
-
-    def wait(self, reader: WaitingSession) -> None:
-        """Resumes the session later."""
-        ...
-
-    def give_back(self, size: int) -> None:
-        """Subtracts bytes."""
-        ...
-
-    def forget(self, reader: WaitingSession) -> None:
-        """Drops a session that ended."""
+    @property
+    def withdrawn(self) -> bool:
+        """True when an access that the session holds was withdrawn."""
         ...
 
 
@@ -67,8 +49,9 @@ class OpenSession(Protocol):
         """Closes the WebSocket."""
         ...
 
-    def lacks_right(self) -> bool:
-        """Returns True when the client may not have the session any more."""
+    @property
+    def rights(self) -> HeldRights:
+        """The accesses of the client."""
         ...
 
 

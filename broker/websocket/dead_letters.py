@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from broker.service.ports import ProducerPort
+from broker.security.authorization.access import produce
+from broker.service.ports import SinglePort
 from broker.service.producer import Producer
 from broker.service.subscriptions.dispatch.read_retry import ReadRetry
 from broker.websocket.consumer_lane import ConsumerLane
-from broker.websocket.rights import require_produce
-from broker.websocket.session import Session
-from broker.websocket.unacked import Key
+from broker.websocket.session import WebSocketSession
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError, ServiceNotReady
+from foundation.model.position import PositionKey
 from foundation.model.topic_name import TopicName
 from protocol.errors import ProtocolError
 from protocol.frame import message_body, metadata_span
@@ -27,10 +27,10 @@ from protocol.pulsar_api_pb2 import MessageMetadata
 log = logging.getLogger("magnetar.websocket")
 
 
-class DeadLetters(ProducerPort):
+class DeadLetters(SinglePort):
     """The dead letter producer of one session; it opens its topic with the first message."""
 
-    def __init__(self, session: Session, topic: TopicName) -> None:
+    def __init__(self, session: WebSocketSession, topic: TopicName) -> None:
         """`session`: its client publishes, so its rights count; `topic`: the dead letter topic."""
         self.topic = topic
         """The dead letter topic."""
@@ -40,7 +40,7 @@ class DeadLetters(ProducerPort):
         self._producer: Producer | None = None
         self._sequence_id = 0
         self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._failed: list[tuple[ConsumerLane, Key, int]] = []
+        self._failed: list[tuple[ConsumerLane, PositionKey, int]] = []
         self._delay = ReadRetry(self._context.call_later, self._deliver_failed)
 
     def add(self, lane: ConsumerLane, entry: Entry) -> None:
@@ -53,7 +53,7 @@ class DeadLetters(ProducerPort):
             await self._publish(_marked(lane, entry), permits)
         except (BrokerError, ProtocolError) as error:
             if not self._delay.waiting:
-                # One line per delay: every message behind this one may fail for the same reason.
+                # One line per delay: every later message may fail for the same reason.
                 log.warning("! %d:%d of %s cannot go to %s: %s", *key, lane.topic.name, self.topic, error)
             self._failed.append((lane, key, permits))
             self._delay.failed()
@@ -66,7 +66,7 @@ class DeadLetters(ProducerPort):
         failed, self._failed = self._failed, []
         if self._session.ended:
             return
-        by_lane: dict[ConsumerLane, list[Key]] = {}
+        by_lane: dict[ConsumerLane, list[PositionKey]] = {}
         for lane, key, permits in failed:
             by_lane.setdefault(lane, []).append(key)
             # The failed delivery has used them up.
@@ -82,16 +82,16 @@ class DeadLetters(ProducerPort):
             if self._producer is None:
                 self._producer = await self._open()
         # Again for each letter, because the right may have been withdrawn since the topic was opened.
-        require_produce(self._session, self.topic)
+        self._session.rights.require(produce(self.topic))
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         number, self._sequence_id = self._sequence_id, self._sequence_id + 1
         self._waiting[number] = stored
-        self._producer.publish(number, 0, messages, body, len(body), chunk=False, delayed=False)
+        self._producer.publish(number, 0, messages, [body], len(body), chunk=False, delayed=False)
         await stored
 
     async def _open(self) -> Producer:
         # Before the topic is looked at: a client without the right must not create one.
-        require_produce(self._session, self.topic)
+        self._session.rights.require(produce(self.topic))
         topic = await self._context.registry.get(self.topic, create=True)
         producer = Producer(
             topic,

@@ -19,7 +19,7 @@ class BadParameter(BrokerError):
 
 
 class SendError(IntEnum):
-    """Numbers behind `send-error:` in the answer to a message, Pulsar's."""
+    """Numbers after `send-error:` in the answer to a message, Pulsar's."""
 
     JSON = 3
     """The text is no JSON of the right form."""
@@ -32,12 +32,13 @@ class SendError(IntEnum):
 class Refused(Exception):
     """A message is not published; the session goes on."""
 
-    def __init__(self, number: SendError, reason: str, context: str | None = None) -> None:
+    context: str | None = None
+    """The client's own mark of the message."""
+
+    def __init__(self, number: SendError, reason: str) -> None:
         super().__init__(reason)
         self.number = number
         """Kind of the error."""
-        self.context = context
-        """The client's own mark of the message."""
 
 
 class BadCommand(Exception):

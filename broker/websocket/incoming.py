@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from broker.websocket.bodies import Message
 from broker.websocket.consumer_lane import ConsumerLane
-from broker.websocket.unacked import Key
 from foundation.model.entry import Entry
+from foundation.model.position import PositionKey
 
 BYTES_MAX: Final = 1 << 20
 """Bytes of waiting entries at which lanes deliver no more."""
@@ -28,7 +28,7 @@ class Queued(NamedTuple):
     """Set bits are unacknowledged messages of the batch; () = all."""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> PositionKey:
         """Position of the entry."""
         return self.entry.ledger_id, self.entry.entry_id
 
@@ -71,7 +71,7 @@ class Incoming:
         self._bytes -= queued.entry.size
         return queued
 
-    def close(self, key: Key) -> None:
+    def close(self, key: PositionKey) -> None:
         """Forgets the opened entry if it has this position, because it will come again."""
         if self.opened is not None and self.opened.queued.key == key:
             self.opened = None

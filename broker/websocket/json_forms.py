@@ -15,7 +15,7 @@ import binascii
 import datetime
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 from broker.websocket.errors import BadCommand, Refused, SendError
 from foundation.model.position import Position
 from foundation.settings.keys import LONG_MAX
+from protocol.given_message import GivenMessage
 from protocol.pulsar_api_pb2 import MessageIdData, MessageMetadata
 
 Json: TypeAlias = object
@@ -35,23 +36,13 @@ _TOP_BIT: Final = 1 << 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SendRequest:
+class SendRequest(GivenMessage):
     """A message that a client sent."""
 
     payload: bytes
     """The decoded payload."""
-    properties: Mapping[str, str] = field(default_factory=dict)
-    """Text by name."""
     context: str | None = None
     """The client's own mark, which the answer repeats."""
-    key: str | None = None
-    """Partition key."""
-    replicate_to: tuple[str, ...] = ()
-    """Clusters; () = all."""
-    event_time_ms: int = 0
-    """0 = none."""
-    deliver_at_ms: int = 0
-    """Earliest delivery, since 1970; 0 = at once."""
 
 
 class MessageId(NamedTuple):
@@ -87,25 +78,33 @@ def read_send(text: str, now_ms: int) -> SendRequest:
     if not isinstance(value, dict):
         raise Refused(SendError.JSON, f"the text must be a JSON object, not {text[:50]}")
     context = _text(value, "context")
+    try:
+        return _send_request(value, context, now_ms)
+    except Refused as error:
+        error.context = context
+        raise
+
+
+def _send_request(value: Mapping[str, Json], context: str | None, now_ms: int) -> SendRequest:
     payload = _text(value, "payload")
     if payload is None:
-        raise Refused(SendError.PAYLOAD, "payload is missing: send it in base64", context)
+        raise Refused(SendError.PAYLOAD, "payload is missing: send it in base64")
     properties = value.get("properties") or {}
     clusters = value.get("replicationClusters") or []
     if not isinstance(properties, dict) or not isinstance(clusters, list):
-        raise Refused(SendError.JSON, "properties must be an object, replicationClusters a list", context)
+        raise Refused(SendError.JSON, "properties must be an object, replicationClusters a list")
     # Checked, and without effect as in Pulsar: the numbers of messages come from `initialSequenceId`.
-    _whole(value, "sequenceId", context)
-    deliver_at_ms = _whole(value, "deliverAt", context)
-    if after_ms := _whole(value, "deliverAfterMs", context):
+    _whole(value, "sequenceId")
+    deliver_at_ms = _whole(value, "deliverAt")
+    if after_ms := _whole(value, "deliverAfterMs"):
         deliver_at_ms = min(now_ms + after_ms, LONG_MAX)
     return SendRequest(
-        payload=_payload(payload, context),
-        properties={_encodable(name, context): _as_text(one, context) for name, one in properties.items()},
+        payload=_payload(payload),
+        properties={_encodable(name): _as_text(one) for name, one in properties.items()},
         context=context,
         key=_text(value, "key"),
-        replicate_to=tuple(_as_text(one, context) for one in clusters),
-        event_time_ms=_time(_text(value, "eventTime"), context),
+        replicate_to=tuple(map(_as_text, clusters)),
+        event_time_ms=_time(_text(value, "eventTime")),
         deliver_at_ms=max(0, deliver_at_ms),
     )
 
@@ -246,50 +245,44 @@ def _parsed(text: str) -> Json:
 
 def _text(value: Mapping[str, Json], name: str) -> str | None:
     found = value.get(name)
-    return None if found is None else _as_text(found, None)
+    return None if found is None else _as_text(found)
 
 
-def _as_text(value: Json, context: str | None) -> str:
+def _as_text(value: Json) -> str:
     # Pulsar takes numbers and truth values for their text.
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float | str):
-        return _encodable(str(value), context)
-    raise Refused(
-        SendError.JSON, "a text is expected where the message has a list, an object or null", context
-    )
+        return _encodable(str(value))
+    raise Refused(SendError.JSON, "a text is expected where the message has a list, an object or null")
 
 
-def _encodable(text: str, context: str | None) -> str:
+def _encodable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Refused(
-            SendError.JSON, "a text has half of a surrogate pair, which UTF-8 lacks", context
-        ) from None
+        raise Refused(SendError.JSON, "a text has half of a surrogate pair, which UTF-8 lacks") from None
     return text
 
 
-def _whole(value: Mapping[str, Json], name: str, context: str | None) -> int:
+def _whole(value: Mapping[str, Json], name: str) -> int:
     found = value.get(name)
     if found is None:
         return 0
     if type(found) is int and -LONG_MAX - 1 <= found <= LONG_MAX:
         return found
-    raise Refused(
-        SendError.JSON, f"{name} must be a whole number of 64 bits, not {str(found)[:50]!r}", context
-    )
+    raise Refused(SendError.JSON, f"{name} must be a whole number of 64 bits, not {str(found)[:50]!r}")
 
 
-def _payload(text: str, context: str | None) -> bytes:
+def _payload(text: str) -> bytes:
     try:
         # Java accepts base64 without its padding.
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Refused(SendError.PAYLOAD, f"Invalid Base64 message-payload error={error}", context) from None
+        raise Refused(SendError.PAYLOAD, f"Invalid Base64 message-payload error={error}") from None
 
 
-def _time(text: str | None, context: str | None) -> int:
+def _time(text: str | None) -> int:
     if text is None:
         return 0
     try:
@@ -299,7 +292,7 @@ def _time(text: str | None, context: str | None) -> int:
         return max(0, round(moment.timestamp() * 1000))
     except (ValueError, OverflowError):
         reason = f"Text '{text[:50]}' could not be parsed: 2026-01-02T03:04:05.678Z is the form of eventTime"
-        raise Refused(SendError.PAYLOAD, reason, context) from None
+        raise Refused(SendError.PAYLOAD, reason) from None
 
 
 def _message_id(text: Json) -> MessageId:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from broker.websocket.consumer_lane import ConsumerLane
-from broker.websocket.unacked import Key
+from foundation.model.position import PositionKey
 
 
 class NegativeAcks:
     """Positions in the order in which their times come; the delay is the same for all of a session."""
 
     def __init__(self) -> None:
-        self._due: dict[Key, tuple[int, ConsumerLane]] = {}
+        self._due: dict[PositionKey, tuple[int, ConsumerLane]] = {}
 
     def __bool__(self) -> bool:
         """True while one waits."""
@@ -20,11 +20,11 @@ class NegativeAcks:
         """Entries that wait."""
         return len(self._due)
 
-    def add(self, key: Key, lane: ConsumerLane, at_ms: int) -> None:
+    def add(self, key: PositionKey, lane: ConsumerLane, at_ms: int) -> None:
         """Adds an entry."""
         self._due[key] = at_ms, lane
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: PositionKey) -> None:
         """Drops an entry that was acknowledged, or has come again."""
         self._due.pop(key, None)
 
@@ -32,9 +32,9 @@ class NegativeAcks:
         """Drops the entries of a lane, because all of them come again."""
         self._due = {key: due for key, due in self._due.items() if due[1] is not lane}
 
-    def take_due(self, now_ms: int) -> dict[ConsumerLane, list[Key]]:
+    def take_due(self, now_ms: int) -> dict[ConsumerLane, list[PositionKey]]:
         """Removes and returns the entries whose time has come."""
-        due: dict[ConsumerLane, list[Key]] = {}
+        due: dict[ConsumerLane, list[PositionKey]] = {}
         for key, (at_ms, lane) in list(self._due.items()):
             if at_ms > now_ms:
                 break

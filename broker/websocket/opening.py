@@ -6,6 +6,7 @@ import re
 import secrets
 from typing import Final
 
+from broker.security.authorization.access import consume, list_topics, produce
 from broker.service.consumer import SubscribeOptions
 from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.producer import Producer
@@ -15,7 +16,6 @@ from broker.websocket.consuming import ConsumerSession
 from broker.websocket.dead_letters import DeadLetters
 from broker.websocket.errors import BadParameter
 from broker.websocket.producing import ProducerLane, ProducerSession
-from broker.websocket.rights import require_consume, require_list, require_produce
 from foundation.model.errors import BrokerError, TopicNotFound
 from foundation.model.topic_name import PERSISTENT, TopicName, parse_topic_name
 
@@ -30,12 +30,12 @@ async def open_producers(session: ProducerSession, name: TopicName) -> None:
     """Adds a producer for the topic, or for each partition. BrokerErrors refuse; nothing stays open then."""
     registry = session.context.registry
     producer_name = session.parameters.name or session.context.producer_name()
-    require_produce(session, name)
+    session.rights.require(produce(name))
     try:
         for partition, part in await _parts(session.context.partitioned, name):
             topic = await registry.get(part, create=True)
             # Again, because the right may have been withdrawn while the topic was opened.
-            require_produce(session, part)
+            session.rights.hold(produce(part))
             topic.check_may_publish(encrypted=False)
             schema_version = await registry.schemas.for_producer(part, None)
             lane = ProducerLane(session, partition)
@@ -68,7 +68,7 @@ async def open_consumers(session: ConsumerSession, names: list[TopicName], subsc
         dead_letters = _dead_letter_topic(session, names[0], subscription)
         for name in names:
             # Before the topic is looked at: a client without the right must not create one.
-            require_consume(session, name, checked)
+            session.rights.require(consume(name, checked))
             for partition, part in await _parts(session.context.partitioned, name):
                 if len(session.lanes) >= TOPICS_MAX:
                     raise BadParameter(f"more than {TOPICS_MAX} topics and partitions")
@@ -87,7 +87,7 @@ async def open_consumers(session: ConsumerSession, names: list[TopicName], subsc
                     connected_at_ms=session.context.wall_ms(),
                 )
                 # Again, because the right may have been withdrawn while the topic was opened.
-                require_consume(session, part, checked)
+                session.rights.hold(consume(part, checked))
                 lane.subscription, lane.consumer = await topic.subscribe(lane, options)
                 session.lanes.append(lane)
     except BrokerError:
@@ -103,7 +103,7 @@ def _dead_letter_topic(session: ConsumerSession, name: TopicName, subscription: 
     if session.parameters.redeliveries_max is None:
         return None
     topic = parse_topic_name(session.parameters.dead_letter_topic or f"{name}-{subscription}-DLQ")
-    require_produce(session, topic)
+    session.rights.hold(produce(topic))
     return topic
 
 
@@ -117,7 +117,7 @@ async def topics_of(session: ConsumerSession, topics: str | None, pattern: str |
     if match is None:
         raise BadParameter(f"topicsPattern {pattern[:100]!r} must begin with domain://tenant/namespace/")
     # Before anything is looked up: a refusal would tell otherwise which namespaces and topics exist.
-    require_list(session, match["namespace"])
+    session.rights.require(list_topics(match["namespace"]))
     registry = session.context.registry
     if not registry.namespaces.exists(match["namespace"]):
         raise TopicNotFound("Namespace not found")

@@ -104,9 +104,7 @@ def producer_parameters(query: Query) -> ProducerParameters:
     for name in query:
         if name == "encryptionKeys" or name.startswith("encryptionKeyValues"):
             raise BadParameter(f"{name}: the broker encrypts no messages; encrypt them in the client")
-    hashing = query.get("hashingScheme", _HASHING[0])
-    if hashing not in _HASHING:
-        raise BadParameter(f"Invalid hashingScheme {hashing[:50]}")
+    hashing = _word(query, "hashingScheme", _HASHING)
     batching = _true(query, "batchingEnabled")
     return ProducerParameters(
         name=query.get("producerName"),
@@ -119,7 +117,7 @@ def producer_parameters(query: Query) -> ProducerParameters:
         batch_delay_ms=_number(query, "batchingMaxPublishDelay", BATCH_DELAY_MS) if batching else 0,
         pending_max=(_number(query, "maxPendingMessages", 0) or None) if batching else None,
         one_partition=_word(query, "messageRoutingMode", _ROUTING) != "RoundRobinPartition",
-        compression=_compression(query),
+        compression=CompressionType.Value(_word(query, "compressionType", tuple(CompressionType.keys()))),
     )
 
 
@@ -134,11 +132,9 @@ def consumer_parameters(query: Query) -> ConsumerParameters:
     if redeliveries_max is None and "deadLetterTopic" in query:
         raise BadParameter("deadLetterTopic needs maxRedeliverCount")
     initial = _word(query, "subscriptionInitialPosition", ("Latest", "Earliest"))
-    kind = query.get("subscriptionType", SubscriptionType.EXCLUSIVE.label)
-    if kind not in _TYPES:
-        raise BadParameter(f"Invalid subscriptionType {kind[:50]}")
+    kind = _TYPES[_word(query, "subscriptionType", tuple(_TYPES))]
     return ConsumerParameters(
-        kind=_TYPES[kind],
+        kind=kind,
         durable=_word(query, "subscriptionMode", ("Durable", "NonDurable")) == "Durable",
         earliest=initial == "Earliest",
         queue_size=_queue_size(query),
@@ -178,7 +174,7 @@ def _start(text: str) -> tuple[Position, int]:
     position = position_of(sent)
     if position in (EARLIEST, LATEST):
         return position, 0
-    # Pulsar's reader begins behind the named message, which may stand in the middle of a batch.
+    # Pulsar's reader begins after the named message, which may stand in the middle of a batch.
     if sent.HasField("batch_index") and sent.batch_index >= 0:
         return position, sent.batch_index + 1
     return Position(position.ledger_id, position.entry_id + 1), 0
@@ -193,14 +189,6 @@ def _queue_size(query: Query) -> int:
     return max(1, min(_number(query, "receiverQueueSize", QUEUE_MAX), QUEUE_MAX))
 
 
-def _compression(query: Query) -> int:
-    word = query.get("compressionType", "NONE")
-    try:
-        return int(CompressionType.Value(word))
-    except ValueError:
-        raise BadParameter(f"Invalid compressionType {word[:50]}") from None
-
-
 def _crypto_failure(query: Query) -> str:
     # Pulsar ignores an unknown word, and its default is the one that shows nothing.
     word = query.get("cryptoFailureAction", "FAIL")
@@ -208,6 +196,7 @@ def _crypto_failure(query: Query) -> str:
 
 
 def _word(query: Query, name: str, allowed: tuple[str, ...]) -> str:
+    """Returns the parameter; the first one that is allowed is the default."""
     word = query.get(name, allowed[0])
     if word not in allowed:
         raise BadParameter(f"Invalid {name} {word[:50]}")

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from broker.service.ports import ProducerPort
+from broker.service.ports import SinglePort
 from broker.service.producer import Producer
 from broker.service.subscriptions.dispatch.key_shared import sticky_key_hash
 from broker.websocket.bodies import Sender, batch_body, single_body
-from broker.websocket.context import Peer, WebSocketContext
+from broker.websocket.context import SessionClient, WebSocketContext
 from broker.websocket.errors import RESTART, Refused, SendError
 from broker.websocket.json_forms import (
     NO_INDEX,
@@ -30,7 +30,7 @@ from broker.websocket.json_forms import (
     refusal_json,
 )
 from broker.websocket.parameters import ProducerParameters
-from broker.websocket.session import OUTGOING_BYTES_MAX, Session
+from broker.websocket.session import OUTGOING_BYTES_MAX, WebSocketSession
 from foundation.model.errors import BrokerError
 from foundation.model.position import Position
 
@@ -57,14 +57,14 @@ class _Pending:
     """The client was told that it took too long."""
 
 
-class ProducerSession(Session):
+class ProducerSession(WebSocketSession):
     """The producers of one WebSocket, one for each partition of its topic."""
 
     def __init__(
         self,
         socket: web.WebSocketResponse,
         context: WebSocketContext,
-        peer: Peer,
+        peer: SessionClient,
         parameters: ProducerParameters,
     ) -> None:
         super().__init__(socket, context, peer)
@@ -176,11 +176,6 @@ class ProducerSession(Session):
         if self.pending and not self.ended:
             self._watch_time()
 
-    def lacks_right(self) -> bool:
-        """Returns True when the client may not publish any more."""
-        may_produce = self.context.authorizer.may_produce
-        return not all(may_produce(self.principal, lane.producer.topic.name) for lane in self.lanes)
-
     async def leave(self) -> None:
         """Publishes what waits in batches, then leaves the topics."""
         for lane in self.lanes:
@@ -192,7 +187,7 @@ class ProducerSession(Session):
             log.info("- %s producer %s on %s", self.address, lane.producer.name, lane.producer.topic.name)
 
 
-class ProducerLane(ProducerPort):
+class ProducerLane(SinglePort):
     """A ProducerPort for one topic or partition. See `broker/service/ports.py` for the port's methods."""
 
     producer: Producer
@@ -262,7 +257,7 @@ class ProducerLane(ProducerPort):
             first,
             last if is_batch else 0,
             len(requests),
-            body,
+            [body],
             len(body),
             chunk=False,
             delayed=requests[0].deliver_at_ms > 0,

@@ -7,16 +7,12 @@ topic is checked here as well.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import Final
 
-from broker.websocket.context import WebSocketContext
+from broker.security.authorization.access import Access
+from broker.websocket.context import SessionClient, WebSocketContext
 from broker.websocket.errors import POLICY
 from foundation.model.errors import BrokerError
-from foundation.model.topic_name import TopicName
-
-if TYPE_CHECKING:
-    # The broker imports this module before its ports open; a session needs aiohttp, which is imported after that.
-    from broker.websocket.session import Session
 
 SESSIONS_PER_SLICE = 100
 """Sessions that are looked at before the loop serves others."""
@@ -28,38 +24,48 @@ class Forbidden(BrokerError):
     status = 403
 
 
-def require_produce(session: Session, topic: TopicName) -> None:
-    """Raises Forbidden unless the client may publish to the topic."""
-    authorizer = session.context.authorizer
-    if authorizer.enabled and not authorizer.may_produce(session.principal, topic):
-        raise _refused(session, "WebSocket producer", str(topic))
+_WORDS: Final = {
+    "produce": "WebSocket producer",
+    "consume": "WebSocket consumer",
+    "list": "WebSocket topicsPattern",
+}
+"""Names of actions in refusals and in the audit trail."""
 
 
-def require_consume(session: Session, topic: TopicName, subscription: str | None) -> None:
-    """Raises Forbidden unless the client may consume from the topic; `subscription` None: as a reader."""
-    authorizer = session.context.authorizer
-    if authorizer.enabled and not authorizer.may_consume(session.principal, topic, subscription):
-        raise _refused(session, "WebSocket consumer", f"{topic} {subscription or ''}".strip())
+class SessionRights:
+    """The accesses of one session."""
 
+    def __init__(self, context: WebSocketContext, peer: SessionClient) -> None:
+        self._context = context
+        self._peer = peer
+        self._held: list[Access] = []
 
-def require_list(session: Session, namespace: str) -> None:
-    """Raises Forbidden unless the client may see the names of topics of the namespace."""
-    authorizer = session.context.authorizer
-    if authorizer.enabled and not authorizer.may_list_topics(session.principal, namespace):
-        raise _refused(session, "WebSocket topicsPattern", namespace)
+    def require(self, access: Access) -> None:
+        """Raises Forbidden unless the client has the access now."""
+        authorizer, principal = self._context.authorizer, self._peer.principal
+        if authorizer.enabled and not access.is_allowed(authorizer, principal):
+            asked = _WORDS[access.action]
+            self._context.audit.refused(principal, self._peer.address, asked, access.target, Forbidden.status)
+            raise Forbidden(
+                f"Not authorized: {asked} of {access.target}; an administrator of the tenant grants the right"
+            )
 
+    def hold(self, access: Access) -> None:
+        """As `require`; the session ends when the access is withdrawn."""
+        self.require(access)
+        self._held.append(access)
 
-def _refused(session: Session, command: str, target: str) -> Forbidden:
-    session.context.audit.refused(session.principal, session.address, command, target, Forbidden.status)
-    return Forbidden(
-        f"Not authorized: {command} of {target}; an administrator of the tenant grants the right"
-    )
+    @property
+    def withdrawn(self) -> bool:
+        """True when an access that the session holds was withdrawn."""
+        authorizer, principal = self._context.authorizer, self._peer.principal
+        return not all(access.is_allowed(authorizer, principal) for access in self._held)
 
 
 async def end_withdrawn(context: WebSocketContext) -> None:
     """Closes the sessions whose role has lost a right."""
     for count, session in enumerate(list(context.sessions)):
-        if session.lacks_right():
+        if session.rights.withdrawn:
             session.end(POLICY, "the right was withdrawn")
         if count % SESSIONS_PER_SLICE == SESSIONS_PER_SLICE - 1:
             await asyncio.sleep(0)

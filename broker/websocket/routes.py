@@ -18,12 +18,12 @@ from aiohttp import web
 
 from broker.security.principal import Principal
 from broker.websocket.consuming import ConsumerSession
-from broker.websocket.context import Peer, WebSocketContext
+from broker.websocket.context import SessionClient, WebSocketContext
 from broker.websocket.errors import GOING_AWAY, BadParameter
 from broker.websocket.opening import open_consumers, open_producers, topics_of
 from broker.websocket.parameters import consumer_parameters, producer_parameters, reader_parameters
 from broker.websocket.producing import ProducerSession
-from broker.websocket.session import Session
+from broker.websocket.session import WebSocketSession
 from foundation.model.errors import BrokerError, InvalidTopicName, TopicTerminated
 from foundation.model.topic_name import TopicName, parse_topic_name
 
@@ -119,8 +119,8 @@ class WebSocketRoutes:
         for session in list(self._context.sessions):
             session.end(GOING_AWAY, "the broker stops")
 
-    def _peer(self, request: web.Request) -> Peer:
-        peer = Peer(_address(request), request[self._principal], request.get(self._expires_at_s))
+    def _peer(self, request: web.Request) -> SessionClient:
+        peer = SessionClient(_address(request), request[self._principal], request.get(self._expires_at_s))
         return peer if request.transport is None else peer._replace(drop=request.transport.abort)
 
     def _socket(self, request: web.Request) -> web.WebSocketResponse:
@@ -130,17 +130,22 @@ class WebSocketRoutes:
             heartbeat=settings.ping_s if settings.ping_s > 0 else None,
             # A small compressed text could become a large one.
             compress=False,
-            # `Session.run` answers the client's close after it has left the topics. Otherwise a client that connects
-            # again at once finds its own Exclusive subscription or producer name taken.
+            # `WebSocketSession.run` answers the client's close after it has left the topics. Otherwise a client that
+            # connects again at once finds its own Exclusive subscription or producer name taken.
             autoclose=False,
         )
-        if not socket.can_prepare(request).ok:
+        try:
+            opens = socket.can_prepare(request).ok
+        except ValueError:
+            # aiohttp's answer to a key that is no ASCII.
+            opens = False
+        if not opens:
             raise UpgradeNeeded("HTTP method GET is not supported by this URL: open a WebSocket")
         return socket
 
 
 async def _serve(
-    request: web.Request, socket: web.WebSocketResponse, session: Session, subject: str
+    request: web.Request, socket: web.WebSocketResponse, session: WebSocketSession, subject: str
 ) -> web.StreamResponse:
     try:
         await socket.prepare(request)

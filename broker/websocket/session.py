@@ -1,4 +1,4 @@
-"""Session: one open WebSocket, with a task that reads it and a task that writes to it.
+"""WebSocketSession: one open WebSocket, with a task that reads it and a task that writes to it.
 
 Answers and messages are texts in a queue. `_write_on` is the only code that waits for the client: while the client does not
 take the texts, the queue stays as it is, and the subclasses stop filling it at OUTGOING_BYTES_MAX. A client that takes no
@@ -15,8 +15,9 @@ from typing import Final
 
 from aiohttp import WSMsgType, web
 
-from broker.websocket.context import Peer, WebSocketContext
+from broker.websocket.context import SessionClient, WebSocketContext
 from broker.websocket.errors import GOING_AWAY, POLICY
+from broker.websocket.rights import SessionRights
 
 log = logging.getLogger("magnetar.websocket")
 
@@ -25,21 +26,21 @@ OUTGOING_BYTES_MAX: Final = 64 * 1024
 LOOK_S_MAX: Final = 600.0
 """Longest time between two looks at the clock, which may be set meanwhile."""
 LAST_TEXTS_S: Final = 30.0
-"""Time for the client to take the texts that wait, and the close behind them, once the session is to end."""
+"""Time for the client to take the texts that wait, and the close after them, once the session is to end."""
 REASON_BYTES_MAX: Final = 123
 """Bytes of a close reason, by RFC 6455."""
 
 
-class Session:
+class WebSocketSession:
     """A WebSocket; the subclass handles its texts."""
 
-    def __init__(self, socket: web.WebSocketResponse, context: WebSocketContext, peer: Peer) -> None:
+    def __init__(self, socket: web.WebSocketResponse, context: WebSocketContext, peer: SessionClient) -> None:
         self.context = context
         """Shared by all sessions."""
         self.address = peer.address
         """`host:port` of the client."""
-        self.principal = peer.principal
-        """The roles of the client."""
+        self.rights = SessionRights(context, peer)
+        """The accesses of the client to its topics."""
         self.outgoing_bytes = 0
         """Characters that wait for the client."""
         self.ended = False
@@ -61,10 +62,6 @@ class Session:
 
     def handle_text(self, text: str) -> None:
         """Handles one text of the client; returns at once."""
-        raise NotImplementedError
-
-    def lacks_right(self) -> bool:
-        """Returns True when the client may not have the session any more."""
         raise NotImplementedError
 
     def written(self) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from foundation.model.position import PositionKey
+
 Lane = TypeVar("Lane")
-Key = tuple[int, int]
-"""Ledger id and entry id."""
 
 ENTRIES_MAX: Final = 50_000
 """Unacknowledged entries of one session at which it gets no more, as Pulsar's limit for a consumer."""
@@ -32,7 +32,7 @@ class SentEntry(Generic[Lane]):
     """When its first message was sent."""
     sent: int = 0
     """Messages that count against the client's window."""
-    parts: tuple[Key, ...] = ()
+    parts: tuple[PositionKey, ...] = ()
     """Entries with the first parts of a large message, acknowledged with this last one."""
 
     def ack_set(self) -> tuple[int, ...]:
@@ -47,7 +47,7 @@ class Unacked(Generic[Lane]):
     """The unacknowledged entries of one session, in the order in which they were sent."""
 
     def __init__(self) -> None:
-        self.entries: dict[Key, SentEntry[Lane]] = {}
+        self.entries: dict[PositionKey, SentEntry[Lane]] = {}
         """By position."""
 
     @property
@@ -55,12 +55,12 @@ class Unacked(Generic[Lane]):
         """True at ENTRIES_MAX."""
         return len(self.entries) >= ENTRIES_MAX
 
-    def add(self, key: Key, entry: SentEntry[Lane]) -> None:
+    def add(self, key: PositionKey, entry: SentEntry[Lane]) -> None:
         """Adds an entry; one that is sent again takes the place of the former."""
         self.entries.pop(key, None)
         self.entries[key] = entry
 
-    def acknowledge(self, key: Key, index: int) -> tuple[SentEntry[Lane], bool] | None:
+    def acknowledge(self, key: PositionKey, index: int) -> tuple[SentEntry[Lane], bool] | None:
         """Notes the acknowledgement of a message. Returns its entry, and True when the whole entry is acknowledged.
 
         Returns None for a message that is not waiting for it.
@@ -75,7 +75,7 @@ class Unacked(Generic[Lane]):
         del self.entries[key]
         return entry, True
 
-    def take(self, key: Key) -> SentEntry[Lane] | None:
+    def take(self, key: PositionKey) -> SentEntry[Lane] | None:
         """Removes an entry that will be sent again."""
         return self.entries.pop(key, None)
 
@@ -84,7 +84,7 @@ class Unacked(Generic[Lane]):
         keys = [key for key, entry in self.entries.items() if entry.lane is lane]
         return [self.entries.pop(key) for key in keys]
 
-    def sent_before(self, ms: int) -> Iterable[tuple[Key, SentEntry[Lane]]]:
+    def sent_before(self, ms: int) -> Iterable[tuple[PositionKey, SentEntry[Lane]]]:
         """Returns the entries that were sent before a time."""
         found = []
         for key, entry in self.entries.items():

@@ -32,21 +32,24 @@ COPY_BYTES_PER_ENTRY: Final = 1024
 """Copying an entry costs as much as copying this many bytes more."""
 
 
-def copy_out_of_idle_buffers(entries: Iterable[Entry], ratio_max: float) -> None:
-    """Copies those entries whose buffer is more than `ratio_max` times as long as their slices of it together.
+_Slices = tuple[bytes | bytearray, list[Entry], int]
+"""(a buffer, the entries with slices of it, the bytes of these slices)"""
 
-    A busy connection fills its buffers, so this copies while the connection is slow and there is time to copy.
-    """
-    used: dict[int, int] = {}
+
+def slices_by_buffer(entries: Iterable[Entry]) -> list[_Slices]:
+    """Returns the buffers whose slices are among the bodies of the entries. Bodies of their own are left out."""
+    parts: dict[int, list[Entry]] = {}
+    part: list[Entry] = []
+    last: object = None
     for entry in entries:
         body = entry.body
         if type(body) is memoryview:
-            used[id(body.obj)] = used.get(id(body.obj), 0) + len(body)
-    for entry in entries:
-        body = entry.body
-        # A second loop: only after the first are the slices of each buffer known together.
-        if type(body) is memoryview and len(body.obj) > used[id(body.obj)] * ratio_max:  # type: ignore[arg-type]
-            entry.body = bytes(body)
+            # A run was received together, so nearly all of its entries are in one buffer.
+            if body.obj is not last:
+                last = body.obj
+                part = parts.setdefault(id(last), [])
+            part.append(entry)
+    return [(part[0].body.obj, part, sum([len(entry.body) for entry in part])) for part in parts.values()]  # type: ignore[union-attr, misc]
 
 
 class _Buffer:
@@ -70,8 +73,6 @@ class _Buffer:
 
 class PinnedBytes:
     """A listener that keeps the buffers with cached slices."""
-
-    __slots__ = ("_buffers", "_copy_entries", "_copy_left", "_leaving", "_ratio_max", "_strict", "count")
 
     def __init__(self, *, strict: bool) -> None:
         """`strict`: a size pass must free the pinned bytes of what it removes (see `StrictSize`)."""
@@ -103,9 +104,14 @@ class PinnedBytes:
                 if type(entry.body) is memoryview:
                     entry.body = bytes(entry.body)
             return
-        if self._ratio_max > 0:
-            copy_out_of_idle_buffers(entries, self._ratio_max)
-        self._add(entries)
+        for whole, slices, size in slices_by_buffer(entries):
+            # A busy connection fills its buffers, so this copies while the connection is slow and there is time to copy.
+            if len(whole) > size * self._ratio_max > 0:
+                for entry in slices:
+                    entry.body = bytes(entry.body)
+            # Receive buffers are written to. The bytes that a bookie has stored for one entry are immutable.
+            elif type(whole) is bytearray:
+                self._add(whole, slices, size)
 
     def removed(self, removed: Removed, reason: Reason, now_ns: int) -> None:
         """Counts the removed slices. Their buffers leave at once if a strict size pass removed them.
@@ -143,43 +149,31 @@ class PinnedBytes:
 
     # Counting
 
-    def _add(self, entries: Iterable[Entry]) -> None:
-        buffers = self._buffers
-        pinned = 0
-        for entry in entries:
-            body = entry.body
-            # Receive buffers are written to. The bytes that a bookie has stored for one entry are immutable.
-            if type(body) is memoryview and type(whole := body.obj) is bytearray:
-                key = id(whole)
-                buffer = buffers.get(key)
-                if buffer is None:
-                    buffer = self._leaving.pop(key) if key in self._leaving else _Buffer(len(whole))
-                    buffers[key] = buffer
-                    # A buffer on its way out counts again from here on: a new slice of it is pinned for its own
-                    # time.
-                    pinned += buffer.length - buffer.slices_bytes
-                size = len(body)
-                buffer.slices_bytes += size
-                buffer.cached += 1
-                buffer.entries.append(entry)
-                pinned -= size
-        self.count += pinned
+    def _add(self, whole: bytearray, slices: list[Entry], size: int) -> None:
+        key = id(whole)
+        buffer = self._buffers.get(key)
+        if buffer is None:
+            buffer = self._buffers[key] = (
+                self._leaving.pop(key) if key in self._leaving else _Buffer(len(whole))
+            )
+            # A buffer on its way out counts again from here on: a new slice of it is pinned for its own time.
+            self.count += buffer.length - buffer.slices_bytes
+        buffer.slices_bytes += size
+        buffer.cached += len(slices)
+        buffer.entries += slices
+        self.count -= size
 
     def _remove(self, entries: Iterable[Entry], *, leave: bool) -> None:
         lost: dict[int, _Buffer] = {}
-        for entry in entries:
-            body = entry.body
-            if type(body) is memoryview and type(whole := body.obj) is bytearray:
+        for whole, slices, size in slices_by_buffer(entries):
+            if type(whole) is bytearray:
                 key = id(whole)
-                buffer = lost.get(key)
-                if buffer is None:
-                    buffer = lost[key] = self._buffers.get(key) or self._leaving[key]
-                    # Taken out of the count once per buffer and call, and added back below with its new number
-                    # of slices.
-                    if key in self._buffers:
-                        self.count -= buffer.length - buffer.slices_bytes
-                buffer.slices_bytes -= len(body)
-                buffer.cached -= 1
+                buffer = lost[key] = self._buffers.get(key) or self._leaving[key]
+                # Taken out of the count, and added back below with its new number of slices.
+                if key in self._buffers:
+                    self.count -= buffer.length - buffer.slices_bytes
+                buffer.slices_bytes -= size
+                buffer.cached -= len(slices)
         for key, buffer in lost.items():
             # The last slice is gone, so the buffer is free without a copy.
             if not buffer.cached:

@@ -58,16 +58,6 @@ LookNoted = Callable[[int, bool], None]
 class StrictSize:
     """Charges pinned bytes, refuses entries without readers when full, and evicts during inserts."""
 
-    __slots__ = (
-        "_bound_bytes",
-        "_look_noted",
-        "_pinned",
-        "_policy",
-        "_size_bytes_max",
-        "_trigger_bytes",
-        "_visits_left",
-    )
-
     def __init__(self, policy: StrictPolicy, pinned: PinnedLevel, look_noted: LookNoted | None) -> None:
         """`look_noted` hears of every look at `pinned`, for an access record; None = none is kept."""
         self._size_bytes_max = 0

@@ -41,7 +41,7 @@ class Op(IntEnum):
     CURSOR_ADDED = 11
     """A cursor became active; it stands at (`ledger_id`, `first`)."""
     CURSOR_MOVED = 12
-    """An active cursor stands at another place for another reason than a hit, which moves it behind the run."""
+    """An active cursor stands at another place for another reason than a hit, which moves it past the run."""
     CURSOR_LEFT = 13
     """A cursor is no longer active; its mark-delete position is (`ledger_id`, `first`)."""
     ACK = 14
@@ -81,7 +81,7 @@ class Op(IntEnum):
 
 
 HIT_MOVES: Final = int(HitKind.MOVES)
-"""The `detail` of a HIT after which the cursor stands behind the run."""
+"""The `detail` of a HIT after which the cursor stands after the run."""
 HIT_STAYS: Final = int(HitKind.STAYS)
 """The `detail` of a HIT of single positions, or of a look ahead: the cursor stays at its place."""
 HIT_REDELIVERY: Final = int(HitKind.REDELIVERY)

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from foundation.value import Value
 
 READS_ENOUGH: Final = 1_000
 """Sampled reads below which the curve says nothing."""
@@ -17,8 +18,7 @@ _NOTE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Value):
     """One size of the curve."""
 
     size_bytes: int
@@ -31,12 +31,11 @@ class Point:
     """Entries that it would have removed although reads of them were expected, about, since the sampling began."""
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
+class Curve(Value):
     """The miss ratios of several sizes."""
 
     since_ns: int
-    """When the sampling began."""
+    """When the counting began: with the sampling, and once more when the miniatures have filled."""
     rate: float
     """Share of the entries in the sample."""
     reads: int

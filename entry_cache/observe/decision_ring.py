@@ -15,8 +15,6 @@ ROWS_PER_SLICE: Final = 20_000
 class DecisionRing:
     """Keeps a number of events, and drops the oldest for a new one."""
 
-    __slots__ = ("_now_ns", "_rows", "_since_ns", "append")
-
     def __init__(self, keep: int, now_ns: Callable[[], int]) -> None:
         """`keep`: the number of events, 0 = none. `now_ns` is the clock of the events."""
         self._now_ns = now_ns

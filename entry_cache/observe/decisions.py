@@ -52,8 +52,6 @@ class WatcherFailure(NamedTuple):
 class Decisions:
     """A listener that notes the cache's events for the ring and for a recorder."""
 
-    __slots__ = ("_record", "_removals", "_watch", "logs", "now_ns", "on", "ring", "watcher_failure")
-
     def __init__(self, keep: int, now_ns: Callable[[], int], record: Recorder | None = None) -> None:
         """`keep`: events in the ring, 0 = none. `record` must listen from the start, or its record has gaps."""
         self.now_ns = now_ns

@@ -26,17 +26,6 @@ SLICE_BOUNDS_NS: Final = tuple(ms * 1_000_000 for ms in (1, 2, 5, 10, 20, 50, 10
 class EvictionStats:
     """A listener that counts removals of the whole cache and by log."""
 
-    __slots__ = (
-        "_by_log",
-        "_cache_of",
-        "_decisions",
-        "evicted_expected_bytes",
-        "evicted_expected_entries",
-        "expectations",
-        "passes",
-        "slices",
-    )
-
     def __init__(self, decisions: Decisions, expectations: Expectations) -> None:
         """`decisions` are told of each removed run."""
         self._decisions = decisions

@@ -42,7 +42,7 @@ class CountedReads:
     """The `Expectations` of policies that count reads at the entry."""
 
     by_position = False
-    """See `Expectations.by_position`."""
+    """True if the positions of cursors matter; False if the counts at the entries tell everything."""
 
     def expected_from(self, cache: CachedLog, ledger_id: int, now_ns: int) -> int:
         """Positions do not matter."""
@@ -66,21 +66,21 @@ class PositionReads:
     """The `Expectations` of the policy `magnetar`."""
 
     by_position = True
-    """See `Expectations.by_position`."""
+    """True if the positions of cursors matter; False if the counts at the entries tell everything."""
 
     def expected_from(self, cache: CachedLog, ledger_id: int, now_ns: int) -> int:
-        """See `LogReaders.expected_from`."""
+        """Returns the lowest entry id of the ledger that a reader is to come for; NO_LIMIT if none is."""
         readers = _readers_of(cache)
         return NO_LIMIT if readers is None else readers.expected_from(ledger_id, now_ns)
 
     def forget_overdue(self, cache: CachedLog, now_ns: int) -> None:
-        """See `LogReaders.forget_overdue`."""
+        """Forgets departed cursors that have not come back in time, `looks_max` at most; returns how many."""
         readers = _readers_of(cache)
         if readers is not None:
             readers.forget_overdue(now_ns)
 
     def expected_back(self, cache: CachedLog, entry: Entry, now_ns: int) -> tuple[str, ...]:
-        """See `LogReaders.names_returning`."""
+        """Returns the cursors that left and are expected back to begin at the position or before."""
         readers = _readers_of(cache)
         return () if readers is None else readers.names_returning(entry.position, now_ns)
 

@@ -14,8 +14,6 @@ CLOSED_LEDGERS_MAX: Final = 65_536
 class LedgerLogs:
     """A listener that knows the log of each ledger: ids are unique in a broker."""
 
-    __slots__ = ("_closed", "_open")
-
     def __init__(self) -> None:
         """Begins without ledgers."""
         self._open: dict[int, str] = {}

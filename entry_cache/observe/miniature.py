@@ -17,20 +17,14 @@ from entry_cache.cache_stats import Reason
 from entry_cache.compose import ComposedCache
 from entry_cache.entry_cache import EntryCache
 from entry_cache.observe.decisions import Decisions
+from entry_cache.observe.repeated_inputs import NOTHING_PINNED, bodiless_entry
 from entry_cache.observe.spatial_sample import FOLDS, SpatialSample
 from entry_cache.settings import CacheSettings
 from foundation.model.entry import Entry
 from foundation.model.position import Position
 
 
-class NothingPinned:
-    """A `PinnedLevel` without buffers: the entries of a miniature have no bodies."""
-
-    count = 0
-    """Pinned bytes."""
-
-
-class Run(NamedTuple):
+class SampledRun(NamedTuple):
     """Neighbouring entries of the sample."""
 
     log: str
@@ -40,7 +34,7 @@ class Run(NamedTuple):
     first: int
     """The lowest entry id."""
     end: int
-    """Behind the highest entry id."""
+    """One more than the highest entry id."""
     size_bytes: int
     """Bytes of each entry."""
     fold: int
@@ -49,7 +43,6 @@ class Run(NamedTuple):
 
 AWAITED_MAX: Final = 1_024
 """Entries that are awaited from storage; older ones are forgotten."""
-NOTHING_PINNED: Final = NothingPinned()
 
 
 class Miniature:
@@ -96,7 +89,7 @@ class Miniature:
         quota = int(settings.topic_quota_bytes * self.factor * rate)
         self._manager.reconfigure(replace(settings, size_bytes_max=size, topic_quota_bytes=quota))
 
-    def insert(self, run: Run, expected_reads: int | None) -> None:
+    def insert(self, run: SampledRun, expected_reads: int | None) -> None:
         """Caches a run that entered the real cache; entries that are present stay as they are."""
         cache = self._manager.open(run.log)
         ledger = cache.ledgers.get(run.ledger_id)
@@ -109,20 +102,16 @@ class Miniature:
             # Readers that had asked for them get them now, and lower the counts that include these readers.
             for entry in entries:
                 for _ in range(self._awaited.pop((run.ledger_id, entry.entry_id), 0)):
-                    self._manager.policy.counts.mark_read((entry,))
+                    self._manager.policy.counts.mark_delivered((entry,))
 
     def _insert(
-        self, cache: EntryCache, run: Run, ids: Iterable[int], expected_reads: int | None
+        self, cache: EntryCache, run: SampledRun, ids: Iterable[int], expected_reads: int | None
     ) -> list[Entry]:
-        entries = []
-        for entry_id in ids:
-            entry = Entry(run.ledger_id, entry_id, b"", b"", 1)
-            entry.size = run.size_bytes
-            entries.append(entry)
+        entries = [bodiless_entry(run.ledger_id, entry_id, run.size_bytes) for entry_id in ids]
         cache.insert_run(entries, expected_reads, self._clock())
         return entries
 
-    def read(self, run: Run, reader: str, refill: int | None) -> None:
+    def read(self, run: SampledRun, reader: str, refill: int | None) -> None:
         """Reads a run.
 
         `refill` is the count of expected reads with which missing entries come back from storage: None for a read that
@@ -132,7 +121,7 @@ class Miniature:
         present = cache.get_present(cache.reader(reader), run.ledger_id, run.first, run.end - 1)
         counts = self._manager.policy.counts
         # Written to a consumer in the same turn, nearly always.
-        counts.mark_read(present)
+        counts.mark_delivered(present)
         count = run.end - run.first
         self.reads[run.fold] += count
         self.misses[run.fold] += count - len(present)
@@ -147,9 +136,9 @@ class Miniature:
             while len(self._awaited) > AWAITED_MAX:
                 self._awaited.popitem(last=False)
         elif refill >= 0 and counts.fills_cache(refill):
-            counts.mark_read(self._insert(cache, run, missing, refill))
+            counts.mark_delivered(self._insert(cache, run, missing, refill))
 
-    def count(self, run: Run, *, missed: bool) -> None:
+    def count(self, run: SampledRun, *, missed: bool) -> None:
         """Counts a read whose outcome the miniature cannot know, as the real cache had it."""
         self.reads[run.fold] += run.end - run.first
         if missed:

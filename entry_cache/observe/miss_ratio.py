@@ -19,7 +19,7 @@ from entry_cache.active_cursors import ActiveCursors, count_to
 from entry_cache.cache_stats import Reason
 from entry_cache.observe.cache_events import NOT_COUNTED, REASONS, STILL_EXPECTED, Op, Row, expected_reads_of
 from entry_cache.observe.curve import Curve, Point
-from entry_cache.observe.miniature import Miniature, Run
+from entry_cache.observe.miniature import Miniature, SampledRun
 from entry_cache.observe.spatial_sample import BLOCK_BITS, FOLDS, SpatialSample
 from entry_cache.policy import NO_LIMIT
 from entry_cache.reader import LOOKS_ONLY
@@ -62,10 +62,10 @@ class MissRatios:
         """`settings` hold now; `cached_entries` are in the cache, for the first rate."""
         self._settings = settings
         self._cursors_of = cursors_of
-        self._began_ns = self._now_ns = now_ns
+        self._began_ns = self._counted_ns = self._now_ns = now_ns
         self._sample = SpatialSample(min(1.0, ENTRIES_MAX / max(1.0, cached_entries * FACTORS[-1])))
         self._caches = [Miniature(factor, settings, self._time) for factor in FACTORS]
-        # By log, the highest place at the first event: entries behind it have been watched all their life.
+        # By log, the highest place at the first event: later entries have been watched all their life.
         self._known_from: dict[str, Position] = {}
         # Older entries that were read since, oldest first.
         self._met: OrderedDict[tuple[int, int], None] = OrderedDict()
@@ -111,14 +111,14 @@ class MissRatios:
             if row[0] - self._now_ns > TURN_NS:
                 self._end_turn()
             self._now_ns = row[0]
-            run = Run(row[2], row[4], first, end, row[7] // row[6], fold)
+            run = SampledRun(row[2], row[4], first, end, row[7] // row[6], fold)
             if row[1] == _INSERT:
                 self._counts_reads[row[2]] = row[8] != NOT_COUNTED
                 self._insert(run, row)
             else:
                 self._read(run, row)
 
-    def _insert(self, run: Run, row: Row) -> None:
+    def _insert(self, run: SampledRun, row: Row) -> None:
         self._sampled_bytes += run.size_bytes * (run.end - run.first)
         self._in_second += run.end - run.first
         self._follow(run.log)
@@ -126,7 +126,7 @@ class MissRatios:
         for cache in self._caches:
             cache.insert(run, expected_reads)
 
-    def _read(self, run: Run, row: Row) -> None:
+    def _read(self, run: SampledRun, row: Row) -> None:
         reader = row[9][0] if row[9] else ""
         self._in_second += run.end - run.first
         if not self._is_known(run):
@@ -140,7 +140,7 @@ class MissRatios:
         for cache in self._caches:
             cache.read(run, reader, refill)
 
-    def _is_known(self, run: Run) -> bool:
+    def _is_known(self, run: SampledRun) -> bool:
         if self._known_from.get(run.log, (NO_LIMIT, 0)) <= (run.ledger_id, run.first):
             return True
         place = (run.ledger_id, run.first >> BLOCK_BITS)
@@ -156,7 +156,7 @@ class MissRatios:
         cursors = self._cursors_of(row[2])
         return max(place, Position(*cursors.places[-1][:2])) if cursors and cursors.places else place
 
-    def _refill(self, run: Run, reader: str) -> int:
+    def _refill(self, run: SampledRun, reader: str) -> int:
         """Returns the expected reads with which the log would fetch the run; -1 where that fills no cache."""
         cursors = self._cursors_of(run.log)
         if cursors is None or not self._counts_reads.get(run.log, True):
@@ -195,6 +195,7 @@ class MissRatios:
             cache.tick(now_ns)
         if not self._settled and now_ns - self._began_ns >= SETTLE_NS:
             self._settled = True
+            self._counted_ns = now_ns
             self._weigh(0.0)
         if now_ns - self._halved_ns >= HALF_LIFE_NS:
             self._halved_ns = now_ns
@@ -282,7 +283,7 @@ class MissRatios:
                 evicted = round(cache.evicted_expected / self._sample.rate)
                 points.append(Point(size_bytes, ratio, error, evicted))
         return Curve(
-            self._began_ns,
+            self._counted_ns,
             self._sample.rate,
             round(reads),
             measured,

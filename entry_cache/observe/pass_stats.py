@@ -11,17 +11,14 @@ from typing import Final
 
 from foundation.model.entry import Entry
 from foundation.model.time_histogram import TimeHistogram
+from foundation.units import NS_PER_SECOND
 
-NS_PER_SECOND: Final = 1_000_000_000
-"""Nanoseconds in a second."""
 AGE_BOUNDS_NS: Final = tuple(int(s * NS_PER_SECOND) for s in (0.1, 0.5, 1, 2, 5, 10, 60, 600))
 """The buckets of ages."""
 
 
 class PassStats:
     """Counts of the passes for one reason, since the start."""
-
-    __slots__ = ("age", "idle", "passes", "visits")
 
     def __init__(self) -> None:
         """Begins at zero."""

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from entry_cache.observe.cache_events import CAUSES_OF_REQUEUES, REASONS, STILL_EXPECTED, Op
 from entry_cache.observe.totals import evicted, evicted_expected, requeued
+from foundation.model.position import Position
 
 
 class Recorded(NamedTuple):
@@ -34,6 +35,16 @@ class Recorded(NamedTuple):
     """True if the next event is of the same call."""
     settings: str = ""
     """SETTINGS: the settings that hold from here on."""
+
+    @property
+    def position(self) -> Position:
+        """The first entry of the run, or the position."""
+        return Position(self.ledger_id, self.first)
+
+    @property
+    def ids(self) -> range:
+        """The entry ids of the run."""
+        return range(self.first, self.first + self.entries)
 
     def __str__(self) -> str:
         where = f" {self.ledger_id}:{self.first}" if self.ledger_id or self.first else ""

@@ -28,8 +28,6 @@ Recorder = Callable[[Row], object]
 class RecordedInputs:
     """A listener that passes the inputs of the cache to a recorder."""
 
-    __slots__ = ("_logs", "_looks", "_now_ns", "_record")
-
     def __init__(self, record: Recorder, logs: LedgerLogs, now_ns: Callable[[], int]) -> None:
         """`logs` hears of the ledgers that events name; `now_ns` is the clock of the whole cache."""
         self._record = record

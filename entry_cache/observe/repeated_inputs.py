@@ -1,12 +1,12 @@
 """RepeatedInputs: repeats the inputs of an access record on the same objects that the broker runs.
 
-`Replay` (replay.py) repeats all of them and compares the outputs. The replay under other settings in
-`pipeline/replays/objects.py` repeats those whose outcome does not depend on the contents of the cache.
+`Replay` (replay.py) repeats all of them and compares the outputs. `WhatIf` (pipeline/replays/objects.py) has other settings,
+and takes those anew whose outcome depends on the contents of the cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -33,19 +33,31 @@ from foundation.model.entry import Entry
 from foundation.model.position import Position
 
 
+class NothingPinned:
+    """A `PinnedLevel` without buffers: replayed entries have no bodies."""
+
+    count = 0
+    """Pinned bytes."""
+
+
+NOTHING_PINNED: Final = NothingPinned()
+
+
+def bodiless_entry(ledger_id: int, entry_id: int, size: int) -> Entry:
+    """Returns an entry for a replay of millions: only the size decides anything, and a body would take memory."""
+    entry = Entry(ledger_id, entry_id, b"", b"", 1)
+    entry.size = size
+    return entry
+
+
 def _entries_of(parts: Sequence[Recorded]) -> list[Entry]:
-    """One call's entries, each of the size that it had and without a body."""
-    entries = []
-    for part in parts:
-        # The recorder has cut the run by size, so the division is exact.
-        size = part.size_bytes // part.entries
-        for entry_id in range(part.first, part.first + part.entries):
-            # Without a body a replay of millions of entries needs little memory; only the size decides
-            # anything.
-            entry = Entry(part.ledger_id, entry_id, b"", b"", 1)
-            entry.size = size
-            entries.append(entry)
-    return entries
+    """One call's entries, each of the size that it had."""
+    # The recorder has cut the run by size, so the division is exact.
+    return [
+        bodiless_entry(part.ledger_id, entry_id, part.size_bytes // part.entries)
+        for part in parts
+        for entry_id in part.ids
+    ]
 
 
 class ReplayedLog:
@@ -60,9 +72,9 @@ class ReplayedLog:
         self.cursors = ActiveCursors(opened.size_bytes * 1000, opened.at_ns)
         """Its active cursors."""
         self.counts_reads = bool(opened.detail & COUNTS_READS)
-        """See `COUNTS_READS`."""
+        """True if expected reads were counted, as the bit `COUNTS_READS` tells."""
         self.by_mark_delete = bool(opened.detail & BY_MARK_DELETE)
-        """See `BY_MARK_DELETE`."""
+        """True if cursors counted at their mark-delete positions, as the bit `BY_MARK_DELETE` tells."""
         cache.attach_cursors(
             self.cursors, opened.at_ns, counts_reads=self.counts_reads, by_mark_delete=self.by_mark_delete
         )
@@ -75,15 +87,24 @@ class ReplayedLog:
             self.cursors.update(name, position)
 
 
-class ReplayedObjects:
-    """The objects that inputs act on: a composed cache, and the open logs with their cursors."""
+Action = Callable[[Recorded], None]
+"""Acts on the replayed cache as an input says."""
+
+
+class RepeatedInputs:
+    """A composed cache, the open logs with their cursors, and the inputs that act on them one after the other."""
 
     def __init__(
-        self, settings: CacheSettings, pinned: PinnedLevel, record: Callable[[Row], object] | None
+        self,
+        settings: CacheSettings,
+        pinned: PinnedLevel,
+        record: Callable[[Row], object] | None = None,
+        taken_anew: Mapping[Op, Action] = MappingProxyType({}),
     ) -> None:
         """`record` takes the events of the replayed cache, if they are needed.
 
-        `pinned` stands for the receive buffers, which it lacks.
+        `pinned` stands for the receive buffers, which it lacks. `taken_anew` has by operation the actions that take the
+        place of repeating what was recorded.
         """
         self.now_ns = 0
         """The time of the input that is repeated now."""
@@ -93,12 +114,45 @@ class ReplayedObjects:
         """Its caches."""
         self.logs: dict[str, ReplayedLog] = {}
         """The open logs by name."""
-        self.closed: set[str] = set()
-        """Closed logs."""
+        self.problems: list[str] = []
+        """Texts about reads and deliveries that differ from the record; the caller clears it."""
+        self._closed: set[str] = set()
+        self._parts: Sequence[Recorded] = ()
+        self._actions: dict[Op, Action] = {
+            Op.OPEN: self._open,
+            Op.CLOSE: self._close,
+            Op.READER: nothing,
+            Op.SETTINGS: self._configure,
+            Op.APPEND: self._append,
+            Op.FETCHED: self._fetch,
+            Op.HIT: self._hit,
+            Op.MISS: self._ask,
+            Op.COALESCED: self._ask,
+            Op.FAILED: nothing,
+            Op.ARRIVED: self._arrive,
+            Op.DELIVER: self._deliver,
+            Op.REDELIVERY: self._expect_redelivery,
+            Op.POSTPONED: self._postpone_delivery,
+            Op.DROPPED: self._drop_redeliveries,
+            Op.CURSOR_ADDED: self._cursor_added,
+            Op.CURSOR_MOVED: self._cursor_moved,
+            Op.CURSOR_LEFT: self._cursor_left,
+            Op.CURSOR_FORGOTTEN: self._cursor_forgotten,
+            Op.ACK: self._acknowledge,
+            Op.INVALIDATE: self._invalidate,
+            Op.TICK: self._tick,
+            Op.SIZE_CHECK: self._check_size,
+            **taken_anew,
+        }
+
+    def repeat(self, parts: Sequence[Recorded]) -> None:
+        """Repeats one input: one event, or several that were one call. Raises ValueError for an impossible one."""
+        self._parts = parts
+        self._actions[parts[0].op](parts[0])
 
     def skips(self, event: Recorded) -> bool:
         """Returns True for the event of a read that ended after its log was closed."""
-        return event.log in self.closed and event.op is not Op.OPEN
+        return event.log in self._closed and event.op is not Op.OPEN
 
     def log_of(self, event: Recorded) -> ReplayedLog:
         """Returns the open log of the event. Raises ValueError if the record did not open it."""
@@ -109,31 +163,14 @@ class ReplayedObjects:
             )
         return log
 
-    def reader_of(self, event: Recorded) -> Reader:
+    def _reader_of(self, event: Recorded) -> Reader:
         """Returns the event's reader, as the replayed log numbers it."""
         return self.log_of(event).cache.reader(event.reader)
 
-
-class RepeatedInputs:
-    """Repeats one input after another, as it was recorded."""
-
-    def __init__(self, objects: ReplayedObjects) -> None:
-        """Acts on these objects."""
-        self.problems: list[str] = []
-        """Texts about reads and deliveries that differ from the record; the caller clears it."""
-        self._objects = objects
-        self._parts: Sequence[Recorded] = ()
-
-    def repeat(self, parts: Sequence[Recorded]) -> None:
-        """Repeats one input: one event, or several that were one call. Raises ValueError for an impossible one."""
-        self._parts = parts
-        _REPEAT[parts[0].op](self, parts[0])
-
-    def run_of(self, event: Recorded) -> list[Entry]:
+    def _run_of(self, event: Recorded) -> list[Entry]:
         """Returns the cached entries of the event's run: the delivered objects, if nothing differs."""
-        log = self._objects.logs.get(event.log)
-        ids = range(event.first, event.first + event.entries)
-        found = [log.cache.peek(event.ledger_id, entry_id) for entry_id in ids] if log is not None else []
+        log = self.logs.get(event.log)
+        found = [log.cache.peek(event.ledger_id, one) for one in event.ids] if log is not None else []
         present = [entry for entry in found if entry is not None]
         if len(present) != event.entries:
             self.problems.append(
@@ -145,19 +182,19 @@ class RepeatedInputs:
 
     def _open(self, event: Recorded) -> None:
         # A topic that is unloaded and loaded again has two OPEN events in one lifetime.
-        self._objects.closed.discard(event.log)
-        self._objects.logs[event.log] = ReplayedLog(self._objects.manager.open(event.log), event)
+        self._closed.discard(event.log)
+        self.logs[event.log] = ReplayedLog(self.manager.open(event.log), event)
 
     def _close(self, event: Recorded) -> None:
-        self._objects.manager.remove(event.log)
-        self._objects.logs.pop(event.log, None)
-        self._objects.closed.add(event.log)
+        self.manager.remove(event.log)
+        self.logs.pop(event.log, None)
+        self._closed.add(event.log)
 
     def _configure(self, event: Recorded) -> None:
-        self._objects.manager.reconfigure(CacheSettings.from_text(event.settings))
+        self.manager.reconfigure(CacheSettings.from_text(event.settings))
 
     def _append(self, event: Recorded) -> None:
-        log = self._objects.log_of(event)
+        log = self.log_of(event)
         # As the managed ledger asks it: the record has all confirmed entries, also those that were not cached.
         if log.cursors.should_cache_added(event.at_ns):
             expected_reads = len(log.cursors) if log.counts_reads else None
@@ -165,12 +202,12 @@ class RepeatedInputs:
 
     def _fetch(self, event: Recorded) -> None:
         expected_reads = expected_reads_of(event.detail)
-        if expected_reads is not None and self._objects.manager.policy.counts.fills_cache(expected_reads):
-            cache = self._objects.log_of(event).cache
+        if expected_reads is not None and self.manager.policy.counts.fills_cache(expected_reads):
+            cache = self.log_of(event).cache
             cache.insert_run(_entries_of(self._parts), expected_reads, event.at_ns)
 
     def _hit(self, event: Recorded) -> None:
-        log = self._objects.log_of(event)
+        log = self.log_of(event)
         reader = log.cache.reader(event.reader)
         last = event.first + event.entries - 1
         # Repeated although the outcome is recorded: it marks the entries as accessed and counts the hits.
@@ -185,15 +222,14 @@ class RepeatedInputs:
             log.move(event.reader, Position(event.ledger_id, last + 1))
 
     def _ask(self, event: Recorded) -> None:
-        peek = self._objects.log_of(event).cache.peek
-        ids = range(event.first, event.first + event.entries)
-        cached = sum(peek(event.ledger_id, entry_id) is not None for entry_id in ids)
+        peek = self.log_of(event).cache.peek
+        cached = sum(peek(event.ledger_id, entry_id) is not None for entry_id in event.ids)
         if cached != event.detail:
             self.problems.append(f"in the replay {cached} of its entries are cached")
 
     def _arrive(self, event: Recorded) -> None:
         """It was checked when the entries were asked for that the replay's cache lacks them as well."""
-        cache = self._objects.log_of(event).cache
+        cache = self.log_of(event).cache
         reads, own = cache.reads, cache.reader(event.reader).reads
         # Counted without a read: the entries are not in the replay's cache, as they were not in the broker's.
         for counted in (reads, own):
@@ -202,89 +238,58 @@ class RepeatedInputs:
     def _deliver(self, event: Recorded) -> None:
         # 1: the broker had delivered another object than the cached one, whose count did not change.
         if not event.detail:
-            self._objects.manager.policy.counts.mark_read(self.run_of(event))
+            self.manager.policy.counts.mark_delivered(self._run_of(event))
 
     def _expect_redelivery(self, event: Recorded) -> None:
         if not event.detail:
-            self._objects.manager.expect_redelivery(self._objects.reader_of(event), self.run_of(event))
+            self.manager.expect_redelivery(self._reader_of(event), self._run_of(event))
 
     def _postpone_delivery(self, event: Recorded) -> None:
-        entries = [] if event.detail else self.run_of(event)
+        entries = [] if event.detail else self._run_of(event)
         if entries:
-            listener = self._objects.log_of(event).cache.listener
-            listener.redelivery_changed(Redelivery.POSTPONED, self._objects.reader_of(event), entries)
+            listener = self.log_of(event).cache.listener
+            listener.redelivery_changed(Redelivery.POSTPONED, self._reader_of(event), entries)
 
     def _drop_redeliveries(self, event: Recorded) -> None:
-        listener = self._objects.log_of(event).cache.listener
-        reader = self._objects.reader_of(event)
-        listener.redelivery_changed(Redelivery.DROPPED, reader, self.run_of(event))
+        listener = self.log_of(event).cache.listener
+        listener.redelivery_changed(Redelivery.DROPPED, self._reader_of(event), self._run_of(event))
 
     def _cursor_added(self, event: Recorded) -> None:
-        log = self._objects.log_of(event)
-        name, position = event.reader, Position(event.ledger_id, event.first)
-        acknowledged = log.acknowledged
-        acknowledged.setdefault(name, position)
-        log.cursors.add(name, position, lambda: acknowledged[name])
+        log = self.log_of(event)
+        name, acknowledged = event.reader, log.acknowledged
+        acknowledged.setdefault(name, event.position)
+        log.cursors.add(name, event.position, lambda: acknowledged[name])
 
     def _cursor_moved(self, event: Recorded) -> None:
-        self._objects.log_of(event).move(event.reader, Position(event.ledger_id, event.first))
+        self.log_of(event).move(event.reader, event.position)
 
     def _acknowledge(self, event: Recorded) -> None:
-        log = self._objects.log_of(event)
-        log.acknowledged[event.reader] = position = Position(event.ledger_id, event.first)
+        log = self.log_of(event)
+        log.acknowledged[event.reader] = event.position
         if log.by_mark_delete:
-            log.cursors.update(event.reader, position)
+            log.cursors.update(event.reader, event.position)
 
     def _cursor_left(self, event: Recorded) -> None:
-        log = self._objects.log_of(event)
-        log.acknowledged[event.reader] = Position(event.ledger_id, event.first)
+        log = self.log_of(event)
+        log.acknowledged[event.reader] = event.position
         log.cursors.remove(event.reader, event.at_ns)
 
     def _cursor_forgotten(self, event: Recorded) -> None:
-        self._objects.log_of(event).cursors.forget(event.reader)
+        self.log_of(event).cursors.forget(event.reader)
 
     def _invalidate(self, event: Recorded) -> None:
-        cache = self._objects.log_of(event).cache
+        cache = self.log_of(event).cache
         if event.detail:
             cache.invalidate_ledger(event.ledger_id)
         else:
-            cache.invalidate_before(Position(event.ledger_id, event.first))
+            cache.invalidate_before(event.position)
 
     def _tick(self, event: Recorded) -> None:
-        self._objects.manager.eviction.tick(event.at_ns, event.entries)
+        self.manager.eviction.tick(event.at_ns, event.entries)
 
     def _check_size(self, event: Recorded) -> None:
-        self._objects.manager.eviction.run_size_checks(event.at_ns, event.entries)
-
-    def _nothing(self, event: Recorded) -> None:
-        """It changes nothing for the cache."""
+        self.manager.eviction.run_size_checks(event.at_ns, event.entries)
 
 
-_REPEAT: Final = MappingProxyType[Op, Callable[[RepeatedInputs, Recorded], None]](
-    {
-        Op.OPEN: RepeatedInputs._open,
-        Op.CLOSE: RepeatedInputs._close,
-        Op.READER: RepeatedInputs._nothing,
-        Op.SETTINGS: RepeatedInputs._configure,
-        Op.APPEND: RepeatedInputs._append,
-        Op.FETCHED: RepeatedInputs._fetch,
-        Op.HIT: RepeatedInputs._hit,
-        Op.MISS: RepeatedInputs._ask,
-        Op.COALESCED: RepeatedInputs._ask,
-        Op.FAILED: RepeatedInputs._nothing,
-        Op.ARRIVED: RepeatedInputs._arrive,
-        Op.DELIVER: RepeatedInputs._deliver,
-        Op.REDELIVERY: RepeatedInputs._expect_redelivery,
-        Op.POSTPONED: RepeatedInputs._postpone_delivery,
-        Op.DROPPED: RepeatedInputs._drop_redeliveries,
-        Op.CURSOR_ADDED: RepeatedInputs._cursor_added,
-        Op.CURSOR_MOVED: RepeatedInputs._cursor_moved,
-        Op.CURSOR_LEFT: RepeatedInputs._cursor_left,
-        Op.CURSOR_FORGOTTEN: RepeatedInputs._cursor_forgotten,
-        Op.ACK: RepeatedInputs._acknowledge,
-        Op.INVALIDATE: RepeatedInputs._invalidate,
-        Op.TICK: RepeatedInputs._tick,
-        Op.SIZE_CHECK: RepeatedInputs._check_size,
-    }
-)
-"""By operation, the method that repeats the input."""
+def nothing(event: Recorded) -> None:
+    """Ignores an event that changes nothing for the replayed cache."""

@@ -14,7 +14,7 @@ from typing import Final
 from entry_cache.active_cursors import ActiveCursors
 from entry_cache.observe.cache_events import Op, Row
 from entry_cache.observe.recorded import Difference, Recorded, add_up
-from entry_cache.observe.repeated_inputs import RepeatedInputs, ReplayedObjects
+from entry_cache.observe.repeated_inputs import RepeatedInputs
 from entry_cache.observe.totals import totals_of
 from entry_cache.settings import CacheSettings
 
@@ -50,7 +50,7 @@ class Replay:
     """A cache that repeats the inputs of an access record and compares its outputs."""
 
     def __init__(self, settings: CacheSettings) -> None:
-        """As they held when the record began."""
+        """`settings` are those that held when the record began."""
         self.events = 0
         """The number of repeated inputs."""
         self.difference: Difference | None = None
@@ -59,9 +59,8 @@ class Replay:
         """Inputs with other outputs than recorded; after the first of them more are likely."""
         self._produced: list[Row] = []
         self._pinned = _RecordedPinned()
-        self._objects = ReplayedObjects(settings, self._pinned, self._produced.append)
-        self._repeated = RepeatedInputs(self._objects)
-        self.cache = self._objects.cache
+        self._repeated = RepeatedInputs(settings, self._pinned, self._produced.append)
+        self.cache = self._repeated.cache
         """The replayed cache."""
         self.manager = self.cache.manager
         """Its caches."""
@@ -95,7 +94,7 @@ class Replay:
     @property
     def cursors(self) -> dict[str, ActiveCursors]:
         """The active cursors of the open logs, by log."""
-        return {name: log.cursors for name, log in self._objects.logs.items()}
+        return {name: log.cursors for name, log in self._repeated.logs.items()}
 
     @property
     def totals(self) -> dict[str, int]:
@@ -109,14 +108,14 @@ class Replay:
             return
         event = self._inputs[0]
         self.events += 1
-        self._objects.now_ns = event.at_ns
+        self._repeated.now_ns = event.at_ns
         self._produced.clear()
         # The levels come before the step that looks at them, although their rows follow the input in the
         # record.
         self._pinned.told.extend(
             (row.entries, row.size_bytes) for row in self._outputs if row.op is Op.PINNED
         )
-        if not self._objects.skips(event):
+        if not self._repeated.skips(event):
             self._repeated.repeat(self._inputs)
             add_up(self._inputs, self.recorded_totals)
         add_up(self._outputs, self.recorded_totals)

@@ -37,8 +37,6 @@ def hash_of(ledger_id: int, number: int) -> int:
 class SpatialSample:
     """One block in 1, 2, 4, 8 …"""
 
-    __slots__ = ("_mask", "_start", "_stretch", "halvings")
-
     def __init__(self, rate: float) -> None:
         """`rate` is the share of the entries, above 0; the next lower power of two is taken."""
         self.halvings = 0
@@ -61,7 +59,7 @@ class SpatialSample:
         self._mask = (1 << self.halvings) - 1
 
     def next_block(self, ledger_id: int, first: int) -> int:
-        """Returns the first block of the sample that ends behind the entry `first`."""
+        """Returns the first block of the sample that ends after the entry `first`."""
         block = first >> BLOCK_BITS
         stretch = ledger_id, block >> _STRETCH_BITS
         if stretch != self._stretch:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from entry_cache import policy_names
-from entry_cache.policy import Policy
+from entry_cache.policy import EvictionPolicy
 from entry_cache.profiles import BEFORE_PIP_430, PROFILES
 from entry_cache.removal_queue import RemovalQueue
 from entry_cache.settings import CacheSettings, no_such_policy
 
 
-def make_policy(settings: CacheSettings) -> Policy:
+def make_policy(settings: CacheSettings) -> EvictionPolicy:
     """Returns a new, empty policy of the kind `settings.policy`. ValueError for a name without a policy."""
     # Late imports: a broker has one policy, and each module that it does not use would lengthen its start.
     match settings.policy:

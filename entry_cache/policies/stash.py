@@ -27,7 +27,7 @@ class StashPass:
     """A size pass that has begun."""
 
     bytes_to_free: int
-    """See `SizePass.bytes_to_free`."""
+    """Bytes that the pass still has to remove; at 0 or below it ends."""
 
     stashed: int
     """Slots of the stash that the pass has not looked at yet."""
@@ -35,8 +35,6 @@ class StashPass:
 
 class StashCounts(CountsOf42):
     """Counts of the first revision: from any number on, and summed up for a duplicate."""
-
-    __slots__ = ()
 
     def initial(self, expected_reads: int | None) -> int | None:
         """Every number is counted."""
@@ -57,21 +55,10 @@ class StashCounts(CountsOf42):
 class Pip430Stash:
     """A `Policy`."""
 
-    __slots__ = (
-        "_longer_ns",
-        "_queue",
-        "_stash",
-        "_stashed_left",
-        "_ttl_max_ns",
-        "counts",
-        "name",
-        "requeues",
-    )
-
     def __init__(self, settings: CacheSettings) -> None:
         """Begins empty."""
         self.name = PIP430_STASH
-        """See `Policy.name`."""
+        """The policy's name in settings."""
         self.counts = StashCounts()
         """Counts as the first revision does."""
         self.requeues = {EXPECTED_READS: 0}
@@ -96,7 +83,7 @@ class Pip430Stash:
         yield from self._queue
 
     def admit(self, entries: list[Entry]) -> None:
-        """See `Policy.admit`."""
+        """Takes in new entries, the oldest first."""
         self._queue.extend(entries)
 
     # Passes
@@ -104,7 +91,7 @@ class Pip430Stash:
     def remove_expired(
         self, threshold_ns: int, now_ns: int, visits_max: int = NO_LIMIT, requeued: Requeued | None = None
     ) -> Removed:
-        """See `Policy.remove_expired`."""
+        """Removes entries older than the threshold; those with expected reads are stashed once."""
         if self._stashed_left is None:
             self._stashed_left = len(self._stash)
         # The number of slots and no position is kept, so it is cut to the slots that are left.
@@ -144,7 +131,7 @@ class Pip430Stash:
         return removed
 
     def begin_size_pass(self, bytes_to_free: int) -> StashPass:
-        """See `Policy.begin_size_pass`. The pass looks at the entries that are stashed now once."""
+        """Returns the state of a size pass, which looks once at the entries that are stashed now."""
         return StashPass(positive(bytes_to_free), len(self._stash))
 
     def free(
@@ -181,7 +168,7 @@ class Pip430Stash:
             requeued.setdefault(EXPECTED_READS, []).append(entry)
 
     def drop_invalidated(self) -> None:
-        """See `Policy.drop_invalidated`."""
+        """Forgets entries that left the cache by other ways."""
         for slots in (self._stash, self._queue):
             kept = []
             for entry in slots:

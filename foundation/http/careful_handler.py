@@ -5,8 +5,13 @@ They may be a part of a credential: aiohttp's own texts have the beginning of a 
 
 from __future__ import annotations
 
+from typing import Final
+
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+
+FAULTS_OF_PEERS: Final = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
+"""Errors that bytes of a peer cause, and a peer that leaves."""
 
 
 def careful_handler(server: web.Server | None) -> web.RequestHandler:
@@ -30,12 +35,13 @@ class CarefulHandler(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Called by aiohttp for a request that it cannot read, and for a defect of ours."""
-        if not isinstance(exc, HttpProcessingError):
+        """Called by aiohttp for a request that it cannot read, and for what a route raises."""
+        if not isinstance(exc, FAULTS_OF_PEERS):
             return super().handle_error(request, status, exc, message)
         reason = fault_of_peer(exc)
         self.logger.warning("! HTTP from %s: %s", request.remote, reason)
-        answer = web.Response(status=status, text=reason)
+        # aiohttp calls a body that cannot be read a defect of ours.
+        answer = web.Response(status=400 if status == 500 else status, text=reason)
         answer.force_close()
         return answer
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from foundation.value import Value
 
 CallLater = Callable[[float, Callable[[], None]], object]
 """(seconds, callback): the event loop's `call_later`, or a test's list of timers."""
 
 
 def monotonic_ns() -> int:
-    """Return nanoseconds for intervals: cache age, keep-alive, rates.
+    """Returns nanoseconds for intervals: cache age, keep-alive, rates.
 
     In whole microseconds: an access record keeps microseconds, and a replay of it must decide the same.
     """
@@ -24,12 +25,11 @@ def monotonic_ns() -> int:
 
 
 def wall_ms() -> int:
-    """Return milliseconds since 1970, for times that other processes read."""
+    """Returns milliseconds since 1970, for times that other processes read."""
     return time.time_ns() // 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
+class Clock(Value):
     """The time by which a broker decides what is due, and timers that go by it.
 
     A broker under test has a clock that the test advances (`broker/faults/held_clock.py`). Time-outs of connections

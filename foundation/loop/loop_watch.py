@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from foundation.units import NS_PER_SECOND
+
 INTERVAL_S: Final = 0.1
 """Time between two notes."""
 WINDOW_NS: Final = 10_000_000_000
 """The longest lag is kept for one to two of these, so that a scrape every ten seconds misses none."""
-_NS_PER_S: Final = 1e9
 
 
 class LoopWatch:
@@ -43,12 +44,12 @@ class LoopWatch:
 
     def held_s(self) -> float:
         """Returns the seconds by which the next note is late, 0 while it is not. Any thread may call this."""
-        return max(0.0, (self._now_ns() - self._noted_ns) / _NS_PER_S - INTERVAL_S)
+        return max(0.0, (self._now_ns() - self._noted_ns) / NS_PER_SECOND - INTERVAL_S)
 
     @property
     def lag_s(self) -> float:
         """The longest lag of the last ten to twenty seconds."""
-        return max(self._longest_ns, self._longest_before_ns) / _NS_PER_S
+        return max(self._longest_ns, self._longest_before_ns) / NS_PER_SECOND
 
     @property
     def late_us(self) -> int:
@@ -59,7 +60,7 @@ class LoopWatch:
         if self._stopped:
             return
         now_ns = self._now_ns()
-        lag_ns = max(0, now_ns - self._noted_ns - int(INTERVAL_S * _NS_PER_S))
+        lag_ns = max(0, now_ns - self._noted_ns - int(INTERVAL_S * NS_PER_SECOND))
         self._noted_ns = now_ns
         if now_ns - self._window_ns >= WINDOW_NS:
             self._window_ns = now_ns

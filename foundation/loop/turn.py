@@ -3,10 +3,12 @@
 A room that changes the situation of another one does not call it at once; it registers a callback for the end of the
 turn. So a hundred receipts in one turn cost one look of a dispatcher and one write to a connection.
 
-Three ranks keep the order of the message flow. Each takes any callback, and runs before the next:
+Four ranks keep the order of the message flow. Each takes any callback, and runs before the next:
 1. confirm: confirmed runs of entries, and results of reads that are complete already
 2. dispatch: dispatchers look for entries and consumers; cursors begin to store their acknowledgements
 3. write: connections write their output; permits of dispatched entries are released; the cache evicts
+4. commit: the journal writes the records of the turn, or hands them to its thread. Last, because it may wait for the disk,
+   and no output that is ready waits with it
 
 A callback may register more. The turn goes on until nothing is left or `ROUNDS_MAX` rounds are done; then the
 loop serves its sockets first. A callback that fails is logged, and the others run.
@@ -28,8 +30,6 @@ Callback = Callable[[int], None]
 class Turn:
     """Collects callbacks of one event loop and runs them by rank."""
 
-    __slots__ = ("_call_soon", "_confirms", "_dispatches", "_now_ns", "_scheduled", "_writes")
-
     def __init__(self, call_soon: Callable[[Callable[[], None]], object], now_ns: Callable[[], int]) -> None:
         self._call_soon = call_soon
         self._now_ns = now_ns
@@ -37,44 +37,63 @@ class Turn:
         self._confirms: list[Callback] = []
         self._dispatches: list[Callback] = []
         self._writes: list[Callback] = []
+        self._commits: list[Callback] = []
 
     def confirm(self, callback: Callback) -> None:
-        """Call back first: entries were confirmed or a read is complete."""
+        """Calls back first: entries were confirmed or a read is complete."""
         self._confirms.append(callback)
-        self._schedule()
+        if not self._scheduled:
+            self._schedule()
 
     def dispatch(self, callback: Callback) -> None:
-        """Call back second: a dispatcher or a cursor has work."""
+        """Calls back second: a dispatcher or a cursor has work."""
         self._dispatches.append(callback)
-        self._schedule()
+        if not self._scheduled:
+            self._schedule()
 
     def write(self, callback: Callback) -> None:
-        """Call back last: output has gathered, or dispatched entries may be settled."""
+        """Calls back third: output has gathered, or dispatched entries may be settled."""
         self._writes.append(callback)
-        self._schedule()
+        if not self._scheduled:
+            self._schedule()
+
+    def commit(self, callback: Callback) -> None:
+        """Calls back last: records have gathered for the disk."""
+        self._commits.append(callback)
+        if not self._scheduled:
+            self._schedule()
 
     def _schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            self._call_soon(self._run)
+        self._scheduled = True
+        self._call_soon(self._run)
 
     def _run(self) -> None:
         for _ in range(ROUNDS_MAX):
             # One reading per round: callbacks of a round agree on the time, and a clock call each would add up.
             now_ns = self._now_ns()
-            for name in ("_confirms", "_dispatches", "_writes"):
-                # By name, because the list itself is replaced on the object below.
-                callbacks: list[Callback] = getattr(self, name)
-                if callbacks:
-                    # Swapped before the calls, so that callbacks registered by them run in the next round.
-                    setattr(self, name, [])
-                    for callback in callbacks:
-                        try:
-                            callback(now_ns)
-                        except Exception:  # A defect in one room must not stop the turns of all.
-                            log.exception("! %r failed", callback)
-            if not (self._confirms or self._dispatches or self._writes):
+            # Each list is replaced before its calls, so that callbacks registered by them run in the next round.
+            if self._confirms:
+                callbacks, self._confirms = self._confirms, []
+                _run_all(callbacks, now_ns)
+            if self._dispatches:
+                callbacks, self._dispatches = self._dispatches, []
+                _run_all(callbacks, now_ns)
+            if self._writes:
+                callbacks, self._writes = self._writes, []
+                _run_all(callbacks, now_ns)
+            if self._commits:
+                callbacks, self._commits = self._commits, []
+                _run_all(callbacks, now_ns)
+            if not (self._confirms or self._dispatches or self._writes or self._commits):
                 self._scheduled = False
                 return
         # `_scheduled` stays set, so callbacks that come meanwhile wait for this call and ask for none.
         self._call_soon(self._run)
+
+
+def _run_all(callbacks: list[Callback], now_ns: int) -> None:
+    for callback in callbacks:
+        try:
+            callback(now_ns)
+        except Exception:  # A defect in one room must not stop the turns of all.
+            log.exception("! %r failed", callback)

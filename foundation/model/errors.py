@@ -103,7 +103,7 @@ LOST_ENTRY: Final = (EntryDamaged, NoSuchEntry, NoSuchLedger)
 
 
 class Unauthorized(BrokerError):
-    """The role behind the connection or request lacks the right."""
+    """The role of the connection or request lacks the right."""
 
     code = 4
     status = 401

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+PositionKey = tuple[int, int]
+"""(ledger id, entry id), as dictionaries and sorted lists have it; a `Position` is one."""
+
 
 class Position(NamedTuple):
     """The place of one entry; compares in the order of the adds."""
@@ -21,4 +24,4 @@ EARLIEST: Final = Position(-1, -1)
 """Before every entry; on the wire both numbers are 2^64 - 1."""
 
 LATEST: Final = Position(2**63 - 1, 2**63 - 1)
-"""Behind every entry, whatever is added later."""
+"""After every entry, whatever is added later."""

@@ -56,7 +56,7 @@ class RangeSet:
         return bool(pages.get(entry_id >> PAGE_BITS, 0) & _BIT[entry_id & _OFFSET])
 
     def add(self, ledger_id: int, entry_id: int) -> bool:
-        """Add one entry; return True when it was not in the set."""
+        """Adds one entry; returns True when it was not in the set."""
         pages = self._ledgers.get(ledger_id)
         if pages is None:
             pages = self._ledgers[ledger_id] = {}
@@ -71,7 +71,7 @@ class RangeSet:
         return True
 
     def add_bits(self, ledger_id: int, first: int, bits: int) -> int:
-        """Add entry `first` + n for every set bit n.
+        """Adds entry `first` + n for every set bit n.
 
         Returns how many were not in the set.
         """
@@ -91,7 +91,7 @@ class RangeSet:
         return self.count - before
 
     def discard(self, ledger_id: int, entry_id: int) -> bool:
-        """Remove one entry; return True when it was in the set."""
+        """Removes one entry; returns True when it was in the set."""
         pages = self._ledgers.get(ledger_id)
         if pages is None:
             return False
@@ -111,7 +111,7 @@ class RangeSet:
         return True
 
     def first_missing(self, ledger_id: int, entry_id: int, other: RangeSet | None = None) -> int:
-        """Return the first entry at or behind `entry_id` outside the set, and outside of `other`.
+        """Returns the first entry at or after `entry_id` outside the set, and outside of `other`.
 
         Both are looked at a page at a time: sets that alternate entry by entry cost no more than full ones.
         """
@@ -128,7 +128,7 @@ class RangeSet:
         return (number << PAGE_BITS) + (~page & (page + 1)).bit_length() - 1
 
     def first_present(self, ledger_id: int, entry_id: int, last: int) -> int:
-        """Return the range's first entry in the set, or `last` + 1."""
+        """Returns the range's first entry in the set, or `last` + 1."""
         pages = self._ledgers.get(ledger_id)
         if pages is None:
             return last + 1
@@ -143,7 +143,7 @@ class RangeSet:
         return last + 1
 
     def pop_first(self, count: int) -> list[tuple[int, int]]:
-        """Remove the lowest `count` entries and return them in order."""
+        """Removes the lowest `count` entries and returns them in order."""
         popped: list[tuple[int, int]] = []
         while len(popped) < count and self._ledgers:
             ledger_id = min(self._ledgers)
@@ -164,8 +164,8 @@ class RangeSet:
         self.count -= len(popped)
         return popped
 
-    def count_behind(self, ledger_id: int, entry_id: int, without: RangeSet) -> int:
-        """Return how many entries behind the position are in the set and not in `without`."""
+    def count_after(self, ledger_id: int, entry_id: int, without: RangeSet) -> int:
+        """Returns how many entries after the position are in the set and not in `without`."""
         total = 0
         for ledger, pages in self._ledgers.items():
             if ledger < ledger_id:
@@ -184,24 +184,24 @@ class RangeSet:
         """Number of pages of 256 entries with an entry in the set."""
         return sum(map(len, self._ledgers.values()))
 
-    def remove_through(self, ledger_id: int, entry_id: int, behind: int = -1) -> int:
-        """Remove the ledger's entries through `entry_id`; return how many there were.
+    def remove_through(self, ledger_id: int, entry_id: int, empty_through: int = -1) -> int:
+        """Removes the ledger's entries through `entry_id`; returns how many there were.
 
-        `behind`: an entry up to which the set is known to have none, which makes the search shorter.
+        `empty_through`: an entry up to which the set is known to have none, which makes the search shorter.
         """
         pages = self._ledgers.get(ledger_id)
         if pages is None:
             return 0
         before = self.count
         last_page = entry_id >> PAGE_BITS
-        first_page = max(behind + 1, 0) >> PAGE_BITS
+        first_page = max(empty_through + 1, 0) >> PAGE_BITS
         # The shorter way of two. A window of a million holes has thousands of pages, and its front moves by a few entries at
         # a time: a look at every page would then cost more than the acknowledgement itself, a hundred times over.
         if last_page - first_page < len(pages):
-            left_behind = [number for number in range(first_page, last_page) if number in pages]
+            left = [number for number in range(first_page, last_page) if number in pages]
         else:
-            left_behind = [number for number in pages if number < last_page]
-        for number in left_behind:
+            left = [number for number in pages if number < last_page]
+        for number in left:
             self.count -= pages.pop(number).bit_count()
         page = pages.get(last_page, 0)
         kept = page & ~_mask(0, entry_id & _OFFSET)
@@ -215,13 +215,13 @@ class RangeSet:
         return before - self.count
 
     def remove_ledger(self, ledger_id: int) -> int:
-        """Remove the whole ledger; return how many entries there were."""
+        """Removes the whole ledger; returns how many entries there were."""
         count = sum(page.bit_count() for page in self._ledgers.pop(ledger_id, {}).values())
         self.count -= count
         return count
 
     def copy(self) -> RangeSet:
-        """Return a set of the same entries, which later changes of this one do not reach.
+        """Returns a set of the same entries, which later changes of this one do not reach.
 
         A page is an immutable integer, so a million ranges are copied within milliseconds.
         """
@@ -231,7 +231,7 @@ class RangeSet:
         return twin
 
     def missing(self, ledger_id: int, first: int, last: int, count_max: int) -> list[int]:
-        """Return the lowest `count_max` entries of `first`..`last` that are outside the set."""
+        """Returns the lowest `count_max` entries of `first`..`last` that are outside the set."""
         pages = self._ledgers.get(ledger_id, _NO_PAGES)
         found: list[int] = []
         for number in range(first >> PAGE_BITS, (last >> PAGE_BITS) + 1):
@@ -250,12 +250,12 @@ class RangeSet:
         return found
 
     def clear(self) -> None:
-        """Remove everything."""
+        """Removes everything."""
         self._ledgers.clear()
         self.count = 0
 
     def last(self) -> tuple[int, int]:
-        """Return the highest entry, (-1, -1) of an empty set."""
+        """Returns the highest entry, (-1, -1) of an empty set."""
         if not self._ledgers:
             return -1, -1
         ledger_id = max(self._ledgers)
@@ -264,16 +264,16 @@ class RangeSet:
         return ledger_id, (number << PAGE_BITS) + pages[number].bit_length() - 1
 
     def ledger_ids(self) -> list[int]:
-        """Return the ledgers with entries in the set, ascending."""
+        """Returns the ledgers with entries in the set, ascending."""
         return sorted(self._ledgers)
 
     def ranges(self) -> Iterator[EntryRange]:
-        """Yield maximal ranges in order."""
+        """Yields maximal ranges in order."""
         for ledger_id in sorted(self._ledgers):
             pages = self._ledgers[ledger_id]
             start = end = -2
             for number in _in_order(pages):
-                for first, last in _page_ranges(pages[number], number << PAGE_BITS):
+                for first, last in page_ranges(pages[number], number << PAGE_BITS):
                     if first != end + 1:
                         if end >= 0:
                             yield EntryRange(ledger_id, start, end)
@@ -283,7 +283,7 @@ class RangeSet:
                 yield EntryRange(ledger_id, start, end)
 
     def count_ranges(self) -> int:
-        """Return the number of maximal ranges, a page at a time: far cheaper than the ranges themselves."""
+        """Returns the number of maximal ranges, a page at a time: far cheaper than the ranges themselves."""
         count = 0
         for pages in self._ledgers.values():
             for number, page in pages.items():
@@ -293,7 +293,7 @@ class RangeSet:
         return count
 
     def lowest_pages(self, ranges_max: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the lowest `ranges_max` ranges as (ledger, first entry, bits).
+        """Yields the lowest `ranges_max` ranges as (ledger, first entry, bits).
 
         In order, a page at a time, which is far cheaper than the ranges themselves. Bit n stands for entry
         `first` + n.
@@ -323,7 +323,7 @@ def _mask(first: int, last: int) -> int:
 
 
 def _last_range_start(page: int) -> int:
-    """Return the lowest place of the highest run of set bits."""
+    """Returns the lowest place of the highest run of set bits."""
     top = page.bit_length()
     # The highest clear bit below the top one stands in front of that run.
     gaps = ~page & (1 << top) - 1
@@ -339,7 +339,8 @@ def _in_order(numbers: Collection[int]) -> Iterable[int]:
     return merge(*parts)
 
 
-def _page_ranges(page: int, base: int) -> Iterator[tuple[int, int]]:
+def page_ranges(page: int, base: int) -> Iterator[tuple[int, int]]:
+    """Yields the first and last entry of each run of set bits; bit 0 is entry `base`."""
     offset = 0
     while page:
         # page & -page is the lowest set bit; ~page & (page + 1) the lowest clear one.

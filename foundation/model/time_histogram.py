@@ -12,8 +12,6 @@ class TimeHistogram:
     The last count is of the times above all bounds.
     """
 
-    __slots__ = ("bounds_ns", "counts", "sum_ns")
-
     def __init__(self, bounds_ns: Sequence[int]) -> None:
         """`bounds_ns` must ascend."""
         self.bounds_ns = bounds_ns

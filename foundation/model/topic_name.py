@@ -78,7 +78,7 @@ class TopicName:
         return _PARTITION.fullmatch(self.local) if "-partition-" in self.local else None
 
     def with_partition(self, index: int) -> TopicName:
-        """Return the name of this topic's partition."""
+        """Returns the name of this topic's partition."""
         return TopicName(self.domain, self.tenant, self.namespace_local, f"{self.local}-partition-{index}")
 
     @property
@@ -91,12 +91,12 @@ class TopicName:
 
     @staticmethod
     def local_from_ledger_name(last_part: str) -> str:
-        """Return the topic's own name from the last part of `ledger_name`."""
+        """Returns the topic's own name from the last part of `ledger_name`."""
         return unquote(last_part)
 
     @staticmethod
     def of_ledger_name(name: str) -> TopicName:
-        """Return the topic whose `ledger_name` this is."""
+        """Returns the topic whose `ledger_name` this is."""
         tenant, namespace, domain, local = name.split("/")
         return TopicName(domain, tenant, namespace, unquote(local))
 
@@ -112,7 +112,7 @@ def shown(text: str) -> str:
 def check_new_name(kind: str, name: str) -> None:
     """Raises InvalidTopicName for a topic or subscription to be created whose name has control characters.
 
-    Pulsar takes them. They would break lines of logs, tables and metrics. What has such a name stays usable.
+    Pulsar takes them. They would break lines of logs, tables and metrics. A topic that has such a name stays usable.
     """
     if _CONTROL.search(name):
         raise InvalidTopicName(f"{kind} name {shown(name)} has control characters: leave them out")
@@ -129,7 +129,7 @@ def check_new_namespace_part(kind: str, name: str) -> None:
 # Clients send the same names with each connect, lookup and subscribe.
 @functools.lru_cache(maxsize=10_000)
 def parse_topic_name(text: str) -> TopicName:
-    """Parse a topic name, completing short ones as clients do.
+    """Parses a topic name, completing short ones as clients do.
 
     `x` is persistent://public/default/x, `t/n/x` is persistent://t/n/x. Raises InvalidTopicName.
     """

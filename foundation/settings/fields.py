@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields, is_dataclass
-from typing import Any, NoReturn, Self, TypeVar, cast, dataclass_transform
+from dataclasses import field, fields
+from typing import Any, Self, TypeVar, cast
 
 from foundation.settings.keys import Key, KeyTable, Kind
 from foundation.settings.settings import Settings
+from foundation.value import Value
 
 T = TypeVar("T")
 
@@ -31,50 +32,8 @@ _UNITS = {
 }
 
 
-@dataclass_transform(frozen_default=True)
-class RoomSettings:
-    """Base that makes each subclass a frozen dataclass whose fields come from keys.
-
-    Its methods serve all subclasses: the code that `dataclass` would generate for each of them took 17 ms of every start.
-    """
-
-    def __init_subclass__(cls) -> None:
-        # Plain values of a library, which a subclass may have as its second base, are frozen by `dataclass` itself.
-        frozen = any(is_dataclass(base) and not issubclass(base, RoomSettings) for base in cls.__bases__)
-        dataclass(init=False, repr=False, eq=False, frozen=frozen)(cls)
-
-    def __init__(self, *values: object, **given: object) -> None:
-        # Only the subclasses are dataclasses, which mypy cannot know here.
-        known = fields(cast(Any, self))
-        placed = {one.name: value for one, value in zip(known, values, strict=False)}
-        if len(placed) < len(values) or placed.keys() & given or given.keys() - {one.name for one in known}:
-            raise TypeError(f"{type(self).__name__} has no such fields, or has one twice: {values}, {given}")
-        given |= placed
-        for one in known:
-            if one.name in given:
-                value = given[one.name]
-            elif one.default_factory is not MISSING:
-                value = one.default_factory()
-            else:
-                raise TypeError(f"{type(self).__name__} needs {one.name}")
-            object.__setattr__(self, one.name, value)
-        self.__post_init__()
-
-    def __post_init__(self) -> None:
-        """Checks the values; a subclass may raise ValueError."""
-
-    def __setattr__(self, name: builtins.str, value: object) -> NoReturn:
-        raise FrozenInstanceError(f"cannot assign to {name}")
-
-    def __eq__(self, other: object) -> builtins.bool:
-        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
-
-    def __hash__(self) -> builtins.int:
-        return hash(tuple(vars(self).values()))
-
-    def __repr__(self) -> builtins.str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
-        return f"{type(self).__name__}({shown})"
+class RoomSettings(Value):
+    """Base of a room's settings, whose fields come from keys."""
 
     @classmethod
     def of(cls, settings: Settings, **given: object) -> Self:

@@ -20,8 +20,6 @@ PROFILES = ("4.0", "4.2", "5.0")
 """Pulsar releases whose defaults can be chosen."""
 DEFAULT_PROFILE = "4.2"
 
-KIB = 1 << 10
-MIB = 1 << 20
 PORT_MAX = 65535
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -44,130 +42,62 @@ MASKED = frozenset(
         "basicAuthConf",
         "brokerClientSslFactoryPluginParams",
         "sslFactoryPluginParams",
+        "tlsFactoryConfig",
+        "brokerClientTlsFactoryConfig",
     )
 )
 """Keys that hold secrets, besides every key with "password" in its name."""
 
 
-class Key:
+class Key(NamedTuple):
     """A key of a process: name, kind, unit, defaults, limits, meaning.
 
     One row of a `KeyTable`. None stands for "not given" in every argument that may be None.
     """
 
-    __slots__ = (
-        "asks_for",
-        "choices",
-        "computed",
-        "default",
-        "doc",
-        "dynamic",
-        "form",
-        "high",
-        "kind",
-        "low",
-        "name",
-        "needs",
-        "optional",
-        "ours",
-        "section",
-        "shipped",
-        "standalone",
-        "unit",
-        "used",
-        "v40",
-        "v50",
-    )
-
     name: str
-    """As in the conf file and in Pulsar's documentation."""
+    """The name in the conf file and in Pulsar's documentation."""
     kind: Kind
     """Decides how the text of a value is parsed."""
     default: Value | None
     """Default of every profile without a column of its own; None = unset, see `computed`."""
-    unit: str
+    unit: str = ""
     """Of a number: `ms`, `s`, `min`, `bytes`, `MiB`, or the things that it counts."""
-    doc: str
+    doc: str = ""
     """Effect of the key, for conf files and docs."""
-    v40: Value | None
+    v40: Value | None = None
     """Default in profile 4.0, where it differs."""
-    v50: Value | None
+    v50: Value | None = None
     """Default in profile 5.0, where it differs."""
-    standalone: Value | None
+    standalone: Value | None = None
     """Default of `magnetar standalone`, where it differs; it wins over the profile."""
-    shipped: Value | None
+    shipped: Value | None = None
     """Value in our conf file, where it differs from the default."""
-    low: float | None
+    low: float | None = None
     """Smallest number allowed; None = the smallest of the kind."""
-    high: float | None
+    high: float | None = None
     """Largest number allowed; None = the largest of the kind."""
-    choices: tuple[str, ...]
+    choices: tuple[str, ...] = ()
     """Allowed texts of the value, or of each item of a list; () = any."""
-    form: tuple[str, str] | None
+    form: tuple[str, str] | None = None
     """(pattern that the whole text must match, the same in words for errors)."""
-    needs: tuple[str, str] | None
+    needs: tuple[str, str] | None = None
     """(another key, the value that it must have); otherwise this key has no effect."""
-    dynamic: bool
+    dynamic: bool = False
     """True if the value may change while the process runs."""
-    computed: str
+    computed: str = ""
     """Says in words which value holds while the key is unset; a rule of the process computes it."""
-    ours: bool
+    ours: bool = False
     """True for a key that Pulsar does not have."""
-    used: bool
+    used: bool = True
     """False for a key that is checked and shown but read by no code: setting it has no effect."""
-    asks_for: str
+    asks_for: str = ""
     """Protection that any value but a default asks for; such a value is refused while the key is not `used`,
     and so is a misspelt name of the key."""
-    optional: bool
+    optional: bool = False
     """True if an empty text stands for "none", such as a port that is switched off; for other keys it leaves the default."""
-    section: str
+    section: str = ""
     """Title of its section; set by the `KeyTable` that takes the key in."""
-
-    def __init__(
-        self,
-        name: str,
-        kind: Kind,
-        default: Value | None,
-        unit: str = "",
-        *,
-        doc: str,
-        v40: Value | None = None,
-        v50: Value | None = None,
-        standalone: Value | None = None,
-        shipped: Value | None = None,
-        low: float | None = None,
-        high: float | None = None,
-        choices: tuple[str, ...] = (),
-        form: tuple[str, str] | None = None,
-        needs: tuple[str, str] | None = None,
-        dynamic: bool = False,
-        computed: str = "",
-        ours: bool = False,
-        used: bool = True,
-        asks_for: str = "",
-        optional: bool = False,
-    ) -> None:
-        self.name = name
-        self.kind = kind
-        self.default = default
-        self.unit = unit
-        self.doc = doc
-        self.v40 = v40
-        self.v50 = v50
-        self.standalone = standalone
-        self.shipped = shipped
-        self.low = low
-        self.high = high
-        self.choices = choices
-        self.form = form
-        self.needs = needs
-        self.dynamic = dynamic
-        self.computed = computed
-        self.ours = ours
-        self.used = used
-        self.asks_for = asks_for
-        self.optional = optional
-        self.section = ""
 
     def default_for(self, profile: str, standalone: bool = False) -> Value | None:
         """Returns the default in a profile; None where the value is computed or the key stays unset."""
@@ -328,8 +258,8 @@ class KeyTable:
         for title, keys in self.sections:
             for key in keys:
                 assert key.name not in self.keys, f"{key.name} stands twice in the table of {name}"
-                key.section = title
-                self.keys[key.name] = key
+
+                self.keys[key.name] = key._replace(section=title)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and (

@@ -3,7 +3,7 @@
 1. the conf file, or the shipped values where no file is given
 2. environment variables whose name equals a key (Pulsar's apply-config-from-env.py, first rule)
 3. `PULSAR_PREFIX_<key>` variables in the order of their names (the second rule)
-4. `--set key=value`
+4. the command line: `--set key=value`, and options that stand for a key, such as `--data`
 
 An empty value unsets a key. A bad value stops the start with one line (SettingsError), and so does a value that asks
 for a protection which is not there. Everything else is a note for the log: a key given twice, an unknown key, the keys
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from foundation.settings.errors import SettingsError
 from foundation.settings.keys import DEFAULT_PROFILE, PROFILES, KeyTable, format_value, mask
@@ -22,11 +23,28 @@ from foundation.settings.protection import refuse_missing, refuse_misspelt
 from foundation.settings.settings import Assigned, Computed, Note, Settings, parse_value
 
 PREFIX = "PULSAR_PREFIX_"
-PROFILE_KEY = "magnetarProfile"
+PROFILE_KEY = "pulsarDefaults"
+FORMER_NAMES: Mapping[str, str] = {"magnetarProfile": PROFILE_KEY}
+"""Keys of ours that were renamed, and their names of today; both are read."""
 ALLOW_UNKNOWN = "--allow-unknown-keys"
 """The option of servers for files of other versions."""
 NO_KEYS: Container[str] = ()
 NO_RULES: Mapping[str, Callable[[Settings], Computed]] = {}
+
+
+class FromOption(NamedTuple):
+    """The value that an option of the command line gives to a key."""
+
+    option: str
+    """The option as its user knows it, such as `--data`; messages name it as the origin."""
+    key: str
+    """The key that the option stands for."""
+    value: str
+    """The text, as `--set` would have it."""
+
+
+Override = str | FromOption
+"""`key=value` of `--set`, or the value of another option."""
 
 
 def load_settings(
@@ -34,7 +52,7 @@ def load_settings(
     path: str | Path | None,
     *,
     environ: Mapping[str, str],
-    overrides: Sequence[str] = (),
+    overrides: Sequence[Override] = (),
     profile: str | None = None,
     standalone: bool = False,
     neighbours: Container[str] = NO_KEYS,
@@ -42,9 +60,9 @@ def load_settings(
 ) -> Settings:
     """Returns the settings of one process.
 
-    `path` None means the shipped values. `overrides` are `key=value` texts; `profile`, where given, outranks the key
-    `magnetarProfile`; `standalone` takes the defaults of `magnetar standalone`. `neighbours` has the keys of the same
-    file that another table reads: they are skipped here. `rules` compute the keys whose default is unset.
+    `path` None means the shipped values. Of two `overrides` of a key the last one wins; `profile`, where given,
+    outranks the key `pulsarDefaults`; `standalone` takes the defaults of `magnetar standalone`. `neighbours` has the
+    keys of the same file that another table reads: they are skipped here. `rules` compute the keys whose default is unset.
     Raises SettingsError for a file that cannot be read and for the first bad value, and MissingProtection.
     """
     loader = _Loader(table, neighbours)
@@ -88,16 +106,17 @@ class _Loader:
         """Adds the keys of a properties file; the later of two equal keys wins, with a warning."""
         lines: dict[str, int] = {}
         for key, value, line in parse_properties(read_text(path), str(path)):
-            if key in lines:
-                self._warn(f"{path}: {key} stands on lines {lines[key]} and {line}; line {line} wins")
-            lines[key] = line
+            name = FORMER_NAMES.get(key, key)
+            if name in lines:
+                self._warn(f"{path}: {name} stands on lines {lines[name]} and {line}; line {line} wins")
+            lines[name] = line
             self._add(key, value, f"{path}:{line}")
 
     def add_environment(self, environ: Mapping[str, str]) -> None:
         """Adds variables named like a known key, then those with the prefix."""
         # Also keys that stand in the file alone: apply-config-from-env.py sets whatever the file has, known or not.
         # They end as one warning about an unknown key.
-        named = [name for name in environ if name in self.table or name in self.texts]
+        named = [name for name in environ if name in self.table or name in self.texts or name in FORMER_NAMES]
         prefixed = [name for name in environ if name.startswith(PREFIX) and name != PREFIX]
         # Named ones first, so that a prefixed one wins, as in Pulsar's apply-config-from-env.py.
         for name in (*sorted(named), *sorted(prefixed)):
@@ -107,8 +126,11 @@ class _Loader:
                     Note("info", f"Applying config {key} = {mask(key, value)} (environment {name})")
                 )
 
-    def add_override(self, override: str) -> None:
-        """Adds one `key=value` of the command line."""
+    def add_override(self, override: Override) -> None:
+        """Adds one value of the command line."""
+        if isinstance(override, FromOption):
+            self._add(override.key, override.value, override.option)
+            return
         key, equals, value = override.partition("=")
         if not equals or not key.strip():
             raise SettingsError(f"--set: {override}: allowed is key=value")
@@ -132,11 +154,13 @@ class _Loader:
                 self._warn_unknown(name, text, where)
                 continue
             # An empty text unsets a key, so its default holds, also over an earlier source.
-            if name in self.table.keys:
-                if text:
-                    assigned[name] = Assigned(parse_value(self.table, name, text, where), where)
-                elif self.table.keys[name].optional:
-                    assigned[name] = Assigned(None, where)
+            if name not in self.table.keys:
+                # Of a key without effect the text is kept as it is, to be shown.
+                assigned[name] = Assigned(text, where)
+            elif text:
+                assigned[name] = Assigned(parse_value(self.table, name, text, where), where)
+            elif self.table.keys[name].optional:
+                assigned[name] = Assigned(None, where)
             if self.table.is_unused(name) and not self.table.says_nothing(name, text):
                 if name in self.table.removed:
                     self._warn(f"{where}: {name} is not read any more: {self.table.removed[name]}")
@@ -152,7 +176,10 @@ class _Loader:
         # One file of `magnetar standalone` has keys of broker and bookie; neither may call the other's unknown.
         if key in self.neighbours and key not in self.table.keys:
             return False
-        self.texts[key] = (value, where)
+        name = FORMER_NAMES.get(key, key)
+        if name != key:
+            self.notes.append(Note("info", f"{where}: {key} is read as {name}, its name of today"))
+        self.texts[name] = (value, where)
         return True
 
     def _warn_unknown(self, name: str, text: str, where: str) -> None:

@@ -52,19 +52,6 @@ class Note(NamedTuple):
 class Settings:
     """The values of one table's keys. `notes` has the lines that the log should show once."""
 
-    __slots__ = (
-        "_assigned",
-        "_computed",
-        "_environ",
-        "_memory",
-        "_rules",
-        "_started",
-        "notes",
-        "profile",
-        "standalone",
-        "table",
-    )
-
     def __init__(
         self,
         table: KeyTable,

@@ -5,10 +5,13 @@ asks for a protection is refused instead (`foundation/settings/protection.py`). 
 below a line with the names of its columns:
 
     key        the name
-    defaults   the values that count as "left alone", `|` between several (empty: unset)
+    defaults   the values that count as "left alone", `|` between several, Pulsar 4.2's first (empty: unset)
     dynamic    `yes` where Pulsar lets the key change at run time
     reason     why it has no effect here; `docs/reference/configuration.md` lists the keys by it
-    asks for   the protection that any other value asks for; the column is missing where there is none
+    asks for   the protection that any other value asks for
+    5.0        the default of Pulsar 5.0 where it is another one, `<unset>` where it has none any more
+
+The last two columns are missing where a key has neither.
 """
 
 from __future__ import annotations
@@ -16,6 +19,9 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
+
+UNSET = "<unset>"
+"""As a default of one release: none."""
 
 
 class UnusedKey(NamedTuple):
@@ -30,7 +36,14 @@ class UnusedKey(NamedTuple):
     reason: str
     """Why the key has no effect here."""
     asks_for: str = ""
-    """The protection that a value beside `defaults` asks for; empty for none."""
+    """The protection that a value beside the defaults asks for; empty for none."""
+    v50: str = ""
+    """Default of Pulsar 5.0, where it differs; UNSET where it has none."""
+
+    def default_for(self, profile: str) -> str:
+        """Returns the default in a profile, empty where the key is unset."""
+        value = self.v50 if self.v50 and profile == "5.0" else self.defaults[0]
+        return "" if value == UNSET else value
 
 
 class UnusedKeys:
@@ -52,8 +65,11 @@ class UnusedKeys:
 
     @cached_property
     def defaults(self) -> dict[str, tuple[str, ...]]:
-        """Default values by key."""
-        return {row.name: row.defaults for row in self.rows}
+        """Values by key that are a default of some release, that of 4.2 first."""
+        return {
+            row.name: (*row.defaults, row.v50) if row.v50 not in ("", UNSET) else row.defaults
+            for row in self.rows
+        }
 
     @cached_property
     def asks_for(self) -> dict[str, str]:

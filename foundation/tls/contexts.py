@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from foundation.tls.errors import TlsError
 from foundation.tls.names import PROTOCOLS, check_ciphers, openssl_name
+from foundation.value import Value
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _REASONS: Final = {"KEY_VALUES_MISMATCH": "the key does not belong to the certificate"}
 """Words for reasons of OpenSSL."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerFiles:
+class ServerFiles(Value, kw_only=True):
     """The files and choices of a port with TLS."""
 
     certificate: Path
@@ -38,8 +37,7 @@ class ServerFiles:
         return tuple(path for path in (self.certificate, self.key, self.trusted) if path is not None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientFiles:
+class ClientFiles(Value, kw_only=True):
     """The files and choices of a client of TLS servers."""
 
     trusted: Path | None = None

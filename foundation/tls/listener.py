@@ -52,7 +52,7 @@ class TlsListener:
         warn: Callable[[str], None],
         handshake_s: float = HANDSHAKE_S,
     ) -> None:
-        """`make_protocol` makes the protocol behind TLS. `warn` gets a line for each connection that was not made."""
+        """`make_protocol` makes the protocol above TLS. `warn` gets a line for each connection that was not made."""
         self.failed = 0
         """Handshakes that failed."""
         self._socket = listening

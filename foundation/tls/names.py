@@ -24,7 +24,7 @@ def openssl_name(name: str) -> str:
     if not with_:
         return name
     cipher = re.sub(r"AES_(\d+)", r"AES\1", cipher)
-    # OpenSSL leaves the mode CBC and the hash behind ChaCha20 out of its names.
+    # OpenSSL leaves the mode CBC and the hash of ChaCha20 out of its names.
     cipher = cipher.replace("_CBC", "").replace("POLY1305_SHA256", "POLY1305")
     # The plain exchange by RSA has no word of its own either.
     return "-".join(part.replace("_", "-") for part in (exchange, cipher) if part != "RSA")

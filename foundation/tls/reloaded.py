@@ -76,7 +76,7 @@ class Reloaded(Generic[T]):
         # Also for files that cannot be used, so that one change makes one line.
         self._state = state
         try:
-            # A new value and no change of the present one: a file that cannot be used must leave nothing behind.
+            # A new value and no change of the present one: a file that cannot be used must change nothing.
             self._value = self._make()
         except self._error as error:
             self._warn(f"! changed {self._subject} are not used: {error}; the former ones stay")

@@ -96,7 +96,7 @@ class ZookeeperNodes:
             return names
 
     def create(self, path: str, value: bytes, *, ephemeral: bool = False, parents: bool = False) -> bool:
-        """Make a node; returns False for one that exists.
+        """Makes a node; returns False for one that exists.
 
         An ephemeral node ends with the session.
 
@@ -111,7 +111,7 @@ class ZookeeperNodes:
             return True
 
     def ensure(self, path: str) -> None:
-        """Make the node and its parents where they are missing.
+        """Makes the node and its parents where they are missing.
 
         Each that is made has no value.
         """
@@ -119,14 +119,14 @@ class ZookeeperNodes:
             self._client.ensure_path(path)
 
     def delete(self, path: str) -> None:
-        """Remove a node; a missing one is fine."""
+        """Removes a node; a missing one is fine."""
         with _errors(), contextlib.suppress(NoNodeError):
             self._client.delete(path)
 
     def sync(self, path: str) -> None:
-        """Wait until our server has every write before this call.
+        """Waits until our server has every write before this call.
 
-        Without it a server that lags behind may deny a node that was just made.
+        Without it a server that lags may deny a node that was just made.
         """
         with _errors():
             self._client.sync(path)

@@ -1,4 +1,4 @@
-"""ZookeeperSession: a connection that is kept up, and ZooKeeper's session behind it.
+"""ZookeeperSession: a connection that is kept up, and ZooKeeper's session.
 
 The laws of a session, as ZooKeeper has them:
 
@@ -116,7 +116,7 @@ class ZookeeperSession:
         return session[0] if session else 0
 
     def listen(self, listener: SessionListener) -> None:
-        """Tell `listener` of every change from now on."""
+        """Tells `listener` of every change from now on."""
 
         def changed(state: str) -> None:
             if state == "CONNECTED":
@@ -131,14 +131,14 @@ class ZookeeperSession:
         self.client.add_listener(changed)
 
     def spawn(self, work: Callable[[], None]) -> None:
-        """Run `work` in a thread where it may wait.
+        """Runs `work` in a thread where it may wait.
 
         A listener uses it to ask ZooKeeper.
         """
         self.client.handler.spawn(work)
 
     def close(self) -> None:
-        """End the session and its ephemeral nodes.
+        """Ends the session and its ephemeral nodes.
 
         Blocks; a second call does nothing.
         """

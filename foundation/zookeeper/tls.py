@@ -1,4 +1,4 @@
-"""TLS towards ZooKeeper: the names of ZooKeeper's own client, and the files behind them.
+"""TLS towards ZooKeeper: the names of ZooKeeper's own client, and their files.
 
 Pulsar's Java processes get these names as system properties. Here they stand in the file of `metadataStoreConfigPath`:
 

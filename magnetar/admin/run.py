@@ -14,7 +14,7 @@ from magnetar.admin.table import Command, Option, commands
 from magnetar.admin.values import READERS
 from magnetar.clients.admin_client import AdminAddress, Json, admin_address, send, text_or_json
 from magnetar.clients.client import CommandError, fail
-from magnetar.commands.shared_options import add_admin_url, add_tls_options
+from magnetar.commands.shared_options import CommandParser, add_admin_url, add_tls_options
 
 NOT_BUILT: Final = 2
 """Exit code of a command that pulsar-admin has and this one does not, and of wrong usage."""
@@ -23,9 +23,9 @@ _SWITCHES: Final = {"on": True, "off": False}
 
 def run(words: Sequence[str]) -> int:
     """Runs `magnetar admin` with these words: 0, 1 after an error, 2 for wrong usage."""
-    first = argparse.ArgumentParser("magnetar admin", add_help=False, allow_abbrev=False)
+    first = CommandParser("magnetar admin", add_help=False)
     _add_common(first)
-    # pulsar-admin takes these options before the group; here they may stand behind the command too.
+    # pulsar-admin takes these options before the group; here they may stand after the command too.
     common, rest = first.parse_known_args(_until_group(words))
     rest += words[len(_until_group(words)) :]
     if len(rest) < 2 or rest[0].startswith("-"):
@@ -98,10 +98,9 @@ def _built(group: Mapping[str, Command]) -> list[str]:
 
 def _parser(command: Command) -> argparse.ArgumentParser:
     name = f"magnetar admin {command.group} {command.name}"
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         name,
         description=f"{command.method} {command.path.rpartition('|| ')[2].partition('?')[0]}",
-        allow_abbrev=False,
         # An option that is missing here must not replace the one before the group.
         argument_default=argparse.SUPPRESS,
         # An option of the command takes the place of a common one with its name, such as `functions create --output`.

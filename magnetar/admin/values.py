@@ -15,12 +15,10 @@ from magnetar.clients.client import CommandError
 
 TOPIC_DOMAINS: Final = ("persistent", "non-persistent")
 """The two kinds of topics; their order is that of pulsar-admin's lists."""
-_TIME: Final = re.compile(r"(-?\d+)([smhdwy]?)", re.IGNORECASE)
 _SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
 _PACKAGE: Final = re.compile(r"(function|source|sink)://([^/@]+)/([^/@]+)/([^/@]+)(?:@([^/@]+))?")
 _LONG_MAX: Final = 2**63 - 1
-_SIZE: Final = re.compile(r"(-?\d+)([kmgt]?)", re.IGNORECASE)
-_SHIFTS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def integer(text: str) -> int:
@@ -38,14 +36,19 @@ def number(text: str) -> float:
         raise CommandError(f"{text!r} is no number") from None
 
 
-def seconds(text: str) -> int:
-    """Returns a time in seconds: a number, with a unit s, m, h, d, w or y. Raises CommandError."""
-    found = _TIME.fullmatch(text)
-    if found is None:
-        raise CommandError(f"{text!r} is no time; allowed is a number with s, m, h, d, w or y, such as 10m")
+def _with_unit(text: str, units: Mapping[str, int], words: str) -> int:
+    found = re.fullmatch(r"(-?\d+)(\w?)", text)
+    unit = None if found is None else units.get(found[2].lower())
+    if found is None or unit is None:
+        raise CommandError(f"{text!r} is no {words}")
     value = int(found[1])
     # -1 means "no limit" and has no unit.
-    return value if value < 0 else value * _SECONDS[found[2].lower()]
+    return value if value < 0 else value * unit
+
+
+def seconds(text: str) -> int:
+    """Returns a time in seconds: a number, with a unit s, m, h, d, w or y. Raises CommandError."""
+    return _with_unit(text, _SECONDS, "time; allowed is a number with s, m, h, d, w or y, such as 10m")
 
 
 def millis(text: str) -> int:
@@ -61,11 +64,7 @@ def minutes(text: str) -> int:
 
 def size(text: str) -> int:
     """Returns a size in bytes: a number, with a unit K, M, G or T of 1,024. Raises CommandError."""
-    found = _SIZE.fullmatch(text)
-    if found is None:
-        raise CommandError(f"{text!r} is no size; allowed is a number with K, M, G or T, such as 10M")
-    value = int(found[1])
-    return value if value < 0 else value << _SHIFTS[found[2].lower()]
+    return _with_unit(text, _BYTES, "size; allowed is a number with K, M, G or T, such as 10M")
 
 
 def megabytes(text: str) -> int:

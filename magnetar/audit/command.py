@@ -18,7 +18,7 @@ from magnetar.commands.shared_options import add_admin_url
 
 if TYPE_CHECKING:
     from bookkeeper.metadata.metadata_store import MetadataStore
-    from magnetar.audit.facts import Found
+    from magnetar.audit.facts import AuditFinding
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -136,8 +136,8 @@ async def _audit(arguments: argparse.Namespace, address: AdminAddress) -> int:
     return 0
 
 
-def _unreadable(closed: dict[int, int], address: AdminAddress) -> list[Found]:
-    from magnetar.audit.facts import Found
+def _unreadable(closed: dict[int, int], address: AdminAddress) -> list[AuditFinding]:
+    from magnetar.audit.facts import AuditFinding
 
     found = []
     for ledger_id, entries in sorted(closed.items()):
@@ -145,12 +145,12 @@ def _unreadable(closed: dict[int, int], address: AdminAddress) -> list[Found]:
             try:
                 ask(address, "GET", f"/admin/v2/magnetar/ledgers/{ledger_id}/entries?first={first}")
             except CommandError as error:
-                found.append(Found("ledgers", "lost", str(ledger_id), f"entry {first}: {error}", None))
+                found.append(AuditFinding("ledgers", "lost", str(ledger_id), f"entry {first}: {error}", None))
                 break
     return found
 
 
-def _tell(found: list[Found], address: AdminAddress) -> None:
+def _tell(found: list[AuditFinding], address: AdminAddress) -> None:
     """Tells the broker, whose metrics show the numbers until the next audit."""
     counts = Counter({"orphan": 0})
     counts.update(one.kind for one in found)
@@ -161,7 +161,7 @@ def _tell(found: list[Found], address: AdminAddress) -> None:
         print(f"no broker shows this in its metrics: {error}", file=sys.stderr)
 
 
-def _summary(found: list[Found], unreadable: int, *, changed: bool) -> str:
+def _summary(found: list[AuditFinding], unreadable: int, *, changed: bool) -> str:
     counts = Counter(one.kind for one in found)
     text = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "no findings"
     rest = f"; {unreadable} nodes could not be read and were not judged" if unreadable else ""

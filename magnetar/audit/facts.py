@@ -21,7 +21,7 @@ _ROOTS: Final = re.compile(rules.ROOTS)
 _OF_BROKER: Final = re.compile(rules.OF_BROKER)
 
 
-class Found(NamedTuple):
+class AuditFinding(NamedTuple):
     """One finding of an audit."""
 
     audit: str
@@ -155,12 +155,14 @@ def _number(value: object) -> int | None:
     return value
 
 
-def judge(facts: Facts) -> Iterator[Found]:
+def judge(facts: Facts) -> Iterator[AuditFinding]:
     """Yields every finding in the facts of one walk."""
     for node in facts.nodes:
         reason = rules.judge_node(_node_facts(facts, node))
         if reason is not None:
-            yield Found("metadata", node.kind, node.path, reason, node.topic, node.version, node.modified_ms)
+            yield AuditFinding(
+                "metadata", node.kind, node.path, reason, node.topic, node.version, node.modified_ms
+            )
     needed = {one.ledger_id for one in facts.references if one.kind != rules.DECIDED}
     decided = {one.ledger_id: one.topic for one in facts.references if one.kind == rules.DECIDED}
     for ledger_id, (of_pulsar, created_ms) in facts.ledgers.items():
@@ -169,13 +171,13 @@ def judge(facts: Facts) -> Iterator[Found]:
             kind, reason = rules.judge_unreferenced(decided=is_decided, of_pulsar=of_pulsar)
             # A decided deletion is one at any age: its owner was written before.
             at_ms = None if is_decided else created_ms
-            yield Found("ledgers", kind, str(ledger_id), reason, decided.get(ledger_id), at_ms=at_ms)
+            yield AuditFinding("ledgers", kind, str(ledger_id), reason, decided.get(ledger_id), at_ms=at_ms)
     for one in facts.references:
         if one.ledger_id not in facts.ledgers and rules.must_exist(
             reference=one.kind, closed_with_entries=one.closed_with_entries
         ):
             kind, reason = rules.missing(one.kind, one.owner)
-            yield Found("ledgers", kind, str(one.ledger_id), reason, one.topic)
+            yield AuditFinding("ledgers", kind, str(one.ledger_id), reason, one.topic)
 
 
 def _node_facts(facts: Facts, node: _NodeRow) -> NodeFacts:

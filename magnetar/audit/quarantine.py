@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote
 from bookkeeper.leaks.quarantine import LEDGERS, NODES, ledger_record_key, node_record_key
 from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore
 from foundation.model.errors import BadVersion
-from magnetar.audit.facts import Found
+from magnetar.audit.facts import AuditFinding
 from magnetar.clients.client import CommandError
 from protocol.ledger_metadata import ledger_key
 
@@ -43,12 +43,12 @@ Ask = Callable[[str, str], object]
 """Sends (method, path) to the broker's admin API and returns the JSON of its answer. Raises CommandError."""
 
 
-def may_enter(found: Found) -> bool:
+def may_enter(found: AuditFinding) -> bool:
     """Returns True for a finding that may go into quarantine."""
     return found.kind in (KINDS if found.audit == "ledgers" else NODE_KINDS)
 
 
-async def put_in(store: MetadataStore, found: Found) -> str:
+async def put_in(store: MetadataStore, found: AuditFinding) -> str:
     """Takes one finding out of use; returns a word for the line that reports it. Raises MetadataError."""
     about: dict[str, str | int] = {"since": time.time_ns() // 1_000_000, "reason": found.reason}
     if found.audit == "ledgers":

@@ -7,14 +7,14 @@ from typing import Final
 from urllib.parse import quote
 
 from bookkeeper.leaks import rules
-from magnetar.audit.facts import Found
+from magnetar.audit.facts import AuditFinding
 from magnetar.clients.admin_client import AdminAddress, ask
 from magnetar.clients.client import CommandError
 
 _PARTITION: Final = re.compile(rules.PARTITION)
 
 
-def without_used_schemas(found: list[Found], address: AdminAddress) -> list[Found]:
+def without_used_schemas(found: list[AuditFinding], address: AdminAddress) -> list[AuditFinding]:
     """Returns the findings without schemas that open non-persistent topics use. Raises CommandError.
 
     The broker is asked once per namespace with such a finding.
@@ -25,11 +25,11 @@ def without_used_schemas(found: list[Found], address: AdminAddress) -> list[Foun
     return [one for one in found if not (_is_open(one) and f"non-{one.topic}" in used)]
 
 
-def _is_open(one: Found) -> bool:
+def _is_open(one: AuditFinding) -> bool:
     return one.topic is not None and one.reason == rules.NO_PERSISTENT_TOPIC
 
 
-def _namespace(one: Found) -> str:
+def _namespace(one: AuditFinding) -> str:
     return "/".join((one.topic or "").removeprefix("persistent://").split("/")[:2])
 
 

@@ -29,7 +29,7 @@ Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 """Any JSON value."""
 
 
-class Answer(NamedTuple):
+class AdminAnswer(NamedTuple):
     """The answer to a request that succeeded."""
 
     body: Json
@@ -98,10 +98,10 @@ def admin_address(arguments: argparse.Namespace) -> AdminAddress:
     )
 
 
-def ask(address: AdminAddress, method: str, path: str) -> Answer:
+def ask(address: AdminAddress, method: str, path: str) -> AdminAnswer:
     """Sends a request without a body and returns the answer; as `send`, and CommandError for no JSON."""
     response = send(address, method, path)
-    return Answer(_json(address.url, response.text), response.warnings)
+    return AdminAnswer(_json(address.url, response.text), response.warnings)
 
 
 def ask_for_object(address: AdminAddress, path: str, title: str) -> dict[str, Json]:

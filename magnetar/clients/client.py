@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import ModuleType
@@ -46,7 +47,7 @@ class CommandError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ClientArguments:
     """The arguments of a client: from flags, else from `client.conf`, else Pulsar's defaults."""
 
     url: str = DEFAULT_URL
@@ -84,7 +85,7 @@ def official_client() -> ModuleType:
     return module
 
 
-def connect(connection: Connection) -> pulsar.Client:
+def connect(connection: ClientArguments) -> pulsar.Client:
     """Returns a client; it connects when its first topic is opened. Its warnings go to standard error."""
     pulsar = official_client()
     authentication = None
@@ -105,6 +106,20 @@ def connect(connection: Connection) -> pulsar.Client:
     )
 
 
+@contextlib.contextmanager
+def connected(
+    arguments: argparse.Namespace, progress: Callable[[], str] = lambda: ""
+) -> Iterator[pulsar.Client]:
+    """Yields a client as the arguments say, and closes it. Its errors are raised as CommandError, `progress` after each."""
+    client = connect(connection_of(arguments))
+    try:
+        yield client
+    except official_client().PulsarException as error:
+        raise CommandError(f"{error}{progress()}") from error
+    finally:
+        client.close()
+
+
 def add_connection_flags(parser: argparse.ArgumentParser, url_flags: tuple[str, ...] = ("--url",)) -> None:
     """Adds the flags that pulsar-client takes before its sub-command and pulsar-perf after it."""
     group = parser.add_argument_group("connection")
@@ -117,7 +132,7 @@ def add_connection_flags(parser: argparse.ArgumentParser, url_flags: tuple[str, 
     group.add_argument("--listener-name", default=None, metavar="NAME")
 
 
-def connection_of(arguments: argparse.Namespace) -> Connection:
+def connection_of(arguments: argparse.Namespace) -> ClientArguments:
     """Returns the connection that flags and client.conf describe.
 
     Raises CommandError when client.conf cannot be read.
@@ -130,7 +145,7 @@ def connection_of(arguments: argparse.Namespace) -> Connection:
     def switch(flag: bool | None, key: str) -> bool:
         return bool(flag) or conf.get(key, "").lower() == "true"
 
-    return Connection(
+    return ClientArguments(
         url=first(arguments.url, "brokerServiceUrl", "serviceUrl") or DEFAULT_URL,
         auth_plugin=first(arguments.auth_plugin, "authPlugin"),
         auth_params=first(arguments.auth_params, "authParams"),

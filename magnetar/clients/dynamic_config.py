@@ -17,7 +17,7 @@ from magnetar.clients.client import CommandError, fail
 from magnetar.commands.shared_options import add_admin_url
 
 if TYPE_CHECKING:
-    from magnetar.clients.admin_client import Answer
+    from magnetar.clients.admin_client import AdminAnswer
 
 PATH = "/admin/v2/brokers/configuration"
 
@@ -69,7 +69,7 @@ def _action(
     action: Callable[[argparse.Namespace], None],
 ) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(
-        name, aliases=[as_pulsar], help=help_text, description=help_text, allow_abbrev=False
+        name, aliases=[as_pulsar], help=help_text, description=help_text
     )
     parser.set_defaults(run=action, parser=parser)
     add_admin_url(parser)
@@ -135,7 +135,7 @@ def _runtime(arguments: argparse.Namespace) -> None:
     _print({key: holds[key] for key in arguments.keys or sorted(holds)}, arguments.output)
 
 
-def _ask(arguments: argparse.Namespace, method: str, path: str) -> Answer:
+def _ask(arguments: argparse.Namespace, method: str, path: str) -> AdminAnswer:
     from magnetar.clients.admin_client import admin_address, ask
 
     return ask(admin_address(arguments), method, PATH + path)
@@ -145,13 +145,13 @@ def _quoted(text: str) -> str:
     return quote(text, safe="")
 
 
-def _texts(answer: Answer) -> dict[str, str]:
+def _texts(answer: AdminAnswer) -> dict[str, str]:
     if not isinstance(answer.body, dict):
         raise CommandError(f"the broker answers no settings: {answer.body!r:.60}")
     return {key: str(value) for key, value in answer.body.items()}
 
 
-def _warn(answer: Answer) -> None:
+def _warn(answer: AdminAnswer) -> None:
     for text in answer.warnings:
         print(f"warning: {text}", file=sys.stderr)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from foundation.model.errors import MetadataError
 from magnetar.audit import command as leaks_command
 from magnetar.clients.client import CommandError, fail
+from magnetar.commands.shared_options import CommandParser
 
 _DEFAULT_URL = "file:data/metadata.sqlite"
 
@@ -36,15 +37,12 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "magnetar admin", description="Work on a cluster as a whole.", allow_abbrev=False
-    )
+    parser = CommandParser("magnetar admin", description="Work on a cluster as a whole.")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     snapshot = actions.add_parser(
         "snapshot",
         help="write a metadata store as Parquet tables",
         description="Write a metadata store as Parquet tables, for `magnetar pipeline audit`. It may be in use.",
-        allow_abbrev=False,
     )
     snapshot.add_argument("folder", type=Path, metavar="FOLDER", help="to write; must not exist yet")
     audit = actions.add_parser(
@@ -52,7 +50,6 @@ def _parser() -> argparse.ArgumentParser:
         help="find leaks in a running cluster",
         description="Find leaked metadata and orphaned or lost ledgers by the rules of `magnetar pipeline audit`. Without"
         " --quarantine, --put-back or --delete nothing is changed.",
-        allow_abbrev=False,
     )
     leaks_command.add_arguments(audit)
     for command in (snapshot, audit):

@@ -72,7 +72,6 @@ def add_to(jobs: Jobs) -> None:
         help="look for leaks in a snapshot of the metadata",
         description="Look for leaks in a snapshot that `magnetar admin snapshot` wrote. Nothing is ever deleted:"
         " the result is a plan, as Parquet, as a page and as a short text.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "name", choices=AUDITS, help="; ".join(f"{name}: {text}" for name, text in AUDITS.items())

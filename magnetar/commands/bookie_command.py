@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from magnetar.commands.shared_options import add_process_options, add_settings_options
+from magnetar.commands.shared_options import CommandParser, add_process_options, add_settings_options
 
 TOOLS = ("dump", "check", "index", "compact")
 """First words that name a tool for the bookie's files; `bookie_tools` runs them."""
@@ -57,12 +57,11 @@ def words_of(arguments: argparse.Namespace) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         "magnetar bookie",
         description="Run a bookie with BookKeeper's files and wire, in the foreground.",
         epilog="Tools for its files: magnetar bookie dump | check | index rebuild | compact. Copies of lost bookies:"
         f" magnetar bookie {' | '.join(RECOVERY)}. Each with --help.",
-        allow_abbrev=False,
     )
     add_settings_options(parser, "--conf", "--config", conf_help="bookkeeper.conf")
     add_process_options(parser)

@@ -19,13 +19,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magnetar.clients.client import CommandError, fail
-from magnetar.commands.shared_options import add_process_options, add_settings_options, data_override
+from magnetar.commands.shared_options import (
+    CommandParser,
+    add_process_options,
+    add_settings_options,
+    data_override,
+)
 
 if TYPE_CHECKING:
     from bookie_stub.config.settings import BookieSettings
     from foundation.settings.settings import Settings
     from magnetar.process.recovery_settings import AutoRecoverySettings
-    from magnetar.process.rereplication import Cluster
+    from magnetar.process.rereplication import ClusterConnections
 
 log = logging.getLogger("magnetar")
 
@@ -56,16 +61,14 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("magnetar bookie", allow_abbrev=False)
+    parser = CommandParser("magnetar bookie")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    serve = actions.add_parser(
-        "autorecovery", help="run auditor and replication worker in the foreground", allow_abbrev=False
-    )
+    serve = actions.add_parser("autorecovery", help="run auditor and replication worker in the foreground")
     serve.set_defaults(run=_autorecovery)
     add_process_options(serve)
 
     decommission = actions.add_parser(
-        "decommission", help="copy everything of a stopped bookie to others, and wait", allow_abbrev=False
+        "decommission", help="copy everything of a stopped bookie to others, and wait"
     )
     decommission.add_argument("--bookie-id", metavar="ID", help="the bookie (default: the settings' own)")
     decommission.add_argument(
@@ -73,30 +76,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     decommission.set_defaults(run=_decommission)
 
-    listed = actions.add_parser(
-        "listunderreplicated", help="print marked ledgers, one JSON object a line", allow_abbrev=False
-    )
+    listed = actions.add_parser("listunderreplicated", help="print marked ledgers, one JSON object a line")
     listed.add_argument("--missing-replica", metavar="ID", help="only those that lost this bookie")
     listed.set_defaults(run=_list)
 
-    recover = actions.add_parser(
-        "recover", help="mark the ledgers of lost bookies, or one ledger, now", allow_abbrev=False
-    )
+    recover = actions.add_parser("recover", help="mark the ledgers of lost bookies, or one ledger, now")
     recover.add_argument("bookies", nargs="*", metavar="ID", help="lost bookies (default: all that are lost)")
     recover.add_argument("--ledger", type=int, metavar="ID", help="only this ledger")
     recover.add_argument("--wait", action="store_true", help="wait until the marks are gone")
     recover.set_defaults(run=_recover)
 
-    switch = actions.add_parser(
-        "autorecoverystatus", help="print or switch re-replication of the cluster", allow_abbrev=False
-    )
+    switch = actions.add_parser("autorecoverystatus", help="print or switch re-replication of the cluster")
     switch.add_argument("state", nargs="?", choices=("enable", "disable"), help="(prints it)")
     switch.set_defaults(run=_switch)
 
     delay = actions.add_parser(
-        "lostbookierecoverydelay",
-        help="print or change the cluster's wait for a lost bookie",
-        allow_abbrev=False,
+        "lostbookierecoverydelay", help="print or change the cluster's wait for a lost bookie"
     )
     delay.add_argument("seconds", nargs="?", type=_seconds, metavar="SECONDS", help="(prints it)")
     delay.set_defaults(run=_delay)
@@ -147,7 +142,7 @@ def _write_ready(path: Path, host: str, port: int) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _cluster_of(settings: BookieSettings) -> AsyncIterator[Cluster]:
+async def _cluster_of(settings: BookieSettings) -> AsyncIterator[ClusterConnections]:
     """Connects to a cluster that has bookies. Raises as `joined`, and CommandError for one that never had any.
 
     With a wrong path no ledger needs any bookie. Told so, an administrator deletes the data of one that ledgers need.
@@ -212,13 +207,13 @@ async def _recover(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _until_replicated(cluster: Cluster, marked: list[int]) -> None:
+async def _until_replicated(cluster: ClusterConnections, marked: list[int]) -> None:
     while left := [ledger_id for ledger_id in marked if await cluster.marks.get(ledger_id)]:
         print(f"{len(left)} ledgers still lack copies", file=sys.stderr, flush=True)
         await asyncio.sleep(_POLL_S)
 
 
-async def _mark(cluster: Cluster, lost: set[str], only: int | None) -> list[int]:
+async def _mark(cluster: ClusterConnections, lost: set[str], only: int | None) -> list[int]:
     """Marks the ledgers that need a bookie which is not registered, or one of `lost`; returns them."""
     from bookkeeper.ensembles.own_ledger import read_metadata
     from bookkeeper.repair.auditor import all_ledgers

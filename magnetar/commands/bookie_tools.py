@@ -21,7 +21,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from magnetar.clients.client import CommandError, fail
-from magnetar.commands.shared_options import add_settings_options, data_override
+from magnetar.commands.shared_options import CommandParser, add_settings_options, data_override
 
 if TYPE_CHECKING:
     from bookie_stub.config.settings import BookieSettings
@@ -51,10 +51,10 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("magnetar bookie", allow_abbrev=False)
+    parser = CommandParser("magnetar bookie")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
-    dump = actions.add_parser("dump", help="print files as text", allow_abbrev=False)
+    dump = actions.add_parser("dump", help="print files as text")
     dump.add_argument(
         "kind",
         choices=("journal", "entrylog", "index", "ledger"),
@@ -64,18 +64,18 @@ def _parser() -> argparse.ArgumentParser:
     dump.add_argument("--ledger", type=int, metavar="ID", help="only records of this ledger")
     dump.set_defaults(run=_dump)
 
-    check = actions.add_parser("check", help="read every entry and list what is damaged", allow_abbrev=False)
+    check = actions.add_parser("check", help="read every entry and list what is damaged")
     check.set_defaults(run=_check)
 
-    index = actions.add_parser("index", help="work on the indexes", allow_abbrev=False)
+    index = actions.add_parser("index", help="work on the indexes")
     works = index.add_subparsers(dest="work", required=True, metavar="WORK")
-    rebuild = works.add_parser("rebuild", help="rebuild the indexes from the entry logs", allow_abbrev=False)
+    rebuild = works.add_parser("rebuild", help="rebuild the indexes from the entry logs")
     rebuild.add_argument(
         "--ledgers", action="store_true", help="the ledger index too; every ledger is fenced then"
     )
     rebuild.set_defaults(run=_rebuild)
 
-    compact = actions.add_parser("compact", help="free what deleted ledgers take up", allow_abbrev=False)
+    compact = actions.add_parser("compact", help="free what deleted ledgers take up")
     compact.add_argument("--minor", action="store_true", help="a minor compaction (default: a major one)")
     compact.add_argument(
         "--url", metavar="URL", help="of a running bookie's HTTP port, http://localhost:8000"
@@ -195,7 +195,7 @@ def _rebuild(arguments: argparse.Namespace) -> int:
 def _notes(done: RebuildReport) -> Iterator[str]:
     yield from done.flaws
     if done.rescued:
-        yield f"{done.rescued} entries behind damage were found where the old location index had them"
+        yield f"{done.rescued} entries after damage were found where the old location index had them"
     if done.restored:
         yield f"{done.restored} entries that the entry logs have lost were taken from the journals"
     if done.unreadable:

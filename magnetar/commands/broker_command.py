@@ -11,9 +11,13 @@ import gc
 import logging
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from magnetar.commands.shared_options import add_process_options, add_settings_options
+from magnetar.commands.shared_options import CommandParser, add_process_options, add_settings_options
 from magnetar.process.options import BrokerOptions, Role
+
+if TYPE_CHECKING:
+    from foundation.settings.load import Override
 
 log = logging.getLogger(__name__)
 
@@ -58,10 +62,14 @@ def parse(role: Role, argv: list[str]) -> tuple[BrokerOptions, str, list[str]]:
     Wrong usage ends the process with status 2, as argparse does.
     """
     arguments = _parser(role).parse_args(argv)
-    overrides: list[str] = list(arguments.set)
+    overrides: list[Override] = list(arguments.set)
     if arguments.advertised_address is not None:
+        # Imported for this option alone: `--help` must not pay for it.
+        from foundation.settings.load import FromOption
+
         # In front of the others, because of two overrides of a key the last one wins: `--set` beats this flag.
-        overrides.insert(0, f"advertisedAddress={arguments.advertised_address}")
+        address = FromOption("-a/--advertised-address", "advertisedAddress", arguments.advertised_address)
+        overrides.insert(0, address)
     ignored = [
         f"{names[-1]} ({reason})"
         for names, _, reason in WITHOUT_MEANING
@@ -105,10 +113,8 @@ def ignored_variables(environ: Mapping[str, str]) -> list[str]:
 
 def _parser(role: Role) -> argparse.ArgumentParser:
     what = "a broker with its bookie in one process" if role == "standalone" else "a broker on its own"
-    parser = argparse.ArgumentParser(
-        f"magnetar {role}",
-        description=f"Run {what}, in the foreground, until SIGTERM or Ctrl-C.",
-        allow_abbrev=False,
+    parser = CommandParser(
+        f"magnetar {role}", description=f"Run {what}, in the foreground, until SIGTERM or Ctrl-C."
     )
     add_settings_options(parser, "--config", "--broker-conf", conf_help="configuration file")
     add_process_options(parser)

@@ -10,15 +10,12 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import Any
 
 from magnetar.clients.client import CommandError, fail
-from magnetar.commands.shared_options import add_admin_url, topic_path
-
-if TYPE_CHECKING:
-    from magnetar.clients.admin_client import Json
-    from magnetar.commands.cache_text import Top, Why
+from magnetar.commands.shared_options import CommandParser, add_admin_url, topic_path
 
 PATH = "/admin/v2/magnetar/cache"
 """In front of each route of `broker/admin/cluster/cache.py`."""
@@ -41,29 +38,24 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         "magnetar cache",
         description="Ask a running broker about its entry cache, or replay an access record.",
-        allow_abbrev=False,
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    top = actions.add_parser("top", help="list the topics that fill the cache or miss it", allow_abbrev=False)
+    top = actions.add_parser("top", help="list the topics that fill the cache or miss it")
     top.add_argument("--sort", choices=SORTS, default="bytes", help="order of the topics (default bytes)")
     top.add_argument(
         "-n", type=int, default=10, dest="limit", metavar="N", help="number of topics (default 10)"
     )
     top.set_defaults(answer=_top)
-    why = actions.add_parser(
-        "why", help="print all that the broker keeps about an entry in the cache", allow_abbrev=False
-    )
+    why = actions.add_parser("why", help="print all that the broker keeps about an entry in the cache")
     why.add_argument("topic", metavar="TOPIC", help="name, tenant/namespace/name or persistent://…")
     why.add_argument(
         "entry", type=_position, metavar="LEDGER:ENTRY", help="as in a message id: (LEDGER,ENTRY,…)"
     )
     why.set_defaults(answer=_why)
-    replay = actions.add_parser(
-        "replay", help="replay access records and compare event by event", allow_abbrev=False
-    )
+    replay = actions.add_parser("replay", help="replay access records and compare event by event")
     replay.add_argument(
         "folders", nargs="+", type=Path, metavar="DIR", help="entryCacheRecordDirectory, or a part of it"
     )
@@ -83,16 +75,14 @@ def _position(text: str) -> tuple[int, int]:
 def _top(arguments: argparse.Namespace) -> str:
     from magnetar.commands.cache_text import top_text
 
-    body = _ask(arguments, f"/top?sort={arguments.sort}&limit={arguments.limit}")
-    return _json(body) if arguments.json else top_text(cast("Top", body))
+    return _answer(arguments, f"/top?sort={arguments.sort}&limit={arguments.limit}", top_text)
 
 
 def _why(arguments: argparse.Namespace) -> str:
     from magnetar.commands.cache_text import why_text
 
     ledger_id, entry_id = arguments.entry
-    body = _ask(arguments, f"/why/{topic_path(arguments.topic)}/{ledger_id}/{entry_id}")
-    return _json(body) if arguments.json else why_text(cast("Why", body))
+    return _answer(arguments, f"/why/{topic_path(arguments.topic)}/{ledger_id}/{entry_id}", why_text)
 
 
 def _replay(folders: list[Path]) -> int:
@@ -106,13 +96,9 @@ def _replay(folders: list[Path]) -> int:
     return 0 if replay_all(folders, sys.stdout) else 1
 
 
-def _ask(arguments: argparse.Namespace, path: str) -> dict[str, Json]:
-    from magnetar.clients.admin_client import admin_address, ask_for_object
+def _answer(arguments: argparse.Namespace, path: str, in_words: Callable[[Any], str]) -> str:
+    """Returns the broker's answer in words, or as it is with `--json`."""
+    from magnetar.clients.admin_client import admin_address, as_text, ask_for_object
 
-    return ask_for_object(admin_address(arguments), PATH + path, "a description of a cache")
-
-
-def _json(body: dict[str, Json]) -> str:
-    from magnetar.clients.admin_client import as_text
-
-    return as_text(body)
+    body = ask_for_object(admin_address(arguments), PATH + path, "a description of a cache")
+    return as_text(body) if arguments.json else in_words(body)

@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import TypedDict
 
 from foundation.model.spans import span
+from foundation.units import MIB
 
-MIB = 1 << 20
 
-
-class Topic(TypedDict):
+class TopicUse(TypedDict):
     """One topic's use of the cache. Hits, misses and coalesced reads are entries since the topic was opened."""
 
     topic: str
@@ -46,11 +45,11 @@ class Top(TypedDict):
     """All cached entries."""
     topicsOpen: int
     """Open topics, more than `topics` when the list is cut."""
-    topics: list[Topic]
+    topics: list[TopicUse]
     """The first ones of the order."""
 
 
-class Event(TypedDict, total=False):
+class EventRow(TypedDict, total=False):
     """One decision of the cache about a run of entries; the last six fields depend on `event`."""
 
     secondsAgo: float
@@ -75,7 +74,7 @@ class Event(TypedDict, total=False):
     """At an eviction: a key of `REASONS`; of an entry that was not cached: a key of `OBSTACLES`."""
 
 
-class Why(TypedDict):
+class CacheWhy(TypedDict):
     """`GET /admin/v2/magnetar/cache/why/…`, as far as it is shown."""
 
     topic: str
@@ -86,7 +85,7 @@ class Why(TypedDict):
     """Number of the entry in its ledger."""
     conclusion: str
     """One sentence: the entry's state and its reason."""
-    events: list[Event]
+    events: list[EventRow]
     """Oldest first; only those that the broker still keeps."""
 
 
@@ -139,7 +138,7 @@ def top_text(top: Top) -> str:
     return "\n".join([head, "", *(_line(row, widths) for row in rows)])
 
 
-def _cells(topic: Topic) -> tuple[str, ...]:
+def _cells(topic: TopicUse) -> tuple[str, ...]:
     evictions = topic["evictions"]
     others = sum(evictions.values()) - evictions["ttl"] - evictions["size"]
     ratio = topic["hitRatio"]
@@ -158,13 +157,13 @@ def _line(cells: tuple[str, ...], widths: list[int]) -> str:
     return "  ".join([*(text.rjust(width) for text, width in zip(numbers, widths, strict=False)), topic])
 
 
-def why_text(why: Why) -> str:
+def why_text(why: CacheWhy) -> str:
     """Returns a line per event, the oldest first, and the conclusion."""
     lines = [f"{span(event['secondsAgo']):>12} ago  {_event(why, event)}" for event in why["events"]]
     return "\n".join([f"{why['topic']} {why['ledgerId']}:{why['entryId']}", *lines, why["conclusion"]])
 
 
-def _event(why: Why, event: Event) -> str:
+def _event(why: CacheWhy, event: EventRow) -> str:
     match event["event"]:
         case "insert":
             return f"inserted{_run(why, event)}, {_expected(event)}"
@@ -191,13 +190,13 @@ def _event(why: Why, event: Event) -> str:
             return _words({}, other)
 
 
-def _run(why: Why, event: Event) -> str:
+def _run(why: CacheWhy, event: EventRow) -> str:
     first, last = event["firstEntryId"], event["lastEntryId"]
     ledger = why["ledgerId"]
     return f" with {ledger}:{first} to {ledger}:{last}" if first != last else ""
 
 
-def _expected(event: Event) -> str:
+def _expected(event: EventRow) -> str:
     count, cursors = event["expectedReads"], event["cursors"]
     if count is None:
         return "reads not counted"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 
 from magnetar.admin.table import commands
+from magnetar.commands.shared_options import CommandParser
 
 OF_THE_STORE = ("snapshot", "audit")
 """Words of `magnetar admin` in the place of a group: its commands on the metadata store."""
@@ -28,10 +28,9 @@ _ZSH = "#compdef magnetar\nautoload -U +X bashcompinit && bashcompinit\n"
 
 def main(argv: Sequence[str]) -> int:
     """Prints the script. Returns 0."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         "magnetar completion",
         description="Print a completion script. bash, zsh: source <(magnetar completion bash); fish: … | source",
-        allow_abbrev=False,
     )
     parser.add_argument("shell", choices=("bash", "zsh", "fish"))
     shell = parser.parse_args(argv).shell

@@ -10,23 +10,24 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from foundation.settings.errors import SettingsError
-from foundation.settings.keys import PROFILES, Key
+from foundation.settings.keys import PROFILES, Key, mask
+from foundation.settings.load import PROFILE_KEY
 from foundation.settings.settings import Note, Settings
+from foundation.settings.unused import UnusedKey
 from magnetar.clients import dynamic_config
+from magnetar.commands.shared_options import CommandParser
 from magnetar.process.config_files import FILES, default_file
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs one action of `magnetar config`. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        "magnetar config",
-        description="Look at settings, and change those of a running broker.",
-        allow_abbrev=False,
+    parser = CommandParser(
+        "magnetar config", description="Look at settings, and change those of a running broker."
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     _add_show(actions)
@@ -36,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _add_show(actions: argparse._SubParsersAction[Any]) -> None:
-    parser = actions.add_parser("show", help="print the effective settings", allow_abbrev=False)
+    parser = actions.add_parser("show", help="print the effective settings")
     add = parser.add_argument
     add("keys", nargs="*", metavar="KEY", help="only these keys")
     add(
@@ -109,9 +110,9 @@ Row = dict[str, str]
 def _rows(tables: list[Settings], only: Sequence[str]) -> list[Row]:
     rows: dict[str, Row] = {}
     for settings in tables:
-        for key in settings.table.keys.values():
-            if key.used and key.name not in rows and (not only or key.name in only):
-                rows[key.name] = _row(settings, key)
+        for row in (*_used(settings), *_changed(settings)):
+            if not only or row["key"] in only:
+                rows.setdefault(row["key"], row)
     missing = [name for name in only if name not in rows]
     if missing:
         near = tables[0].table.nearest(missing[0])
@@ -120,9 +121,34 @@ def _rows(tables: list[Settings], only: Sequence[str]) -> list[Row]:
     return list(rows.values())
 
 
+def _used(settings: Settings) -> Iterator[Row]:
+    for key in settings.table.keys.values():
+        if key.used:
+            yield _row(settings, key)
+
+
 def _row(settings: Settings, key: Key) -> Row:
     value = key.show(settings.value(key.name))
     return {"key": key.name, "value": value, "origin": settings.origin(key.name)}
+
+
+def _changed(settings: Settings) -> Iterator[Row]:
+    """Yields the keys without effect whose default depends on the release, so that all of these can be seen."""
+    for key in settings.table.keys.values():
+        if not key.used and key.differs_by_profile():
+            row = _row(settings, key)
+            yield row | {"origin": f"{row['origin']}; no effect here"}
+    for unused in settings.table.unused.rows:
+        if unused.v50:
+            value, origin = _unused(settings, unused)
+            yield {"key": unused.name, "value": value, "origin": f"{origin}; no effect here: {unused.reason}"}
+
+
+def _unused(settings: Settings, key: UnusedKey) -> tuple[str, str]:
+    """Returns the value of a key without a row, and its origin."""
+    if settings.is_set(key.name):
+        return mask(key.name, str(settings.value(key.name))), settings.origin(key.name)
+    return key.default_for(settings.profile), f"profile {settings.profile}"
 
 
 def _diff(arguments: argparse.Namespace) -> int:
@@ -133,8 +159,12 @@ def _diff(arguments: argparse.Namespace) -> int:
     for before, after in zip(befores, afters, strict=True):
         for key in before.table.keys.values():
             old, new = before.value(key.name), after.value(key.name)
-            if key.used and old != new and key.name != "magnetarProfile":
+            if old != new and key.name != PROFILE_KEY:
                 rows.append({"key": key.name, first: key.show(old), second: key.show(new)})
+        for unused in before.table.unused.rows:
+            old_text, new_text = _unused(before, unused)[0], _unused(after, unused)[0]
+            if old_text != new_text:
+                rows.append({"key": unused.name, first: old_text, second: new_text})
     for note in notes:
         print(f"{note.level}: {note.text}", file=sys.stderr)
     if arguments.output == "json":

@@ -12,16 +12,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from magnetar.clients.client import (
-    CommandError,
-    add_connection_flags,
-    connect,
-    connection_of,
-    fail,
-    official_client,
-    say,
-)
+from magnetar.clients.client import CommandError, add_connection_flags, connected, fail, official_client, say
 from magnetar.commands.produce import pacer
+from magnetar.commands.shared_options import CommandParser
 
 if TYPE_CHECKING:
     import pulsar
@@ -62,34 +55,30 @@ def text_of(message: pulsar.Message, *, as_hex: bool, with_metadata: bool) -> st
 
 
 def _consume_all(arguments: argparse.Namespace) -> int:
-    client = connect(connection_of(arguments))
     errors = official_client()
     got = 0
-    try:
-        receive, done_with = _source(client, arguments)
-        wait = pacer(arguments.rate)
-        end = arguments.end_timestamp
-        while arguments.num_messages == 0 or got < arguments.num_messages:
-            try:
-                message = receive(timeout_millis=RECEIVE_TIMEOUT_MS)
-            except errors.Timeout:
-                if end and time.time() * 1000 > end:
+    with connected(arguments, lambda: f" after {got} messages of {arguments.topic}") as client:
+        try:
+            receive, done_with = _source(client, arguments)
+            wait = pacer(arguments.rate)
+            end = arguments.end_timestamp
+            while arguments.num_messages == 0 or got < arguments.num_messages:
+                try:
+                    message = receive(timeout_millis=RECEIVE_TIMEOUT_MS)
+                except errors.Timeout:
+                    if end and time.time() * 1000 > end:
+                        break
+                    continue
+                if end and message.publish_timestamp() > end:
                     break
-                continue
-            if end and message.publish_timestamp() > end:
-                break
-            wait()
-            # Count before printing: a user who sees the message and interrupts finds it in the count.
-            got += 1
-            _show(message, arguments)
-            done_with(message)
-    except (KeyboardInterrupt, errors.Interrupted):
-        # Two types, because Ctrl-C may arrive in Python or inside of a call into the client's C++ code.
-        print(file=sys.stderr)
-    except errors.PulsarException as error:
-        raise CommandError(f"{error} after {got} messages of {arguments.topic}") from error
-    finally:
-        client.close()
+                wait()
+                # Count before printing: a user who sees the message and interrupts finds it in the count.
+                got += 1
+                _show(message, arguments)
+                done_with(message)
+        except (KeyboardInterrupt, errors.Interrupted):
+            # Two types, because Ctrl-C may arrive in Python or inside of a call into the client's C++ code.
+            print(file=sys.stderr)
     return got
 
 
@@ -140,9 +129,7 @@ def _topics(topic: str, *, regex: bool) -> object:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "magnetar consume", description="Consume messages from a specified topic.", allow_abbrev=False
-    )
+    parser = CommandParser("magnetar consume", description="Consume messages from a specified topic.")
     add = parser.add_argument
     add("topic", help="topic name")
     add("-s", "--subscription-name", required=True, metavar="NAME", help="subscription name")

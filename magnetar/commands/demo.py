@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from magnetar.clients.client import CommandError, Connection, connect, fail, official_client
+from magnetar.clients.client import ClientArguments, CommandError, connect, fail, official_client
 from magnetar.commands.latencies import Latencies
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ Samples = dict[str, float]
 """`name{label="value",…}` as it stands in the scrape, to its value."""
 
 
-class Addresses(NamedTuple):
+class DemoBroker(NamedTuple):
     """The broker that the demo uses."""
 
     pulsar: str
@@ -94,12 +94,12 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _show(addresses: Addresses, count: int, rate: float) -> None:
+def _show(addresses: DemoBroker, count: int, rate: float) -> None:
     topic = f"persistent://public/default/demo-{time.time_ns() // 1_000_000}"
     print(f"broker    {addresses.pulsar}{' (started for this demo)' if addresses.own else ''}")
     print(f"topic     {topic}")
     before = scrape(addresses.admin)
-    client = connect(Connection(addresses.pulsar))
+    client = connect(ClientArguments(addresses.pulsar))
     try:
         ledger, workers, receipts = _work(client, topic, count, rate)
     finally:
@@ -219,10 +219,10 @@ def _consume(consumer: pulsar.Consumer, consumed: Consumed, done: threading.Even
 
 
 @contextmanager
-def _broker(url: str, admin_url: str) -> Iterator[Addresses]:
+def _broker(url: str, admin_url: str) -> Iterator[DemoBroker]:
     """Yields the broker that listens at `url`, or starts one for the time of the block."""
     if _listens(url):
-        yield Addresses(url, admin_url, own=False)
+        yield DemoBroker(url, admin_url, own=False)
         return
     with tempfile.TemporaryDirectory(prefix="magnetar-demo-") as folder:
         ready, log = Path(folder) / "ready.json", Path(folder) / "log"
@@ -248,12 +248,12 @@ def _listens(url: str) -> bool:
     return True
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], ready: Path, log: Path) -> Addresses:
+def _wait_until_ready(process: subprocess.Popen[bytes], ready: Path, log: Path) -> DemoBroker:
     began = time.monotonic()
     while process.poll() is None and time.monotonic() - began < START_TIMEOUT_S:
         if ready.exists():
             where = json.loads(ready.read_text())
-            return Addresses(where["pulsar"], where["admin"], own=True)
+            return DemoBroker(where["pulsar"], where["admin"], own=True)
         time.sleep(0.01)
     last = log.read_text(errors="replace").splitlines()[-3:]
     raise CommandError(

@@ -143,7 +143,7 @@ with a warning that names both. Values of keys that hold secrets are masked wher
 `magnetar config show --origin` prints the effective settings and the origin of each;
 `magnetar config show --diff 4.0 5.0` prints the effects of a change of profile.
 
-`magnetarProfile` (or `--profile`) chooses the release whose defaults hold: 4.0, 4.2 or 5.0. A single default in the
+`pulsarDefaults` (or `--profile`) chooses the release whose defaults hold: 4.0, 4.2 or 5.0. A single default in the
 tables below holds for all three.
 
 Some defaults are shares of "direct memory". This is the size that a JVM would use: `-XX:MaxDirectMemorySize` in

@@ -25,8 +25,6 @@ LOG_HEADER = (
 class Latencies:
     """Counts latencies; not safe for several threads at once."""
 
-    __slots__ = ("_histogram", "_sum_us", "max_us")
-
     def __init__(self) -> None:
         """Raises CommandError with the command that installs `hdrhistogram` when it is missing."""
         try:

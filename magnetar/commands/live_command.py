@@ -27,7 +27,6 @@ def add_to(jobs: Jobs) -> None:
         "live",
         help="follow the cache's hit ratio and report drops",
         description="Follow the topic that a broker names in entryCacheCountsTopic.",
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("topic", metavar="TOPIC", help="the broker's entryCacheCountsTopic")

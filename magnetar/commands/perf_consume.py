@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from magnetar.clients.client import CommandError, connect, connection_of, fail, official_client, say
+from magnetar.clients.client import CommandError, connected, fail, official_client, say
 from magnetar.commands.consume import TYPES
 from magnetar.commands.perf_report import Reporter, Tally, add_common_flags, stop_on_signals, topics_of
 from magnetar.commands.produce import pacer
+from magnetar.commands.shared_options import CommandParser
 
 if TYPE_CHECKING:
     import pulsar
@@ -45,34 +46,27 @@ def subscriptions_of(names: list[str], count: int) -> list[str]:
 def _run(arguments: argparse.Namespace) -> int:
     topics = topics_of(arguments.topics, arguments.num_topics)
     subscriptions = subscriptions_of(arguments.subscriptions, arguments.num_subscriptions)
-    client = connect(connection_of(arguments))
-    errors = official_client()
     tally = Tally()
-    try:
-        with stop_on_signals() as stop:
-            reporter = Reporter(
-                tally,
-                producing=False,
-                interval_s=arguments.stats_interval_seconds,
-                histogram_file=arguments.histogram_file,
-            )
-            listener = _listener(tally, arguments, stop)
-            consumers = _consumers(client, topics, subscriptions, listener, arguments)
-            say(f"Start receiving from {len(consumers)} consumers on {len(topics)} topics")
-            if arguments.test_duration > 0:
-                timer = threading.Timer(arguments.test_duration, stop.set)
-                timer.daemon = True
-                timer.start()
-            reporter.run(stop)
-            # Else the listeners would go on consuming while the aggregate is printed.
-            for consumer in consumers:
-                consumer.pause_message_listener()
-            say("------------------- DONE -----------------------")
-            reporter.aggregate()
-    except errors.PulsarException as error:
-        raise CommandError(str(error)) from error
-    finally:
-        client.close()
+    with connected(arguments) as client, stop_on_signals() as stop:
+        reporter = Reporter(
+            tally,
+            producing=False,
+            interval_s=arguments.stats_interval_seconds,
+            histogram_file=arguments.histogram_file,
+        )
+        listener = _listener(tally, arguments, stop)
+        consumers = _consumers(client, topics, subscriptions, listener, arguments)
+        say(f"Start receiving from {len(consumers)} consumers on {len(topics)} topics")
+        if arguments.test_duration > 0:
+            timer = threading.Timer(arguments.test_duration, stop.set)
+            timer.daemon = True
+            timer.start()
+        reporter.run(stop)
+        # Else the listeners would go on consuming while the aggregate is printed.
+        for consumer in consumers:
+            consumer.pause_message_listener()
+        say("------------------- DONE -----------------------")
+        reporter.aggregate()
     counts = tally.counts()
     return 1 if arguments.num_messages and counts.messages < arguments.num_messages else 0
 
@@ -128,9 +122,7 @@ def _consumers(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "magnetar perf consume", description="Test pulsar consumer performance.", allow_abbrev=False
-    )
+    parser = CommandParser("magnetar perf consume", description="Test pulsar consumer performance.")
     add_common_flags(parser)
     add = parser.add_argument
     add("-ss", "--subscriptions", action="append", default=[], metavar="NAME,…", help="default: sub")

@@ -16,9 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from magnetar.clients.client import CommandError, connect, connection_of, fail, official_client, say
+from magnetar.clients.client import CommandError, connected, fail, official_client, say
 from magnetar.commands.perf_report import Reporter, Tally, add_common_flags, stop_on_signals, topics_of
 from magnetar.commands.produce import pacer
+from magnetar.commands.shared_options import CommandParser
 
 if TYPE_CHECKING:
     import pulsar
@@ -55,10 +56,8 @@ def payloads_of(size: int, path: Path | None, delimiter: str) -> list[bytes]:
 def _run(arguments: argparse.Namespace) -> int:
     payloads = payloads_of(arguments.size, arguments.payload_file, arguments.payload_delimiter)
     topics = topics_of(arguments.topics, arguments.num_topics, arguments.separator)
-    client = connect(connection_of(arguments))
-    errors = official_client()
     tally = Tally()
-    try:
+    with connected(arguments) as client:
         producers = _producers(client, topics, arguments)
         say(f"Created {len(producers)} producers")
         with stop_on_signals() as stop:
@@ -78,10 +77,6 @@ def _run(arguments: argparse.Namespace) -> int:
             stop.set()
             printer.join()
             reporter.aggregate()
-    except errors.PulsarException as error:
-        raise CommandError(str(error)) from error
-    finally:
-        client.close()
     return tally.counts().failures
 
 
@@ -175,9 +170,7 @@ def _producers(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "magnetar perf produce", description="Test pulsar producer performance.", allow_abbrev=False
-    )
+    parser = CommandParser("magnetar perf produce", description="Test pulsar producer performance.")
     add_common_flags(parser)
     add = parser.add_argument
     add("-r", "--rate", type=float, default=100, help="messages per second across topics, 0: no limit")

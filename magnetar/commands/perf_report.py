@@ -24,7 +24,7 @@ INTERVAL_PERCENTS = (95, 99, 99.9, 99.99)
 _TOTAL_PERCENTS = (*INTERVAL_PERCENTS, 99.999)
 
 
-class Counts(NamedTuple):
+class PerfCounts(NamedTuple):
     """Totals since the start."""
 
     messages: int
@@ -63,10 +63,10 @@ class Tally:
         with self._lock:
             self._failures += 1
 
-    def counts(self) -> Counts:
+    def counts(self) -> PerfCounts:
         """Returns the totals of this moment."""
         with self._lock:
-            return Counts(self._messages, self._bytes, self._failures)
+            return PerfCounts(self._messages, self._bytes, self._failures)
 
     def take(self) -> Latencies:
         """Removes and returns the latencies recorded since the last call."""
@@ -120,7 +120,7 @@ class Reporter:
         self._interval_s = interval_s or _REPORT_INTERVAL_S
         self._total = Latencies()
         self._started = self._last_at = time.monotonic()
-        self._last = Counts(0, 0, 0)
+        self._last = PerfCounts(0, 0, 0)
         self._log = _open_log(histogram_file)
 
     def run(self, stop: threading.Event) -> None:

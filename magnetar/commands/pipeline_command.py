@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.clients.client import CommandError, fail
 from magnetar.commands import audit_command, live_command
+from magnetar.commands.shared_options import CommandParser
 from pipeline.remote_paths import CannotWrite, Place, check_output, local_folder, place, refuse_inside
 from pipeline.spark_errors import own_sentence_of, sentence_of
 from pipeline.spark_master import master
@@ -37,7 +38,7 @@ JOBS = {
     "recommend": "the setting that limits the hit ratio, and the lines of broker.conf to change",
     "compare": "the broker's counters beside those of a replay with its own settings",
     "thrashing": "entries read from bookies more than once, and the readahead to set",
-    "history": "the hit ratio over days: each run reads new files alone, and names the changes behind drops",
+    "history": "the hit ratio over days: each run reads new files alone, and names what caused drops",
 }
 """By name of the job, its help text."""
 
@@ -76,10 +77,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
     """Returns the parser of the command, and those of the jobs by name."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = CommandParser(
         "magnetar pipeline",
         description="Jobs on Spark: on access records (entryCacheRecordDirectory), on snapshots of metadata, and live.",
-        allow_abbrev=False,
     )
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
     for name, text in JOBS.items():
@@ -90,7 +90,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
 
 
 def _add_record_job(jobs: Jobs, name: str, text: str) -> None:
-    job = jobs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
+    job = jobs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     job.add_argument(
         "paths",
         nargs="+",

@@ -11,15 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from magnetar.clients.client import (
-    CommandError,
-    add_connection_flags,
-    connect,
-    connection_of,
-    fail,
-    official_client,
-    say,
-)
+from magnetar.clients.client import CommandError, add_connection_flags, connected, fail, say
+from magnetar.commands.shared_options import CommandParser
 
 if TYPE_CHECKING:
     import pulsar
@@ -70,7 +63,7 @@ def properties_of(texts: list[str]) -> dict[str, str]:
 def pacer(rate: float) -> Callable[[], None]:
     """Returns a function that waits before each message so that `rate` messages a second go out; 0: never waits.
 
-    A sender that falls behind catches up without waiting, so the mean rate holds.
+    A late sender catches up without waiting, so the mean rate holds.
     """
     if rate <= 0:
         return lambda: None
@@ -88,10 +81,8 @@ def pacer(rate: float) -> Callable[[], None]:
 
 
 def _send_all(arguments: argparse.Namespace, contents: list[bytes], properties: dict[str, str]) -> int:
-    client = connect(connection_of(arguments))
-    pulsar_errors = official_client().PulsarException
     sent = 0
-    try:
+    with connected(arguments, lambda: f" after {sent} messages to {arguments.topic}") as client:
         producer = _producer(client, arguments)
         wait = pacer(arguments.rate)
         for _ in range(arguments.num_produce):
@@ -104,10 +95,6 @@ def _send_all(arguments: argparse.Namespace, contents: list[bytes], properties: 
                     disable_replication=arguments.disable_replication,
                 )
                 sent += 1
-    except pulsar_errors as error:
-        raise CommandError(f"{error} after {sent} messages to {arguments.topic}") from error
-    finally:
-        client.close()
     return sent
 
 
@@ -122,9 +109,7 @@ def _producer(client: pulsar.Client, arguments: argparse.Namespace) -> pulsar.Pr
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "magnetar produce", description="Produce messages to a specified topic.", allow_abbrev=False
-    )
+    parser = CommandParser("magnetar produce", description="Produce messages to a specified topic.")
     add = parser.add_argument
     add("topic", help="topic name")
     add("-m", "--messages", action="append", default=[], help="message to send; may be repeated")

@@ -8,6 +8,18 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from foundation.settings.load import Override
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser, and those of the actions below it, that take options by their whole names alone."""
+
+    def __init__(self, prog: str | None = None, **options: Any) -> None:
+        """The arguments are argparse's."""
+        super().__init__(prog, allow_abbrev=False, **options)
 
 
 def add_settings_options(parser: argparse.ArgumentParser, *conf_flags: str, conf_help: str) -> None:
@@ -65,9 +77,11 @@ def add_tls_options(parser: argparse.ArgumentParser) -> None:
     add("--tls-enable-hostname-verification", action="store_true", help="check the host's name")
 
 
-def data_override(data: Path | None) -> list[str]:
+def data_override(data: Path | None) -> list[Override]:
     """Returns `--data` as an override of the setting that it stands for; an empty list without the option."""
-    return [] if data is None else [f"magnetarDataDirectory={data}"]
+    from foundation.settings.load import FromOption
+
+    return [] if data is None else [FromOption("--data", "magnetarDataDirectory", str(data))]
 
 
 def _key_value(text: str) -> str:

@@ -7,21 +7,19 @@ name the fields of the answers that are shown; `broker/admin/topics/holes.py` wr
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, TypedDict, cast
+from collections.abc import Callable
+from typing import Any, TypedDict
 from urllib.parse import quote
 
 from magnetar.admin.output import aligned
 from magnetar.clients.client import CommandError, fail
-from magnetar.commands.shared_options import add_admin_url, topic_path
-
-if TYPE_CHECKING:
-    from magnetar.clients.admin_client import Json
+from magnetar.commands.shared_options import CommandParser, add_admin_url, topic_path
 
 PATH = "/admin/v2/magnetar"
 """In front of each route of `broker/admin/topics/holes.py`."""
 
 
-class HoleRun(TypedDict):
+class HoleRunRow(TypedDict):
     """Consecutive unacknowledged entries in the same place."""
 
     first: str
@@ -40,7 +38,7 @@ class HoleRun(TypedDict):
     """Time of the first look after that; None = it was read since the last look."""
 
 
-class Why(TypedDict):
+class SubscriptionWhy(TypedDict):
     """`GET /admin/v2/magnetar/subscriptions/why/…`, as far as it is shown."""
 
     topic: str
@@ -52,12 +50,12 @@ class Why(TypedDict):
     backlog: int
     """Unacknowledged entries, those included that were not read yet."""
     acknowledgedRanges: int
-    """Ranges of acknowledged entries behind unacknowledged ones."""
+    """Ranges of acknowledged entries after unacknowledged ones."""
     acknowledgedInMemoryOnly: int
     """Acknowledged entries that a crash would deliver again."""
     redelivered: int
     """Entries that were lost and are delivered again."""
-    holes: list[HoleRun]
+    holes: list[HoleRunRow]
     """The first runs of holes."""
     holesLeftOut: int
     """Further runs."""
@@ -65,7 +63,7 @@ class Why(TypedDict):
     """The answer in sentences."""
 
 
-class Eviction(TypedDict):
+class EvictionRow(TypedDict):
     """Messages that a quota took from a subscription."""
 
     at: str
@@ -91,7 +89,7 @@ class Evictions(TypedDict):
     """Full name."""
     entriesEvicted: dict[str, int]
     """Entries taken since the topic was opened, by type of the quota."""
-    evictions: list[Eviction]
+    evictions: list[EvictionRow]
     """The newest ones, the oldest of them first."""
 
 
@@ -107,16 +105,13 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         "magnetar subscription",
         description="Ask a running broker where unacknowledged and missing messages are.",
-        allow_abbrev=False,
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     why = actions.add_parser(
-        "why",
-        help="list unacknowledged entries that were read, their places, and since when",
-        allow_abbrev=False,
+        "why", help="list unacknowledged entries that were read, their places, and since when"
     )
     why.add_argument("topic", metavar="TOPIC", help="name, tenant/namespace/name or persistent://…")
     why.add_argument("subscription", metavar="SUBSCRIPTION", help="its name")
@@ -125,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     why.set_defaults(answer=_why)
     evictions = actions.add_parser(
-        "evictions", help="list messages that backlog quotas took from subscriptions", allow_abbrev=False
+        "evictions", help="list messages that backlog quotas took from subscriptions"
     )
     evictions.add_argument("topic", metavar="TOPIC", help="name, tenant/namespace/name or persistent://…")
     evictions.set_defaults(answer=_evictions)
@@ -138,28 +133,22 @@ def _parser() -> argparse.ArgumentParser:
 def _why(arguments: argparse.Namespace) -> str:
     name = quote(arguments.subscription, safe="")
     path = f"/subscriptions/why/{topic_path(arguments.topic)}/{name}?limit={arguments.limit}"
-    body = _ask(arguments, path)
-    return _json(body) if arguments.json else why_text(cast("Why", body))
+    return _answer(arguments, path, why_text)
 
 
 def _evictions(arguments: argparse.Namespace) -> str:
-    body = _ask(arguments, f"/evictions/{topic_path(arguments.topic)}")
-    return _json(body) if arguments.json else evictions_text(cast("Evictions", body))
+    return _answer(arguments, f"/evictions/{topic_path(arguments.topic)}", evictions_text)
 
 
-def _ask(arguments: argparse.Namespace, path: str) -> dict[str, Json]:
-    from magnetar.clients.admin_client import admin_address, ask_for_object
+def _answer(arguments: argparse.Namespace, path: str, in_words: Callable[[Any], str]) -> str:
+    """Returns the broker's answer in words, or as it is with `--json`."""
+    from magnetar.clients.admin_client import admin_address, as_text, ask_for_object
 
-    return ask_for_object(admin_address(arguments), PATH + path, "a description")
-
-
-def _json(body: dict[str, Json]) -> str:
-    from magnetar.clients.admin_client import as_text
-
-    return as_text(body)
+    body = ask_for_object(admin_address(arguments), PATH + path, "a description")
+    return as_text(body) if arguments.json else in_words(body)
 
 
-def why_text(why: Why) -> str:
+def why_text(why: SubscriptionWhy) -> str:
     """Returns a head, a line per run of holes, and the conclusion."""
     head = (
         f"{why['topic']} {why['subscription']} ({why['type']}): backlog {why['backlog']:,}, "
@@ -177,7 +166,7 @@ def why_text(why: Why) -> str:
     return "\n".join([*lines, why["conclusion"]])
 
 
-def _hole(one: HoleRun) -> tuple[str, ...]:
+def _hole(one: HoleRunRow) -> tuple[str, ...]:
     place = f"{one['place']} {one['consumer']}" if one["consumer"] else one["place"]
     return (
         one["first"],

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magnetar.clients.client import CommandError, fail
+from magnetar.commands.shared_options import CommandParser
 
 if TYPE_CHECKING:
     from broker.security.authentication.signatures import Claims
@@ -43,9 +44,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "magnetar token", description="Make, show and check keys and tokens.", allow_abbrev=False
-    )
+    parser = CommandParser("magnetar token", description="Make, show and check keys and tokens.")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     secret = _action(actions, "create-secret-key", "make a key that signs and checks", _create_secret_key)
     _algorithm(secret, "HS256", SECRETS)
@@ -78,9 +77,7 @@ def _action(
     help_text: str,
     run: Callable[[argparse.Namespace], None],
 ) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(
-        name, help=help_text, description=help_text, allow_abbrev=False
-    )
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=help_text, description=help_text)
     parser.set_defaults(run=run)
     return parser
 

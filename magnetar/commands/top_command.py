@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from magnetar.clients.client import CommandError, fail
-from magnetar.commands.shared_options import add_admin_url, add_tls_options
+from magnetar.commands.shared_options import CommandParser, add_admin_url, add_tls_options
 
 if TYPE_CHECKING:
     from magnetar.top.source import Source
@@ -80,12 +80,11 @@ def _screen(source: Source, arguments: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         "magnetar top",
         description="Watch a broker: throughput, latency, cache, bookies, and the busiest topics, from /metrics of any"
         " Pulsar; the last hour, the reasons of the cache, bookies and settings from a broker of Magnetar."
         " Keys: 1 to 5 views, Enter subscriptions, s sort, / filter, Escape back, p pause, q quit.",
-        allow_abbrev=False,
     )
     add_admin_url(parser)
     add_tls_options(parser)

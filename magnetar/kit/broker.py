@@ -36,7 +36,7 @@ __all__ = ["Broker", "BrokerFailedError"]
 
 _ROOT: Final = str(Path(__file__).resolve().parents[2])
 """The folder that this package was imported from: of a source checkout, or of installed packages."""
-# In front of installed packages, one of which may be another version; behind the standard library, whose names nothing
+# In front of installed packages, one of which may be another version; after the standard library, whose names nothing
 # in that folder may take.
 _PROGRAM: Final = (
     "import runpy, sys; "
@@ -207,6 +207,10 @@ class Broker(PulsarUnderTest):
         from magnetar.commands.token_keys import token_by_secret
 
         for namespace, actions in (permissions or {}).items():
+            if namespace.count("/") != 1:
+                raise KitError(
+                    f"permissions: {namespace!r} is not a namespace: give tenant/namespace, as in public/default"
+                )
             self.ask("POST", f"/admin/v2/namespaces/{namespace}/permissions/{quote(role, '')}", list(actions))
         claims: dict[str, object] = {"sub": role}
         if expires is not None:

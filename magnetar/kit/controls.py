@@ -153,7 +153,7 @@ class Faults:
         return self._set(on=on, do="lose", at=at, times=times)
 
     def delay(self, on: str, seconds: float, *, at: int = 1, times: int = 1) -> Fault:
-        """Holds the command, and all behind it on its connection, by the machine's clock."""
+        """Holds the command, and all after it on its connection, by the machine's clock."""
         return self._set(on=on, do="delay", seconds=seconds, at=at, times=times)
 
     def refuse(self, on: str, error: str, *, at: int = 1, times: int = 1) -> Fault:

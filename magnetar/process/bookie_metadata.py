@@ -72,12 +72,12 @@ class _Asked:
 
 def entries_on(bookie_id: str, metadata: LedgerMetadata) -> Iterator[int]:
     """Yields the entries of a closed ledger whose write sets have the bookie, ascending."""
-    behind = metadata.last_entry_id + 1
+    after = metadata.last_entry_id + 1
     for segment, following in zip(metadata.segments, (*metadata.segments[1:], None), strict=True):
         if bookie_id not in segment.members:
             continue
         position = segment.members.index(bookie_id)
-        end = behind if following is None else min(following.first_entry_id, behind)
+        end = after if following is None else min(following.first_entry_id, after)
         for entry_id in range(segment.first_entry_id, end):
             if position in write_set(entry_id, len(segment.members), metadata.write_quorum):
                 yield entry_id

@@ -6,16 +6,19 @@ option that the user left out is `None`, empty or False, and the composition roo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from foundation.value import Value
+
+if TYPE_CHECKING:
+    from foundation.settings.load import Override
 
 Role = Literal["standalone", "broker"]
 """The kinds of process with a broker in it: with a bookie inside, or without."""
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerOptions:
+class BrokerOptions(Value):
     """Options of a broker process, before any configuration file was read."""
 
     role: Role
@@ -26,8 +29,8 @@ class BrokerOptions:
     """Folder of everything that is kept; None means `magnetarDataDirectory`."""
     memory: bool
     """Keep nothing on disk, for tests."""
-    overrides: tuple[str, ...]
-    """`key=value`, in the order given; the last one of a key wins, and all win over file and environment."""
+    overrides: tuple[Override, ...]
+    """Of `--set` and `-a`, in the order given; the last one of a key wins, and all win over file and environment."""
     ready_file: Path | None
     """Written when clients can connect: `{"pulsar": url, "admin": url, "pid": n}`."""
     profile: str | None

@@ -13,6 +13,7 @@ from bookie_stub.config.keys import BOOKIE_KEYS
 from bookie_stub.config.rules import load_bookie_settings
 from broker.config import load_broker_settings
 from broker.config.keys import BROKER_KEYS
+from foundation.settings.load import Override
 from foundation.settings.settings import Note, Settings
 
 
@@ -38,7 +39,7 @@ def load_standalone_settings(
     path: str | Path | None,
     *,
     environ: Mapping[str, str],
-    overrides: Sequence[str] = (),
+    overrides: Sequence[Override] = (),
     profile: str | None = None,
 ) -> StandaloneSettings:
     """Returns the settings of both sides; `path` None means the shipped values. Raises SettingsError."""

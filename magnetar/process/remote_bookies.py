@@ -39,7 +39,7 @@ Connect = Callable[[str], BookKeeperLedgerClient]
 async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataStore) -> Bookies:
     """Connects to enough bookies to write an entry: as many as the write quorum.
 
-    A cancelled call leaves no connection behind. Raises MetadataError when ZooKeeper refuses to list bookies, and
+    A cancelled call leaves no connection. Raises MetadataError when ZooKeeper refuses to list bookies, and
     SettingsError for files of TLS that cannot be used.
     """
 
@@ -115,26 +115,26 @@ class RegisteredBookies:
         self._set = BookieSet((), self._connect_by_id, now_ns=clock.monotonic_ns, quarantine=quarantine)
         # The set's own methods, so that a read costs no call more than with a fixed set.
         self.client: Callable[[str], LedgerClient] = self._set.client
-        """See `Bookies.client`."""
+        """The bookie with this name in ledger metadata."""
         self.choose = self._set.choose
-        """See `Bookies.choose`."""
+        """Names of `count` different bookies for new entries."""
         self.failed = self._set.failed
-        """See `Bookies.failed`."""
+        """Notes that the bookie did not take an entry."""
         self.reachable_clients: Callable[[], Collection[LedgerClient]] = self._set.reachable_clients
-        """See `Bookies.reachable_clients`."""
+        """Bookies for new entries that there is a connection to."""
 
     @property
     def names(self) -> Sequence[str]:
-        """See `Bookies.names`."""
+        """Names of the bookies for new entries, connected or not."""
         return self._set.names
 
     @property
     def known(self) -> Sequence[str]:
-        """See `Bookies.known`; those that are registered as read-only count, connected or not."""
+        """The bookies that are connected or registered, read-only ones included."""
         return tuple(dict.fromkeys((*self._set.known, *sorted(self._registered))))
 
     def http_address(self, name: str) -> str | None:
-        """See `Bookies.http_address`; the registered one, else the set port at the bookie's host."""
+        """Returns the registered HTTP address of a bookie, else the set port at its host."""
         bookie = self._registered.get(name)
         if bookie is not None and bookie.http is not None:
             return bookie.http
@@ -142,7 +142,7 @@ class RegisteredBookies:
         return _at_port(address, self._http_port) if self._http_port and ":" in address else None
 
     def read_only(self, name: str) -> bool | None:
-        """See `Bookies.read_only`."""
+        """True if the bookie has registered as one that refuses new entries; None where none registers."""
         bookie = self._registered.get(name)
         return None if bookie is None else bookie.read_only
 

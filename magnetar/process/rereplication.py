@@ -1,7 +1,7 @@
 """Joins re-replication to a cluster: ZooKeeper, the registered bookies, auditor and worker.
 
-`magnetar bookie autorecovery` runs it as a process, a bookie inside its own, and the commands around it use `Cluster`
-alone. Its client of bookies is the broker's.
+`magnetar bookie autorecovery` runs it as a process, a bookie inside its own, and the commands around it use
+`ClusterConnections` alone. Its client of bookies is the broker's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bookkeeper.client.bookkeeper import BookKeeperLedgerClient
 from bookkeeper.repair.auditor import Auditor
 from bookkeeper.repair.copying import Copying
 from bookkeeper.repair.marks import Marks
-from bookkeeper.repair.pace import Pace
+from bookkeeper.repair.pace import CopyPace
 from bookkeeper.repair.service import AutoRecovery
 from bookkeeper.repair.stats import RecoveryStats
 from bookkeeper.repair.worker import ReplicationWorker
@@ -48,7 +48,7 @@ _TLS_CHECK_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterConnections:
     """Open connections to a cluster."""
 
     store: ZookeeperMetadataStore
@@ -70,7 +70,7 @@ class Cluster:
 
 
 @contextlib.asynccontextmanager
-async def joined(settings: BookieSettings) -> AsyncIterator[Cluster]:
+async def joined(settings: BookieSettings) -> AsyncIterator[ClusterConnections]:
     """Connects to the cluster that a bookie's settings name.
 
     Raises SettingsError for settings that name none, MetadataError when ZooKeeper does not answer.
@@ -101,7 +101,7 @@ async def joined(settings: BookieSettings) -> AsyncIterator[Cluster]:
         bookies = RegisteredBookies(connect, QuarantineSettings(), None)
         stack.push_async_callback(bookies.close)
         await bookies.follow(store)
-        yield Cluster(store, bookies, Marks(store))
+        yield ClusterConnections(store, bookies, Marks(store))
 
 
 @contextlib.asynccontextmanager
@@ -118,7 +118,7 @@ async def running(
         await locks.prepare()
         means = Copying(
             cluster.bookies,
-            Pace(recovery.bytes_per_s),
+            CopyPace(recovery.bytes_per_s),
             recovery.batch_entries,
             clock.monotonic_ns,
             stats.worker,

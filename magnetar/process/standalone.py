@@ -31,16 +31,18 @@ from broker.config.rules import EMBEDDED
 from broker.net.wire_fields import fields_without_effect
 from broker.recorder.errors import RecordError
 from foundation.loop import clock
+from foundation.loop.turn import Turn
 from foundation.model.errors import MetadataError
 from foundation.settings.errors import SettingsError
-from foundation.settings.load import unknown_allowed
+from foundation.settings.load import FromOption, Override, unknown_allowed
 from foundation.settings.settings import Note, Settings
+from foundation.settings.start_errors import check_data_folder, check_ready_file, start_error
 from magnetar import __version__
 from magnetar.process.config_files import default_file, refuse_unknown_keys
+from magnetar.process.greeting import greeting
 from magnetar.process.open_metadata import open_metadata
 from magnetar.process.options import BrokerOptions
 from magnetar.process.process_settings import load_standalone_settings
-from magnetar.process.start_errors import check_data_folder, start_error
 
 if TYPE_CHECKING:
     from bookie_stub.compose.bookie import Bookie
@@ -50,7 +52,6 @@ if TYPE_CHECKING:
     from broker.compose.broker_service import Addresses, BrokerService
     from broker.faults.controls import TestControls
     from broker.security.authentication.authenticator import Authenticator
-    from foundation.loop.turn import Turn
 
 log = logging.getLogger("magnetar")
 
@@ -70,24 +71,6 @@ GC_YOUNG_OBJECTS = 50_000
 """Objects made between two passes of Python's garbage collector; its default is 700.
 
 Entries come and go by the ten thousand and hold no cycles, so frequent passes cost time and find nothing.
-"""
-
-_GREETING = """
-Magnetar {version} is ready.
-
-  clients   {url}
-  console   {admin}/ in a browser
-  admin     {admin}/admin/v2/clusters
-  metrics   {admin}/metrics
-  manual    docs/README.md
-
-In another terminal:
-
-  make demo                                            a producer and two subscriptions at work
-  .venv/bin/magnetar consume my-topic -s my-sub -n 0   waits for messages
-  .venv/bin/magnetar produce my-topic -m hello         sends one
-
-Ctrl-C drains and stops.
 """
 
 
@@ -132,7 +115,8 @@ def run(options: BrokerOptions) -> int:
         print(error, file=sys.stderr)
         return 2
     except (OSError, BookieError, MetadataError, RecordError) as error:
-        log.error("cannot start: %s", start_error(error, settings.broker))
+        tables = [one for one in (settings.broker, settings.bookie) if one is not None]
+        log.error("cannot start: %s", start_error(error, *tables))
         return 1
     return 0
 
@@ -143,11 +127,9 @@ def load(options: BrokerOptions) -> ProcessSettings:
     Raises SettingsError, also for files of keys and passwords that cannot be used.
     """
     path = options.config_path or default_file(options.role, os.environ)
-    overrides = list(options.overrides)
-    if options.data is not None:
-        overrides.append(f"magnetarDataDirectory={options.data}")
-    if options.memory:
-        overrides.append("magnetarInMemory=true")
+    overrides = _overrides(options)
+    if options.ready_file is not None:
+        check_ready_file(options.ready_file)
     bookie: Settings | None = None
     if options.role == "standalone":
         both = load_standalone_settings(
@@ -188,6 +170,16 @@ def load(options: BrokerOptions) -> ProcessSettings:
     if not broker.bool("magnetarInMemory"):
         check_data_folder(broker)
     return ProcessSettings(broker, bookie, notes, broker.bool("magnetarInMemory"), authenticator, controls)
+
+
+def _overrides(options: BrokerOptions) -> list[Override]:
+    """Returns all that the command line says about keys, the last one of a key to hold."""
+    overrides = list(options.overrides)
+    if options.data is not None:
+        overrides.append(FromOption("--data", "magnetarDataDirectory", str(options.data)))
+    if options.memory:
+        overrides.append(FromOption("--memory", "magnetarInMemory", "true"))
+    return overrides
 
 
 def _run_loop(main: Coroutine[object, object, None]) -> None:
@@ -244,17 +236,16 @@ async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerServic
             reserve = DiskReserve(Path(settings.broker.str("magnetarDataDirectory")))
             reserve.start()
             opened.callback(reserve.close)
+        now_ns = clock.monotonic_ns if settings.controls is None else settings.controls.held.monotonic_ns
+        turn = Turn(loop.call_soon, now_ns)
         with ThreadPoolExecutor(1) as opener:
-            bookie = _open_bookie(settings, opener, loop.call_soon_threadsafe)
+            bookie = _open_bookie(settings, opener, loop.call_soon_threadsafe, turn.commit)
             # Imported only now, beside the replay in the other thread: both take a noticeable part of the start.
             from bookkeeper.ensembles.ledger_ids import LedgerIds, LedgerIdsAbove, LedgerIdsUnused
             from bookkeeper.ensembles.ledgers import Ledgers
             from broker.compose.broker_service import BrokerService
             from broker.compose.room_settings import ensemble_settings
-            from foundation.loop.turn import Turn
 
-            now_ns = clock.monotonic_ns if settings.controls is None else settings.controls.held.monotonic_ns
-            turn = Turn(loop.call_soon, now_ns)
             metadata, ids = await open_metadata(settings.broker)
             if settings.controls is not None:
                 metadata = settings.controls.faulty_metadata(metadata)
@@ -291,7 +282,10 @@ async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerServic
 
 
 def _open_bookie(
-    settings: ProcessSettings, opener: ThreadPoolExecutor, post: Callable[[Callable[[], None]], object]
+    settings: ProcessSettings,
+    opener: ThreadPoolExecutor,
+    post: Callable[[Callable[[], None]], object],
+    at_end_of_turn: Callable[[Callable[[int], None]], None],
 ) -> Future[Bookie] | None:
     if settings.memory or settings.bookie is None or EMBEDDED not in settings.broker.list("bookieAddress"):
         return None
@@ -301,7 +295,7 @@ def _open_bookie(
         from bookie_stub.compose.bookie import Bookie
         from bookie_stub.config.settings import BookieSettings
 
-        return Bookie.open(BookieSettings.of(bookie_settings), post)
+        return Bookie.open(BookieSettings.of(bookie_settings), post, at_end_of_turn=at_end_of_turn)
 
     return opener.submit(open_bookie)
 
@@ -394,14 +388,8 @@ def _announce(addresses: Addresses, ready_file: Path | None) -> None:
     urls = (addresses.service_url, addresses.service_url_tls, addresses.admin_url, addresses.admin_url_tls)
     log.info("%s: %s", READY, " ".join(url for url in urls if url))
     if sys.stdout.isatty() or "MAKELEVEL" in os.environ:  # Also under `make run`, whose output may be a pipe.
-        print(
-            _GREETING.format(
-                version=__version__,
-                url=addresses.service_url or addresses.service_url_tls,
-                admin=addresses.admin_url or addresses.admin_url_tls,
-            ),
-            flush=True,
-        )
+        url = addresses.service_url or addresses.service_url_tls
+        print(greeting(url, addresses.admin_url or addresses.admin_url_tls), flush=True)
     if ready_file is None:
         return
     found = {

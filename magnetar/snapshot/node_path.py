@@ -144,6 +144,6 @@ def _of_topic(kind: str, parts: list[str]) -> NodePath:
 def _of_namespace(kind: str, parts: list[str]) -> NodePath:
     if len(parts) < 2:
         return NodePath(_PARENT)
-    # A bundle is named by its borders, as `0x00000000_0xffffffff`; another third part is the namespace behind a cluster.
+    # A bundle is named by its borders, as `0x00000000_0xffffffff`; another third part is the namespace after a cluster.
     has_cluster = len(parts) > 2 and not parts[2].startswith("0x")
     return NodePath(kind, "/".join(parts[: 3 if has_cluster else 2]))

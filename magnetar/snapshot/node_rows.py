@@ -132,7 +132,7 @@ def _cursor_row(
     runs = 0
     last: tuple[int, int] | None = None
     for ledger_id, above, upto in sorted(acked):
-        # A run that begins behind the last one's end continues it: pages cut runs at their borders.
+        # A run that begins after the last one's end continues it: pages cut runs at their borders.
         runs += last != (ledger_id, above)
         last = (ledger_id, upto)
     return (

@@ -18,7 +18,7 @@ ROWS: Final = 8
 """Topics and subscriptions that are shown."""
 _GAP: Final = "    "
 _CELLS: Final = (7, 6, 9)
-"""Widths of the numbers behind a reason, which is at most 53 characters long."""
+"""Widths of the numbers after a reason, which is at most 53 characters long."""
 
 
 class Reads(TypedDict):

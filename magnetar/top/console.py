@@ -36,6 +36,9 @@ ROUTES: Final[Mapping[str, _Route]] = {
     "settings": _Route("/settings", 10.0),
 }
 """The path of each view's answer."""
+OVERVIEW: Final = "overview"
+"""The answer that is for the lines above every view."""
+_ALL: Final[Mapping[str, _Route]] = {**ROUTES, OVERVIEW: _Route("/overview", 1.0)}
 
 
 class Look(NamedTuple):
@@ -56,11 +59,11 @@ class Console:
         self._known: dict[str, tuple[float, Answer]] = {}
 
     def look(self, view: str) -> Look:
-        """Returns the answer for a view of `ROUTES`. Blocks while the broker answers."""
+        """Returns the answer for `OVERVIEW` or a view of `ROUTES`. Blocks while the broker answers."""
         due_s, known = self._known.get(view, (0.0, None))
         if known is not None and time.monotonic() < due_s:
             return Look(known)
-        route = ROUTES[view]
+        route = _ALL[view]
         try:
             answer = self._ask(route.path)
         except CommandError as error:

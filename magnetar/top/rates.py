@@ -10,11 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from foundation.units import NS_PER_SECOND
 from magnetar.top.bookie_view import BookieState
 from magnetar.top.console import Look
 from magnetar.top.scrape import SUBSCRIPTION, TOPIC_COUNTERS, TOPIC_GAUGES, Sample, Scrape
 
-NS_PER_S: Final = 1_000_000_000
+CLIENTS: Final = ("producers", "consumers", "subscriptions")
+"""Values that are whole numbers, as text and JSON show them."""
 
 
 class Reading(NamedTuple):
@@ -30,6 +32,8 @@ class Reading(NamedTuple):
     """The bookies that a broker of Magnetar writes to; empty where `bookie` has series of one."""
     look: Look | None = None
     """The answer for the view that is open; None for the topics."""
+    publish_ms: Mapping[str, float] | None = None
+    """Publish latencies of the last minute by quantile, as the console shows them; None of a broker without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +54,12 @@ class Topic:
     """Entries not acknowledged, over all subscriptions."""
     storage_bytes: float
     """Bytes kept."""
-    producers: int
-    """Connected producers."""
-    consumers: int
-    """Connected consumers."""
-    subscriptions: int
-    """Subscriptions."""
+    producers: float
+    """Connected producers, a whole number."""
+    consumers: float
+    """Connected consumers, a whole number."""
+    subscriptions: float
+    """Subscriptions, a whole number."""
     hit_ratio: float | None
     """Entries read from the cache by all that were read; None without reads, and of Apache's brokers."""
 
@@ -78,8 +82,8 @@ class Subscription:
     """Bytes sent to consumers per second, in the same window."""
     redelivered: float
     """Messages sent again per second, in the same window."""
-    consumers: int
-    """Connected consumers."""
+    consumers: float
+    """Connected consumers, a whole number."""
     blocked: bool
     """True while it gets nothing, because too many messages are not acknowledged."""
     hit_ratio: float | None
@@ -151,7 +155,7 @@ class Overview:
     connections: float
     """Connections of clients."""
     publish_ms: Mapping[str, float]
-    """Latency of publishes in ms by quantile (`0.5`), of the broker's last window; empty where it does not tell it."""
+    """Latency of publishes in ms by quantile (`0.5`), of the last minute; empty where the broker does not tell it."""
     cpu: float | None
     """Cores in use; None for a first reading."""
     memory_bytes: float | None
@@ -168,7 +172,7 @@ class Overview:
 
 def overview(before: Reading | None, now: Reading) -> Overview:
     """Returns what happened between two readings; of a first one, only what does not need two."""
-    seconds = (now.at_ns - before.at_ns) / NS_PER_S if before is not None else 0.0
+    seconds = (now.at_ns - before.at_ns) / NS_PER_SECOND if before is not None else 0.0
     span = _Span(before.broker if before else {}, now.broker, seconds)
     bookie_span = _Span(before.bookie if before else {}, now.bookie, seconds)
     topics = _topics(span)
@@ -183,7 +187,10 @@ def overview(before: Reading | None, now: Reading) -> Overview:
         backlog=sum(topic.backlog for topic in topics),
         topics_count=span.gauge("pulsar_topics_count"),
         connections=span.gauge("pulsar_active_connections"),
-        publish_ms=_quantiles(span.of("pulsar_broker_publish_latency")),
+        # Of another broker those of the last whole minute, which may have ended a minute ago.
+        publish_ms=_quantiles(span.of("pulsar_broker_publish_latency"))
+        if now.publish_ms is None
+        else now.publish_ms,
         cpu=cpu if seconds else None,
         memory_bytes=span.gauge("process_resident_memory_bytes") or None,
         cache=_cache(span),
@@ -240,27 +247,13 @@ def _topics(span: _Span) -> list[Topic]:
     names = dict.fromkeys(name for found in now.values() for name in found)
     topics = []
     for name in names:
-        rates = {
+        found = {
             # A topic that was not there before is as if its counters had been 0.
             field: span.per_second(before[metric].get(name, 0.0), now[metric].get(name, 0.0))
             for metric, field in TOPIC_COUNTERS.items()
         }
-        gauges = {field: now[metric].get(name, 0.0) for metric, field in TOPIC_GAUGES.items()}
-        topics.append(
-            Topic(
-                name=name,
-                in_messages=rates["in_messages"],
-                in_bytes=rates["in_bytes"],
-                out_messages=rates["out_messages"],
-                out_bytes=rates["out_bytes"],
-                backlog=gauges["backlog"],
-                storage_bytes=gauges["storage_bytes"],
-                producers=int(gauges["producers"]),
-                consumers=int(gauges["consumers"]),
-                subscriptions=int(gauges["subscriptions"]),
-                hit_ratio=_ratio(rates["hits"], rates["misses"]),
-            )
-        )
+        found |= {field: now[metric].get(name, 0.0) for metric, field in TOPIC_GAUGES.items()}
+        topics.append(Topic(name=name, hit_ratio=_hit_ratio(found), **_whole(found)))
     return topics
 
 
@@ -274,16 +267,7 @@ def subscriptions(scrape: Scrape, topic: str) -> list[Subscription]:
                 values[field] += value
     return [
         Subscription(
-            name=name,
-            backlog=values["backlog"],
-            unacked=values["unacked"],
-            delayed=values["delayed"],
-            out_messages=values["out_messages"],
-            out_bytes=values["out_bytes"],
-            redelivered=values["redelivered"],
-            consumers=int(values["consumers"]),
-            blocked=values["blocked"] > 0,
-            hit_ratio=_ratio(values["hits"], values["misses"]),
+            name=name, blocked=values.pop("blocked") > 0, hit_ratio=_hit_ratio(values), **_whole(values)
         )
         for name, values in sorted(found.items())
     ]
@@ -308,6 +292,16 @@ def _by_topic(samples: Iterable[Sample]) -> dict[str, float]:
         found = parts if "subscription" in labels else whole
         found[name] = found.get(name, 0.0) + value
     return {**parts, **whole}
+
+
+def _hit_ratio(found: dict[str, float]) -> float | None:
+    """Takes hits and misses out of the values, and returns their ratio."""
+    return _ratio(found.pop("hits"), found.pop("misses"))
+
+
+def _whole(found: Mapping[str, float]) -> dict[str, float]:
+    """Returns the values with those that count clients and subscriptions as whole numbers."""
+    return {name: int(value) if name in CLIENTS else value for name, value in found.items()}
 
 
 def _ratio(hits: float, misses: float) -> float | None:

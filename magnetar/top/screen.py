@@ -29,11 +29,10 @@ from magnetar.top.rates import Overview, Reading, overview, subscriptions
 from magnetar.top.source import TOPICS
 from magnetar.top.table import (
     SORTS,
-    SUBSCRIPTION_TITLES,
+    SUBSCRIPTION_COLUMNS,
     chosen,
     columns,
     head,
-    subscription_row,
     topic_line,
 )
 from magnetar.top.views import TEXTS, rows_of_settings
@@ -234,7 +233,8 @@ class TopScreen(App[None]):
     def _fill_topics(self, found: Overview) -> None:
         if self._topic:
             known = [] if self._before is None else subscriptions(self._before.broker, self._topic)
-            self._fill(SUBSCRIPTION_TITLES, [subscription_row(one) for one in known])
+            titles = tuple(column.title for column in SUBSCRIPTION_COLUMNS)
+            self._fill(titles, [tuple(column.cell(one) for column in SUBSCRIPTION_COLUMNS) for one in known])
             return
         topics = chosen(found.topics, self._sort, self._text, ROWS_MAX)
         self._listed = [topic.name for topic in topics]

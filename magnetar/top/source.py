@@ -7,10 +7,12 @@ from typing import Final, cast
 
 from magnetar.clients.admin_client import AdminAddress, send
 from magnetar.top.bookie_view import BookiesAnswer, BookieState
-from magnetar.top.console import Console, Look
+from magnetar.top.console import OVERVIEW, Console, Look
 from magnetar.top.rates import Reading, has_bookie, is_magnetar
 from magnetar.top.scrape import Scrape, parse
 
+_QUANTILES: Final = {"0.5": "publishP50Ms", "0.99": "publishP99Ms"}
+"""Quantiles by their names in the console's answer."""
 TOPICS: Final = "topics"
 """The view that every Pulsar has, because it needs metrics alone."""
 
@@ -40,7 +42,8 @@ class Source:
             # Without the credentials, which are the broker's.
             address = AdminAddress(self._bookie_url.rstrip("/"), timeout_s=self._broker.timeout_s)
             bookie = parse(send(address, "GET", "/metrics").text)
-        return Reading(at_ns, broker, bookie, self._bookies(broker, bookie), self._look(broker, view))
+        bookies = self._bookies(broker, bookie)
+        return Reading(at_ns, broker, bookie, bookies, self._look(broker, view), self._publish_ms(broker))
 
     def _bookies(self, broker: Scrape, bookie: Scrape) -> list[BookieState]:
         """Returns the bookies that the broker knows; none for a role that may not see them."""
@@ -48,6 +51,14 @@ class Source:
             return []
         answer = self._console.look("bookies").answer
         return [] if answer is None else cast(BookiesAnswer, answer)["bookies"]
+
+    def _publish_ms(self, broker: Scrape) -> dict[str, float] | None:
+        """Returns the latencies that the console shows; None where there is no console for this role."""
+        answer = self._console.look(OVERVIEW).answer if is_magnetar(broker) else None
+        if answer is None:
+            return None
+        found = {quantile: answer.get(name) for quantile, name in _QUANTILES.items()}
+        return {quantile: value for quantile, value in found.items() if isinstance(value, float)}
 
     def _look(self, broker: Scrape, view: str) -> Look | None:
         if view == TOPICS:

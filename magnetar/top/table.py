@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from magnetar.clients.client import visible
 from magnetar.top.bookie_view import bookies_head
@@ -17,24 +17,28 @@ SORTS: Final[dict[str, Callable[[Topic], float]]] = {
     "bytes": lambda topic: topic.in_bytes + topic.out_bytes,
     "backlog": lambda topic: topic.backlog,
     "storage": lambda topic: topic.storage_bytes,
-    # A topic without reads stands behind one whose reads all hit.
+    # A topic without reads stands after one whose reads all hit.
     "misses": lambda topic: -1.0 if topic.hit_ratio is None else 1.0 - topic.hit_ratio,
 }
 """Orders of topics, the largest first; topics with equal values stand by name."""
 
 
-class Column(NamedTuple):
-    """A column of the topics."""
+Shown = TypeVar("Shown", Topic, Subscription)
+"""A row of a table."""
+
+
+class Column(NamedTuple, Generic[Shown]):
+    """A column of the topics, or of the subscriptions of one."""
 
     title: str
     """Its title."""
-    cell: Callable[[Topic], str]
+    cell: Callable[[Shown], str]
     """Returns the text of a cell."""
     minor: bool = False
     """True if a narrow screen has no room for it."""
 
 
-COLUMNS: Final = (
+COLUMNS: Final[tuple[Column[Topic], ...]] = (
     Column("topic", lambda topic: visible(topic.name.removeprefix("persistent://"))),
     Column("in/s", lambda topic: count(topic.in_messages)),
     Column("in B/s", lambda topic: size(topic.in_bytes), minor=True),
@@ -49,19 +53,19 @@ COLUMNS: Final = (
 )
 """The columns of the topics."""
 
-SUBSCRIPTION_TITLES: Final = (
-    "subscription",
-    "backlog",
-    "unacked",
-    "delayed",
-    "out/s",
-    "out B/s",
-    "again/s",
-    "hits",
-    "cons",
-    "state",
+SUBSCRIPTION_COLUMNS: Final[tuple[Column[Subscription], ...]] = (
+    Column("subscription", lambda one: visible(one.name)),
+    Column("backlog", lambda one: count(one.backlog)),
+    Column("unacked", lambda one: count(one.unacked)),
+    Column("delayed", lambda one: count(one.delayed)),
+    Column("out/s", lambda one: count(one.out_messages)),
+    Column("out B/s", lambda one: size(one.out_bytes)),
+    Column("again/s", lambda one: count(one.redelivered)),
+    Column("hits", lambda one: percent(one.hit_ratio)),
+    Column("cons", lambda one: str(one.consumers)),
+    Column("state", lambda one: "BLOCKED" if one.blocked else ""),
 )
-"""Titles of the columns of `subscription_row`."""
+"""The columns of the subscriptions of a topic."""
 
 
 def chosen(topics: Sequence[Topic], sort: str, text: str, limit: int | None = None) -> list[Topic]:
@@ -72,25 +76,9 @@ def chosen(topics: Sequence[Topic], sort: str, text: str, limit: int | None = No
     return found[:limit]
 
 
-def columns(*, narrow: bool) -> list[Column]:
+def columns(*, narrow: bool) -> list[Column[Topic]]:
     """Returns the columns for a screen; `narrow`: without the minor ones."""
     return [column for column in COLUMNS if not (narrow and column.minor)]
-
-
-def subscription_row(found: Subscription) -> tuple[str, ...]:
-    """Returns the cells of a subscription."""
-    return (
-        visible(found.name),
-        count(found.backlog),
-        count(found.unacked),
-        count(found.delayed),
-        count(found.out_messages),
-        size(found.out_bytes),
-        count(found.redelivered),
-        percent(found.hit_ratio),
-        str(found.consumers),
-        "BLOCKED" if found.blocked else "",
-    )
 
 
 def topic_line(topic: Topic) -> str:

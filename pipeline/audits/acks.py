@@ -23,7 +23,7 @@ COSTS = ("ranges", "hole_entries", "backlog_entries", "backlog_bytes", "held_byt
 
 
 def audit_acks(snapshot: Snapshot, limits: Limits) -> DataFrame:
-    """Return a plan with the columns of `COSTS` after its own.
+    """Returns a plan with the columns of `COSTS` after its own.
 
     One row per class and subscription found.
     """
@@ -55,7 +55,7 @@ def audit_acks(snapshot: Snapshot, limits: Limits) -> DataFrame:
 
 
 def subscription_costs(snapshot: Snapshot) -> DataFrame:
-    """Return one row per subscription with its costs.
+    """Returns one row per subscription with its costs.
 
     Columns: topic, subscription, ranges, acked_entries, state_bytes, acks_known, modified_ms, backlog_entries,
     backlog_bytes, held_bytes, hole_entries. `hole_entries` is null where the acks are in a ledger of the cursor's own.
@@ -64,7 +64,7 @@ def subscription_costs(snapshot: Snapshot) -> DataFrame:
     lists = snapshot.table("references").where("kind = 'managed-ledger'")
     lists = lists.select("topic", "ledger_id", "entries", F.col("bytes").alias("ledger_bytes"), "closed_ms")
     # Unacknowledged entries of a ledger: all after the mark-delete ledger, and the rest of that one.
-    behind = F.expr(
+    unread = F.expr(
         "case when ledger_id > mark_ledger then entries"
         " when ledger_id = mark_ledger then greatest(entries - mark_entry - 1, 0) else 0 end"
     )
@@ -81,10 +81,10 @@ def subscription_costs(snapshot: Snapshot) -> DataFrame:
             *("topic", "subscription", "ranges", "acked_entries", "state_bytes", "acks_known", "modified_ms")
         )
         .agg(
-            F.coalesce(F.sum(behind), F.lit(0)).alias("backlog_entries"),
+            F.coalesce(F.sum(unread), F.lit(0)).alias("backlog_entries"),
             F.coalesce(
                 # A list has entries and bytes of whole ledgers, so a part of one counts with the mean size.
-                F.sum(F.floor(behind * F.expr("ledger_bytes / greatest(entries, 1)"))),
+                F.sum(F.floor(unread * F.expr("ledger_bytes / greatest(entries, 1)"))),
                 F.lit(0),
             ).alias("backlog_bytes"),
             F.coalesce(F.sum(to_last), F.lit(0)).alias("to_last"),
@@ -92,7 +92,7 @@ def subscription_costs(snapshot: Snapshot) -> DataFrame:
                 F.sum(
                     F.when(
                         F.expr("slowest and closed_ms is not null and ledger_id < next_ledger")
-                        & (behind > 0),
+                        & (unread > 0),
                         F.col("ledger_bytes"),
                     )
                 ),
@@ -104,7 +104,7 @@ def subscription_costs(snapshot: Snapshot) -> DataFrame:
 
 
 def _with_next(cursors: DataFrame) -> DataFrame:
-    """Add `slowest` (true for one row per topic) and `next_ledger`.
+    """Adds `slowest` (true for one row per topic) and `next_ledger`.
 
     `next_ledger` is the mark-delete ledger of the next slowest subscription of the topic.
 

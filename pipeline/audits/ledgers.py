@@ -22,7 +22,7 @@ from pipeline.audits.snapshot import Snapshot
 
 
 def audit_ledgers(snapshot: Snapshot, limits: Limits) -> DataFrame:
-    """Return a plan: one row per unreferenced ledger and per broken reference."""
+    """Returns a plan: one row per unreferenced ledger and per broken reference."""
     references, ledgers = snapshot.table("references"), snapshot.table("ledgers")
     return together(
         [_unreferenced(snapshot, ledgers, references, limits), _missing(snapshot, ledgers, references)]
@@ -69,7 +69,7 @@ def _verdicts(snapshot: Snapshot) -> DataFrame:
 
 
 def _missing(snapshot: Snapshot, ledgers: DataFrame, references: DataFrame) -> DataFrame:
-    """Return references to absent ledgers."""
+    """Returns references to absent ledgers."""
     kinds = [row.kind for row in references.select("kind").distinct().collect()]
     surely = [kind for kind in kinds if must_exist(reference=kind, closed_with_entries=False)]
     closed = [kind for kind in kinds if must_exist(reference=kind, closed_with_entries=True)]

@@ -22,7 +22,7 @@ from pipeline.audits.snapshot import Snapshot
 
 
 def audit_lifecycle(snapshot: Snapshot, limits: Limits) -> DataFrame:
-    """Return a plan with one row per ledger that is due."""
+    """Returns a plan with one row per ledger that is due."""
     judged = _with_slowest(snapshot, _with_policies(snapshot, _closed(snapshot), limits))
     # The broker checks TTL and retention at intervals, so a ledger may be late by as much.
     taken = snapshot.taken_ms - limits.slack_s * 1000
@@ -63,7 +63,7 @@ def audit_lifecycle(snapshot: Snapshot, limits: Limits) -> DataFrame:
 
 
 def _closed(snapshot: Snapshot) -> DataFrame:
-    """Return references to closed ledgers, except the last of each list.
+    """Returns references to closed ledgers, except the last of each list.
 
     One row per reference, with `namespace`.
     """
@@ -77,7 +77,7 @@ def _closed(snapshot: Snapshot) -> DataFrame:
 
 
 def _with_policies(snapshot: Snapshot, ledgers: DataFrame, limits: Limits) -> DataFrame:
-    """Add `ttl_s` and `retention_minutes` to each row.
+    """Adds `ttl_s` and `retention_minutes` to each row.
 
     They are those of the topic, else of its namespace, else of the limits.
     """
@@ -101,7 +101,7 @@ def _with_policies(snapshot: Snapshot, ledgers: DataFrame, limits: Limits) -> Da
 
 
 def _with_slowest(snapshot: Snapshot, ledgers: DataFrame) -> DataFrame:
-    """Add `slowest` and `moved_ms` to each row; null without subscriptions.
+    """Adds `slowest` and `moved_ms` to each row; null without subscriptions.
 
     `slowest` is the lowest mark-delete position of the topic, `moved_ms` the latest change of one.
     """

@@ -39,7 +39,7 @@ _FLAGS = NodeFacts._fields[1:]
 
 
 def audit_metadata(snapshot: Snapshot, limits: Limits) -> DataFrame:
-    """Return a plan with one row per superfluous node.
+    """Returns a plan with one row per superfluous node.
 
     Its classes are the kinds of nodes.
     """
@@ -56,7 +56,7 @@ def audit_metadata(snapshot: Snapshot, limits: Limits) -> DataFrame:
 
 
 def _with_owners(snapshot: Snapshot) -> DataFrame:
-    """Add to each node the existence of its tenant, namespace and topic.
+    """Adds to each node the existence of its tenant, namespace and topic.
 
     One row per node; columns own, partitions, twin, has_namespace, has_tenant, has_broker, has_cluster (null = absent),
     base, index, broker (empty = of no broker), any_broker.
@@ -100,7 +100,7 @@ def _with_owners(snapshot: Snapshot) -> DataFrame:
 
 
 def _with_deletions(owned: DataFrame, nodes: DataFrame) -> DataFrame:
-    """Add to each node whether a deletion of its topic, partitioned topic or namespace is under way.
+    """Adds to each node whether a deletion of its topic, partitioned topic or namespace is under way.
 
     The columns topic_deleted, base_deleted and namespace_deleted are True or null.
     """
@@ -119,13 +119,13 @@ def _with_deletions(owned: DataFrame, nodes: DataFrame) -> DataFrame:
 
 
 def _twins(topics: DataFrame) -> DataFrame:
-    """Return the name that a persistent topic would have, for each that is known and not persistent; True in `twin`."""
+    """Returns the name that a persistent topic would have, for each that is known and not persistent; True in `twin`."""
     others = topics.where("topic like 'non-persistent://%'")
     return others.selectExpr("substring(topic, 5) topic", "true twin")
 
 
 def _names_below(nodes: DataFrame, path: str, column: str, flag: str) -> DataFrame:
-    """Return one row per child of `path`: its name in `column`, and True in `flag`."""
+    """Returns one row per child of `path`: its name in `column`, and True in `flag`."""
     rest = F.substring("path", len(path) + 1, 1 << 20)
     return nodes.where(F.col("path").startswith(path) & ~rest.contains("/")).select(
         rest.alias(column), F.lit(True).alias(flag)
@@ -133,7 +133,7 @@ def _names_below(nodes: DataFrame, path: str, column: str, flag: str) -> DataFra
 
 
 def _with_facts(nodes: DataFrame) -> DataFrame:
-    """Add a column for each flag of `NodeFacts`."""
+    """Adds a column for each flag of `NodeFacts`."""
     index, of_broker = F.col("index"), F.col("broker") != ""
     is_partition = index.isNotNull() & (index < F.coalesce(F.col("partitions"), F.lit(0)))
     # `/namespace/pulsar/CLUSTER` is a parent of brokers' own nodes; its path looks like that of a namespace.
@@ -165,7 +165,7 @@ def _with_facts(nodes: DataFrame) -> DataFrame:
 
 
 def _verdicts(snapshot: Snapshot) -> DataFrame:
-    """Return the rule's answer to each combination of facts that has one, as a small table."""
+    """Returns the rule's answer to each combination of facts that has one, as a small table."""
     rows = []
     for kind in JUDGED:
         for flags in itertools.product((False, True), repeat=len(_FLAGS)):

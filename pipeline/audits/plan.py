@@ -24,7 +24,7 @@ def findings(
     young: Column | None = None,
     more: tuple[str, ...] = (),
 ) -> DataFrame:
-    """Return one row per row of `frame`, with the columns of a plan.
+    """Returns one row per row of `frame`, with the columns of a plan.
 
     `class` (kind of finding), `reason`, `subject` (path, ledger id, or topic and subscription), `topic`, `age_s` and
     `bytes` (null = unknown), YOUNG, then the columns named in `more`. `kind` and `reason` are texts or columns, the
@@ -43,7 +43,7 @@ def findings(
 
 
 def together(frames: list[DataFrame]) -> DataFrame:
-    """Return the rows of plans with equal columns as one plan."""
+    """Returns the rows of plans with equal columns as one plan."""
     found = frames[0]
     for frame in frames[1:]:
         found = found.unionByName(frame)
@@ -51,10 +51,10 @@ def together(frames: list[DataFrame]) -> DataFrame:
 
 
 def age_s(taken_ms: int, at_ms: str) -> Column:
-    """Return the seconds from a column of milliseconds to the snapshot."""
+    """Returns the seconds from a column of milliseconds to the snapshot."""
     return F.floor((F.lit(taken_ms) - F.col(at_ms)) / 1000)
 
 
 def old_enough(taken_ms: int, at_ms: str, grace_s: int) -> Column:
-    """Return true for rows at least `grace_s` old, and for rows of unknown age."""
+    """Returns true for rows at least `grace_s` old, and for rows of unknown age."""
     return F.col(at_ms).isNull() | (F.col(at_ms) <= F.lit(taken_ms - grace_s * 1000))

@@ -55,7 +55,7 @@ class ClassSummary(NamedTuple):
 def run_audit(
     spark: SparkSession, name: str, folder: Path, out: Path, limits: Limits, progress: Callable[[str], None]
 ) -> str:
-    """Write plan and page into `out`; return the text.
+    """Writes plan and page into `out`; returns the text.
 
     Files of the same names are replaced, as by the jobs on access records. SnapshotError for an unusable snapshot.
     """
@@ -91,7 +91,7 @@ def run_audit(
 
 
 def summarise(plan: DataFrame) -> list[ClassSummary]:
-    """Sum a plan by class, most bytes first."""
+    """Sums a plan by class, most bytes first."""
     rows = (
         plan.groupBy("class")
         .agg(F.count("*").alias("findings"), F.sum("bytes").alias("bytes"), F.max("age_s").alias("oldest_s"))
@@ -102,7 +102,7 @@ def summarise(plan: DataFrame) -> list[ClassSummary]:
 
 
 def largest(plan: DataFrame) -> list[TableRow]:
-    """Return the largest findings of each class, largest first.
+    """Returns the largest findings of each class, largest first.
 
     One row per finding, columns of the plan.
     """
@@ -113,7 +113,7 @@ def largest(plan: DataFrame) -> list[TableRow]:
 
 
 def without_repeats(rows: Sequence[TableRow]) -> list[TableRow]:
-    """Return findings without the columns that repeat others; the plan has all.
+    """Returns findings without the columns that repeat others; the plan has all.
 
     A subject that begins with its topic says the topic, and `bytes` is the size that made a subscription a finding.
     """
@@ -124,7 +124,7 @@ def without_repeats(rows: Sequence[TableRow]) -> list[TableRow]:
 
 
 def describe(name: str, found: list[ClassSummary], unreadable: int, out: Path) -> list[str]:
-    """Return the text for the terminal, line by line."""
+    """Returns the text for the terminal, line by line."""
     total = sum(one.findings for one in found)
     lines = [f"audit {name}: {total:,} findings, nothing was changed; plan and page in {out}"]
     if unreadable:

@@ -67,7 +67,7 @@ class Snapshot:
     """When the snapshot was taken, in milliseconds since 1970."""
 
     def table(self, name: str) -> DataFrame:
-        """Return a table with the columns of `COLUMNS`, one row per Parquet row."""
+        """Returns a table with the columns of `COLUMNS`, one row per Parquet row."""
         return self.spark.read.schema(COLUMNS[name]).parquet(str(self.folder / name))
 
     @property
@@ -77,7 +77,7 @@ class Snapshot:
 
 
 def taken_ms_of(folder: Path) -> int:
-    """Return when a snapshot was taken.
+    """Returns when a snapshot was taken.
 
     SnapshotError for an incomplete folder or another format.
     """
@@ -102,5 +102,5 @@ def taken_ms_of(folder: Path) -> int:
 
 
 def open_snapshot(spark: SparkSession, folder: Path) -> Snapshot:
-    """Open a snapshot without reading its tables. SnapshotError."""
+    """Opens a snapshot without reading its tables. SnapshotError."""
     return Snapshot(spark, folder.absolute(), taken_ms_of(folder))

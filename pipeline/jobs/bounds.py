@@ -41,7 +41,7 @@ It limits the sketch of W-TinyLFU to 240 MB.
 """
 
 
-class Requests(NamedTuple):
+class RequestStream(NamedTuple):
     """The appends and reads of an access record as a trace."""
 
     trace: Trace
@@ -52,8 +52,8 @@ class Requests(NamedTuple):
     """For each request, True for an append."""
 
 
-def requests_of(accesses: Accesses) -> Requests:
-    """Return appends and reads in their order, each entry with its size."""
+def requests_of(accesses: Accesses) -> RequestStream:
+    """Returns appends and reads in their order, each entry with its size."""
     rows = accesses.rows
     came = (rows.op == STORAGE_READ) & ((rows.detail & ~FORCED) != CAME_TO_NOTHING)
     # A storage read that brought nothing is no request: no cache could have had its entries.
@@ -62,7 +62,7 @@ def requests_of(accesses: Accesses) -> Requests:
     row, ids = runs_expanded(chosen.first, chosen.entries)
     appends = chosen.op[row] == APPEND
     trace = trace_of(ids.astype(np.uint64), np.maximum(accesses.sizes[ids], 1))
-    return Requests(trace, int(np.count_nonzero(~appends)), appends)
+    return RequestStream(trace, int(np.count_nonzero(~appends)), appends)
 
 
 def baseline_of(
@@ -73,7 +73,7 @@ def baseline_of(
     size_bytes: int,
     policies: Sequence[str],
 ) -> list[tuple[str, int, int]]:
-    """Return (policy, reads that hit, reads) for the inputs of one broker lifetime, or a sample of them with that rate.
+    """Returns (policy, reads that hit, reads) for the inputs of one broker lifetime, or a sample of them with that rate.
 
     `size_bytes`: of the whole cache. A policy for which the share's capacity is too small is left out.
     """
@@ -97,7 +97,7 @@ def baseline_of(
 
 
 def in_units(trace: Trace, capacity: int, units_max: int) -> tuple[Trace, int]:
-    """Return the trace and the capacity in a coarser unit.
+    """Returns the trace and the capacity in a coarser unit.
 
     The unit is the smallest with which the capacity is at most `units_max`.
 

@@ -30,7 +30,7 @@ from pipeline.jobs.grid_rows import (
 from pipeline.jobs.lateness import pace_lines
 from pipeline.jobs.memory_curve import (
     MIB,
-    Traffic,
+    RecordedTraffic,
     best_by_size,
     curve_plot,
     curve_sizes,
@@ -100,11 +100,11 @@ class _Search(NamedTuple):
     """The share of the entries that machine code replays."""
     object_rate: float
     """The share that the broker's objects replay."""
-    traffic: Traffic
+    traffic: RecordedTraffic
     say: Callable[[str], None]
 
     def replay(self, wanted: Sequence[Overrides]) -> list[GridRow]:
-        """Return a row per set of overrides, in their order, each policy on its share of the entries."""
+        """Returns a row per set of overrides, in their order, each policy on its share of the entries."""
         rows: dict[int, GridRow] = {}
         for by_kernel, rate in ((True, self.kernel_rate), (False, self.object_rate)):
             numbers = [at for at, one in enumerate(wanted) if _has_kernel(one, self.own) is by_kernel]
@@ -114,7 +114,7 @@ class _Search(NamedTuple):
         return [rows[at] for at in range(len(wanted))]
 
     def per_second(self, row: GridRow) -> float:
-        """Return the bookie reads of a row in a second."""
+        """Returns the bookie reads of a row in a second."""
         return self.traffic.per_second(row.misses)
 
 
@@ -126,7 +126,7 @@ def recommend_within(
     rate: float | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """Return the recommendation within a budget.
+    """Returns the recommendation within a budget.
 
     `rate`: the share of the entries that is replayed; None takes as many as a minute allows. Tables: `before_after`,
     `memory_curve` (size), `combinations` (setting), `brokers`.
@@ -169,14 +169,14 @@ def _has_kernel(overrides: Overrides, own: CacheSettings) -> bool:
 
 
 def _share(checked: Checked, own: CacheSettings, wanted: Sequence[Overrides], rate: float | None) -> float:
-    """Return the given share of the entries, or the one that a minute allows for these settings."""
+    """Returns the given share of the entries, or the one that a minute allows for these settings."""
     if rate is not None or not wanted:
         return rate or 0.0
     return affordable_rate(checked.requests, checked.entry_bytes, own, wanted)
 
 
 def _wanted(own: CacheSettings, checked: Checked, budget: Budget) -> list[Overrides]:
-    """Return policies, sizes and times to live to replay."""
+    """Returns policies, sizes and times to live to replay."""
     policies = [own.policy, PIP430]
     # The broker's objects replay `magnetar`, and need the names of topics and readers.
     if all(lifetime.names is not None for lifetime in checked.lifetimes):
@@ -203,7 +203,7 @@ def _settings_of(
 
 
 def _sizes(own: CacheSettings, budget: Budget, *, few: bool) -> list[int]:
-    """Return the sizes to replay, each once, the smallest first."""
+    """Returns the sizes to replay, each once, the smallest first."""
     own_bytes = max(own.size_bytes_max, MIB)
     curve = [whole_mib(own_bytes * size) for size in _OBJECT_MULTIPLES] if few else curve_sizes(own_bytes)
     parts = _OBJECT_PARTS if few else _PARTS
@@ -216,7 +216,7 @@ def _best_first(row: GridRow) -> tuple[object, ...]:
 
 
 def _within(search: _Search, present: GridRow, grid: Sequence[GridRow], budget: Budget) -> GridRow | None:
-    """Return the best row within the budget; None if no settings keep a rate of reads."""
+    """Returns the best row within the budget; None if no settings keep a rate of reads."""
     if budget.memory_bytes is not None:
         return _trimmed(search, best_of_policies(_fitting(grid, budget)))
     limit = budget.reads_per_s or 0.0
@@ -229,7 +229,7 @@ def _within(search: _Search, present: GridRow, grid: Sequence[GridRow], budget: 
 
 
 def best_of_policies(rows: Sequence[GridRow]) -> GridRow:
-    """Return the smallest cache near the best hit ratio.
+    """Returns the smallest cache near the best hit ratio.
 
     A tie goes to the default policy: another one must bring more than POLICY_WORTH.
     """
@@ -240,7 +240,7 @@ def best_of_policies(rows: Sequence[GridRow]) -> GridRow:
 
 
 def tie_lines(rows: Sequence[GridRow], chosen: GridRow) -> list[str]:
-    """Return a line if another policy than the chosen one is better by less than the error of its replay."""
+    """Returns a line if another policy than the chosen one is better by less than the error of its replay."""
     best = smallest_near_best(rows)
     if best.settings.policy == chosen.settings.policy or best.hit_ratio <= chosen.hit_ratio:
         return []
@@ -252,15 +252,15 @@ def tie_lines(rows: Sequence[GridRow], chosen: GridRow) -> list[str]:
 
 
 def _fitting(rows: Sequence[GridRow], budget: Budget) -> list[GridRow]:
-    """Return the rows within a budget of memory; all for another budget."""
+    """Returns the rows within a budget of memory; all for another budget."""
     limit = budget.memory_bytes
     return [row for row in rows if limit is None or row.settings.size_bytes_max <= limit]
 
 
 def smallest_within_reads(
-    rows: Sequence[GridRow], own_policy: str, traffic: Traffic, limit: float
+    rows: Sequence[GridRow], own_policy: str, traffic: RecordedTraffic, limit: float
 ) -> GridRow | None:
-    """Return the smallest cache whose bookie reads stay within a rate.
+    """Returns the smallest cache whose bookie reads stay within a rate.
 
     Of equal sizes the recorded policy comes first, then the shortest time to live near the best hit ratio.
     """
@@ -273,7 +273,7 @@ def smallest_within_reads(
 
 
 def _refined(search: _Search, grid: Sequence[GridRow], found: GridRow, limit: float) -> GridRow:
-    """Try sizes between the found one and the next smaller one, with every time to live that the found one allows.
+    """Tries sizes between the found one and the next smaller one, with every time to live that the found one allows.
 
     In a cache that is full, a longer time to live keeps entries that were read instead of those that will be.
     """
@@ -302,7 +302,7 @@ def _refined(search: _Search, grid: Sequence[GridRow], found: GridRow, limit: fl
 
 
 def _trimmed(search: _Search, best: GridRow) -> GridRow:
-    """Cut the size to the bytes that the replayed cache needed, if it does not fill the budget."""
+    """Cuts the size to the bytes that the replayed cache needed, if it does not fill the budget."""
     size = whole_mib(best.peak_bytes * 1.1 + MIB / 2)
     if size >= best.settings.size_bytes_max:
         return best
@@ -313,7 +313,7 @@ def _trimmed(search: _Search, best: GridRow) -> GridRow:
 def _confirmed(
     search: _Search, checked: Checked, present: GridRow, best: GridRow | None, rate: float | None
 ) -> tuple[GridRow, GridRow | None]:
-    """Replay the present and the chosen settings on the same entries, on as many as a minute allows."""
+    """Replays the present and the chosen settings on the same entries, on as many as a minute allows."""
     if best is None or best is present:
         return present, best
     both = [OWN, best.overrides]

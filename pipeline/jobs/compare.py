@@ -31,7 +31,7 @@ from pipeline.traces.checking import Checked
 def compare(
     spark: SparkSession, checked: Checked, say: Callable[[str], None] = lambda text: None
 ) -> tuple[Report, bool]:
-    """Return the report, and True if all compared broker lifetimes are equal.
+    """Returns the report, and True if all compared broker lifetimes are equal.
 
     False also where none could be compared.
 
@@ -75,7 +75,7 @@ def compare(
 def _exactly(
     spark: SparkSession, lifetimes: Sequence[BrokerLifetime], say: Callable[[str], None]
 ) -> list[tuple[Outcome | None, Counts]]:
-    """Replay each broker lifetime as recorded, with its own settings, and count its reads by their lag.
+    """Replays each broker lifetime as recorded, with its own settings, and counts its reads by their lag.
 
     None where the record is not complete.
     """
@@ -102,7 +102,7 @@ def _promises(
     paces: Sequence[Pace],
     say: Callable[[str], None],
 ) -> list[str]:
-    """Return lines about each lifetime that follows another one of its broker."""
+    """Returns lines about each lifetime that follows another one of its broker."""
     lines = []
     each = zip(checked.lifetimes, paces, outcomes, strict=True)
     for (before, was, _), (after, now, outcome) in pairwise(each):
@@ -121,7 +121,7 @@ def _promises(
 def promise_lines(
     lifetime: BrokerLifetime, promised: float, measured: float, before: Pace, after: Pace
 ) -> list[str]:
-    """Return the promise beside the fact, and the cause where less came than was promised."""
+    """Returns the promise beside the fact, and the cause where less came than was promised."""
     lines = [
         f"{lifetime.broker}, started {lifetime.start}: the record before it promised a hit ratio of {percent(promised)} "
         f"with these settings, and it has {percent(measured)}"
@@ -135,7 +135,7 @@ def promise_lines(
 
 
 def _all_of(settings: CacheSettings) -> Overrides:
-    """Return overrides that make all settings those given."""
+    """Returns overrides that make all settings those given."""
     return Overrides(
         settings.policy,
         settings.profile,

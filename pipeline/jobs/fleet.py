@@ -17,7 +17,7 @@ _SHOWN: Final = 10
 
 
 def add_brokers(report: Report, present: GridRow, fleet: GridRow, rows: Sequence[GridRow]) -> None:
-    """Add the table of `fleet_table` and its lines to a report on several brokers; nothing to one on a single broker."""
+    """Adds the table of `fleet_table` and its lines to a report on several brokers; nothing to one on a single broker."""
     table = fleet_table(present, fleet, rows)
     if len(table.rows) > 1:
         report.tables["brokers"] = table
@@ -25,14 +25,14 @@ def add_brokers(report: Report, present: GridRow, fleet: GridRow, rows: Sequence
 
 
 def own_best(rows: Sequence[GridRow], broker: str) -> GridRow:
-    """Return the smallest cache near the best hit ratio of one broker."""
+    """Returns the smallest cache near the best hit ratio of one broker."""
     top = max(row.brokers[broker].hit_ratio for row in rows)
     near = [row for row in rows if row.brokers[broker].hit_ratio >= top - NEAR]
     return min(near, key=lambda row: (row.settings.size_bytes_max, row.settings.ttl_ns))
 
 
 def difference(fleet: GridRow, own: GridRow, broker: str) -> str:
-    """Return "more", "less" or "" for a broker under the fleet's settings.
+    """Returns "more", "less" or "" for a broker under the fleet's settings.
 
     "more": its own best settings bring DIFFERS more hit ratio. "less": half the fleet's memory is as good for it.
     """
@@ -44,7 +44,7 @@ def difference(fleet: GridRow, own: GridRow, broker: str) -> str:
 
 
 def fleet_table(present: GridRow, fleet: GridRow, rows: Sequence[GridRow]) -> Table:
-    """Return a row per broker; those that differ from the fleet come first, then those with most bookie reads."""
+    """Returns a row per broker; those that differ from the fleet come first, then those with most bookie reads."""
     cells: list[dict[str, Cell]] = []
     for broker, counts in fleet.brokers.items():
         own = own_best([*rows, fleet], broker)
@@ -68,7 +68,7 @@ def fleet_table(present: GridRow, fleet: GridRow, rows: Sequence[GridRow]) -> Ta
 
 
 def fleet_lines(table: Table) -> list[str]:
-    """Return a line per broker that differs, for more than one broker."""
+    """Returns a line per broker that differs, for more than one broker."""
     if len(table.rows) < 2:
         return []
     differing = [row for row in table.rows if row["differs"]]

@@ -24,7 +24,7 @@ _COMBINATIONS: Final = 10
 
 
 def own_lines(checked: Checked, model: GridRow) -> list[str]:
-    """Return lines with the own settings' hit ratio, as recorded and by the model."""
+    """Returns lines with the own settings' hit ratio, as recorded and by the model."""
     if any(lifetime.why_not_exact() for lifetime in checked.lifetimes):
         return [
             "the access record is not complete, so the model's error is not known; it gives the own settings "
@@ -41,12 +41,12 @@ def own_lines(checked: Checked, model: GridRow) -> list[str]:
 
 
 def policy_name(settings: CacheSettings) -> str:
-    """Return the policy with its profile, where it has profiles."""
+    """Returns the policy with its profile, where it has profiles."""
     return f"{PIP430} {settings.profile}" if settings.policy == PIP430 else settings.policy
 
 
 def row_of(row: GridRow, own: GridRow) -> dict[str, Cell]:
-    """Return a row of a report's table.
+    """Returns a row of a report's table.
 
     `saved_ratio` is the share of `own`'s bookie reads that it avoids. A setting in which brokers differ is None.
     """
@@ -67,7 +67,7 @@ def row_of(row: GridRow, own: GridRow) -> dict[str, Cell]:
 
 
 def settings_cells(row: GridRow) -> dict[str, Cell]:
-    """Return the settings that a row was replayed with; None for one in which brokers differ."""
+    """Returns the settings that a row was replayed with; None for one in which brokers differ."""
     brokers = [_cells_of(counts.settings) for counts in row.brokers.values()]
     return {
         name: value if all(one[name] == value for one in brokers) else None
@@ -86,7 +86,7 @@ def _cells_of(settings: CacheSettings) -> dict[str, Cell]:
 
 
 def peak_text(row: GridRow) -> str:
-    """Return the peak of a row, with the reason where it is above the size of the cache."""
+    """Returns the peak of a row, with the reason where it is above the size of the cache."""
     text = f"peak {bytes_text(row.peak_bytes)}"
     if row.peak_bytes <= row.settings.size_bytes_max:
         return text
@@ -94,7 +94,7 @@ def peak_text(row: GridRow) -> str:
 
 
 def changed_keys(present: GridRow, wanted: GridRow) -> list[str]:
-    """Return the lines of broker.conf that at least one broker does not have yet."""
+    """Returns the lines of broker.conf that at least one broker does not have yet."""
     lines = []
     now = [counts.settings for counts in present.brokers.values()]
     new = wanted.settings
@@ -110,7 +110,7 @@ def changed_keys(present: GridRow, wanted: GridRow) -> list[str]:
 
 
 def present_lines(present: GridRow) -> list[str]:
-    """Return the present settings with their brokers, those of most brokers first; no line where all are equal."""
+    """Returns the present settings with their brokers, those of most brokers first; no line where all are equal."""
     brokers: dict[str, list[str]] = {}
     for broker, counts in present.brokers.items():
         one = counts.settings

@@ -23,7 +23,7 @@ from pipeline.jobs.hit_report import LIFETIME, reads_by
 from pipeline.jobs.plots import lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, percent
 from pipeline.jobs.trend import (
-    Counts,
+    DayCounts,
     Drop,
     Reader,
     causes_of_drop,
@@ -63,7 +63,7 @@ def history(
     limits: Thresholds,
     say: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """Read the new files below the paths, and return the trend of all days.
+    """Reads the new files below the paths, and returns the trend of all days.
 
     `started` returns a session. It is called for new files alone: the counts of earlier runs are read without Spark.
     RecordError where no run has read anything and there is no sound file; HistoryError for an unusable state. Tables:
@@ -102,7 +102,7 @@ def _run_if_sound(
     *,
     first: bool,
 ) -> list[Run]:
-    """Return the new run; none where all new files are damaged and there were runs before."""
+    """Returns the new run; none where all new files are damaged and there were runs before."""
     try:
         return [_run(started(), folder, paths, say, report)]
     except RecordError as error:
@@ -116,7 +116,7 @@ def _run_if_sound(
 def _run(
     spark: SparkSession, folder: RunFolder, paths: Sequence[Path], say: Callable[[str], None], report: Report
 ) -> Run:
-    """Read files and add them as a run."""
+    """Reads files and adds them as a run."""
     say(f"reading {counted(len(paths), 'new file')}")
     record = read_record(spark, paths)
     run_id, part = folder.begin()
@@ -186,9 +186,9 @@ def _tell(folder: RunFolder, runs: Sequence[Run], limits: Thresholds, report: Re
                 f"no hit ratio to compare with --min-hit-ratio {limits.hit_ratio_min:g}: no entry was read"
             ]
         return
-    by_day: dict[str, Counts] = {}
+    by_day: dict[str, DayCounts] = {}
     for (day, _), counts in by_broker.items():
-        by_day[day] = by_day.get(day, Counts()).plus(counts)
+        by_day[day] = by_day.get(day, DayCounts()).plus(counts)
     settings = {(day, broker): text for run in runs for day, broker, text in run.settings}
     drops = [
         _drop(reads, by_day, settings, day) for day in sorted(by_day) if is_drop(by_day, day, limits.drop)
@@ -199,18 +199,18 @@ def _tell(folder: RunFolder, runs: Sequence[Run], limits: Thresholds, report: Re
     report.failed = failures(by_day, limits)
 
 
-def _by(reads: pa.Table, first: str, second: str) -> dict[tuple[str, str], Counts]:
-    """Return the counts by two columns of names."""
+def _by(reads: pa.Table, first: str, second: str) -> dict[tuple[str, str], DayCounts]:
+    """Returns the counts by two columns of names."""
     names = ("hits", "misses", "coalesced")
     summed_up = reads.group_by([first, second]).aggregate([(name, "sum") for name in names])
     return {
-        (str(row[first]), str(row[second])): Counts(*[int(row[f"{name}_sum"]) for name in names])
+        (str(row[first]), str(row[second])): DayCounts(*[int(row[f"{name}_sum"]) for name in names])
         for row in summed_up.to_pylist()
     }
 
 
 def _drop(
-    reads: pa.Table, by_day: Mapping[str, Counts], settings: Mapping[tuple[str, str], str], day: str
+    reads: pa.Table, by_day: Mapping[str, DayCounts], settings: Mapping[tuple[str, str], str], day: str
 ) -> Drop:
     earlier = days_before(sorted(by_day), day)
     before = _readers(reads, earlier)
@@ -228,24 +228,24 @@ def _drop(
 
 
 def settings_days(settings: Mapping[tuple[str, str], str]) -> list[str]:
-    """Return the days of which settings are known, sorted."""
+    """Returns the days of which settings are known, sorted."""
     return sorted({day for day, _ in settings})
 
 
 def _settings_on(settings: Mapping[tuple[str, str], str], days: Sequence[str]) -> dict[str, str]:
-    """Return the latest settings of each broker within days."""
+    """Returns the latest settings of each broker within days."""
     return {broker: text for (day, broker), text in sorted(settings.items()) if day in days}
 
 
-def _readers(reads: pa.Table, days: Sequence[str]) -> dict[Reader, Counts]:
+def _readers(reads: pa.Table, days: Sequence[str]) -> dict[Reader, DayCounts]:
     chosen = reads.filter(pc.is_in(reads.column("day"), pa.array(days, pa.string())))
     return _by(chosen, "topic_name", "sub_name")
 
 
 def _add_tables(
     report: Report,
-    by_day: Mapping[str, Counts],
-    by_broker: Mapping[tuple[str, str], Counts],
+    by_day: Mapping[str, DayCounts],
+    by_broker: Mapping[tuple[str, str], DayCounts],
     drops: Sequence[Drop],
 ) -> None:
     dropped = {drop.day: drop.depth for drop in drops}
@@ -275,17 +275,17 @@ def _add_tables(
         report.plots.append(Plot("Hit ratio by day", svg, note))
 
 
-def _line(by_day: Mapping[str, Counts]) -> tuple[list[float], list[float]]:
+def _line(by_day: Mapping[str, DayCounts]) -> tuple[list[float], list[float]]:
     days = sorted(by_day)
     seconds = [datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() for day in days]
     return seconds, [by_day[day].hit_ratio for day in days]
 
 
-def _cells(name: str, value: str, counts: Counts) -> dict[str, Cell]:
+def _cells(name: str, value: str, counts: DayCounts) -> dict[str, Cell]:
     return {name: value, "hit_ratio": counts.hit_ratio, "reads": counts.reads, "misses": counts.misses}
 
 
-def _add_text(report: Report, by_day: Mapping[str, Counts], drops: Sequence[Drop]) -> None:
+def _add_text(report: Report, by_day: Mapping[str, DayCounts], drops: Sequence[Drop]) -> None:
     newest = max(by_day)
     report.text.append(
         f"{newest}: hit ratio {percent(by_day[newest].hit_ratio)} of {by_day[newest].reads:,} entries read; "
@@ -297,8 +297,8 @@ def _add_text(report: Report, by_day: Mapping[str, Counts], drops: Sequence[Drop
     report.listed = {"days": 14}
 
 
-def failures(by_day: Mapping[str, Counts], limits: Thresholds) -> list[str]:
-    """Return a sentence per threshold that the newest day exceeds."""
+def failures(by_day: Mapping[str, DayCounts], limits: Thresholds) -> list[str]:
+    """Returns a sentence per threshold that the newest day exceeds."""
     newest = max(by_day)
     now = by_day[newest]
     before = summed(by_day[one] for one in days_before(sorted(by_day), newest))

@@ -52,12 +52,12 @@ class Run:
     """False once retention has removed its counts; the names of its files stay."""
 
     def to_text(self) -> str:
-        """Format the run for its file."""
+        """Formats the run for its file."""
         return json.dumps({"version": VERSION, **asdict(self)}, indent=1)
 
 
 def file_key(file: FileOnDisk) -> FileKey:
-    """Return the identity of a file, which stays when it is moved or copied."""
+    """Returns the identity of a file, which stays when it is moved or copied."""
     return file.facts.broker, file.facts.start, file.facts.sequence
 
 
@@ -71,7 +71,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other runs away until the end. HistoryError if one is at work."""
+        """Keeps other runs away until the end. HistoryError if one is at work."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / ".lock").open("w") as lock:
             try:
@@ -85,7 +85,7 @@ class RunFolder:
             yield
 
     def runs(self) -> list[Run]:
-        """Return all finished runs, oldest first. HistoryError for damaged ones."""
+        """Returns all finished runs, oldest first. HistoryError for damaged ones."""
         return [self._read(path) for path in sorted(self._folder.glob("*/run.json"))]
 
     def _read(self, path: Path) -> Run:
@@ -105,14 +105,14 @@ class RunFolder:
         return run
 
     def begin(self, now: datetime | None = None) -> tuple[str, Path]:
-        """Return the id of a new run and the folder to write it into."""
+        """Returns the id of a new run and the folder to write it into."""
         run_id = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%S.%f")
         part = self._folder / f".{run_id}.part"
         part.mkdir()
         return run_id, part
 
     def finish(self, run: Run, part: Path) -> None:
-        """Write the run's facts and make it count."""
+        """Writes the run's facts and makes it count."""
         with (part / "run.json").open("w", encoding="utf-8") as file:
             file.write(run.to_text())
             file.flush()
@@ -121,11 +121,11 @@ class RunFolder:
         part.rename(self._folder / run.id)
 
     def reads_of(self, runs: Iterable[Run]) -> list[str]:
-        """Return the paths of the counts of runs."""
+        """Returns the paths of the counts of runs."""
         return [str(self._folder / run.id / READS) for run in runs if run.has_reads]
 
     def forget(self, runs: Iterable[Run], before_day: str, known: set[FileKey]) -> list[Run]:
-        """Remove the counts of runs whose days all lie before a day; return the runs that are left.
+        """Removes the counts of runs whose days all lie before a day; returns the runs that are left.
 
         A run stays as a list of its files while one of them is still among `known`: otherwise the next run would read
         and count that file again.

@@ -31,7 +31,7 @@ LIFETIME = ["broker", "start"]
 
 
 def reads_by(rows: DataFrame, *keys: str) -> DataFrame:
-    """Count reads by columns of an access record's events.
+    """Counts reads by columns of an access record's events.
 
     `minute` may be one of them.
 
@@ -60,7 +60,7 @@ def _entries(condition: Column) -> Column:
 
 
 def hit_report(spark: SparkSession, checked: Checked, say: Callable[[str], None]) -> Report:
-    """Return the report for a checked access record.
+    """Returns the report for a checked access record.
 
     `say` is called with each step.
 
@@ -89,7 +89,7 @@ def hit_report(spark: SparkSession, checked: Checked, say: Callable[[str], None]
 
 
 def below_minimum(report: Report, minimum: float) -> list[str]:
-    """Return a sentence if the hit ratio of all reads lies below a minimum."""
+    """Returns a sentence if the hit ratio of all reads lies below a minimum."""
     rows = report.tables["by_topic"].rows
     sums = {name: sum(int(str(row[name])) for row in rows) for name in _COUNTS}
     if _ratio(sums) >= minimum:
@@ -108,7 +108,7 @@ def _cells(counts: Sequence[int]) -> dict[str, Cell]:
 
 
 def _by_minute(counts: Sequence[RecordCounts], span_us: tuple[int, int]) -> list[TableRow]:
-    """Return a row per minute with a read, over all lifetimes."""
+    """Returns a row per minute with a read, over all lifetimes."""
     sums = np.sum([one.by_minute for one in counts], axis=0)
     first = span_us[0] // 60_000_000
     return [
@@ -121,7 +121,7 @@ def _by_minute(counts: Sequence[RecordCounts], span_us: tuple[int, int]) -> list
 
 
 def _by_reader(lifetimes: Sequence[BrokerLifetime], counts: Sequence[RecordCounts]) -> list[TableRow]:
-    """Return a row per lifetime and reader, most misses first."""
+    """Returns a row per lifetime and reader, most misses first."""
     rows = []
     for lifetime, one in zip(lifetimes, counts, strict=True):
         topics, subs = _names(lifetime)
@@ -135,12 +135,12 @@ def _by_reader(lifetimes: Sequence[BrokerLifetime], counts: Sequence[RecordCount
 
 
 def _names(lifetime: BrokerLifetime) -> tuple[Mapping[int, str], Mapping[tuple[int, int], str]]:
-    """Return the names of topics and subscriptions; none where the file of names is missing."""
+    """Returns the names of topics and subscriptions; none where the file of names is missing."""
     return (lifetime.names.topics, lifetime.names.subs) if lifetime.names is not None else ({}, {})
 
 
 def _shares(lifetimes: Sequence[BrokerLifetime], counts: Sequence[RecordCounts]) -> list[TableRow]:
-    """Return a row per lifetime and topic, most bytes first."""
+    """Returns a row per lifetime and topic, most bytes first."""
     all_bytes = sum(float(one.mean_bytes.sum()) for one in counts) or 1.0
     rows = []
     for lifetime, one in zip(lifetimes, counts, strict=True):
@@ -214,7 +214,7 @@ def _add_plots(
 
 
 def _lifetime_name(lifetime: BrokerLifetime, lives: int) -> str:
-    """Return the broker, with the start of its life where it had several."""
+    """Returns the broker, with the start of its life where it had several."""
     if lives == 1:
         return lifetime.broker
     began = datetime.strptime(lifetime.start, "%Y%m%dT%H%M%S.%f")
@@ -222,7 +222,7 @@ def _lifetime_name(lifetime: BrokerLifetime, lives: int) -> str:
 
 
 def _clock_s(minute: object) -> float:
-    """Return seconds since 1970 of a minute of the table `by_minute`."""
+    """Returns seconds since 1970 of a minute of the table `by_minute`."""
     return datetime.fromisoformat(str(minute)).replace(tzinfo=UTC).timestamp()
 
 

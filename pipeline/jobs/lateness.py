@@ -53,13 +53,13 @@ class Pace(NamedTuple):
     """The share of the time by which the event loop was late; None in records of older brokers."""
 
     def lag_ms(self, share: float) -> float:
-        """Return the milliseconds after the append within which this share of the reads came."""
+        """Returns the milliseconds after the append within which this share of the reads came."""
         reached = np.searchsorted(np.cumsum(self.counts), share * self.counts.sum())
         # Two digits: a bucket is no more exact.
         return float(f"{2.0 ** (int(reached) / _STEPS) / 1000:.2g}")
 
     def lines(self) -> list[str]:
-        """Return a line about the readers and one about the event loop."""
+        """Returns a line about the readers and one about the event loop."""
         found = []
         if self.counts.any():
             lags = ", ".join(f"{name} within {time_text(self.lag_ms(share))}" for name, share in SHARES)
@@ -70,7 +70,7 @@ class Pace(NamedTuple):
 
 
 def reads_by_lag(accesses: Accesses) -> Counts:
-    """Return the entries read by the time since they were appended, those that were appended in the record."""
+    """Returns the entries read by the time since they were appended, those that were appended in the record."""
     rows = accesses.rows
     appends = rows.take(rows.op == APPEND)
     row, ids = runs_expanded(appends.first, appends.entries)
@@ -87,7 +87,7 @@ def reads_by_lag(accesses: Accesses) -> Counts:
 
 
 def loop_share(lifetimes: Iterable[BrokerLifetime], checked: Checked) -> float | None:
-    """Return the share of the recorded time by which the event loop was late; None if a file does not tell."""
+    """Returns the share of the recorded time by which the event loop was late; None if a file does not tell."""
     late_us = total_us = 0
     for file in (file for lifetime in lifetimes for file in lifetime.files):
         if file.facts.loop_late_us is None:
@@ -99,7 +99,7 @@ def loop_share(lifetimes: Iterable[BrokerLifetime], checked: Checked) -> float |
 
 
 def pace_lines(inputs: RecordInputs, checked: Checked, say: Callable[[str], None]) -> list[str]:
-    """Return lines about the lateness in all lifetimes of a record."""
+    """Returns lines about the lateness in all lifetimes of a record."""
     rate = min(inputs.rate, REQUESTS / max(checked.requests, 1))
     counts = sum(
         inputs.replayed([[_counted]] * len(inputs.lifetimes), rate, say), np.zeros(_BUCKETS, np.int64)
@@ -112,7 +112,7 @@ def _counted(lifetime: BrokerLifetime, batches: list[InputBatch], rate: float) -
 
 
 def later_lines(before: Pace, after: Pace) -> list[str]:
-    """Return the lateness of a record that explains fewer hits than the one before it promised."""
+    """Returns the lateness of a record that explains fewer hits than the one before it promised."""
     found = []
     for name, share in SHARES[::-1]:
         was, now = before.lag_ms(share), after.lag_ms(share)

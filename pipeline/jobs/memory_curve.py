@@ -22,7 +22,7 @@ MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
 
 
-class Traffic(NamedTuple):
+class RecordedTraffic(NamedTuple):
     """The scale of a record: turns counts into rates and bytes into money."""
 
     seconds: float
@@ -33,16 +33,16 @@ class Traffic(NamedTuple):
     """Of one GiB of memory for a month; None = not given."""
 
     def per_second(self, count: float) -> float:
-        """Return the rate of a count over the record, of all brokers together."""
+        """Returns the rate of a count over the record, of all brokers together."""
         return count / self.seconds
 
     def cost(self, size_bytes: int) -> float | None:
-        """Return the price of this cache on each broker for a month."""
+        """Returns the price of this cache on each broker for a month."""
         return None if self.price is None else self.price * size_bytes * self.brokers / _GIB
 
 
 def curve_sizes(own_bytes: int) -> list[int]:
-    """Return the sizes of the curve, each once, the smallest first."""
+    """Returns the sizes of the curve, each once, the smallest first."""
     return sorted({whole_mib(own_bytes * size) for size in SIZES})
 
 
@@ -52,14 +52,14 @@ def whole_mib(size_bytes: float) -> int:
 
 
 def smallest_near_best(rows: Sequence[GridRow]) -> GridRow:
-    """Return the smallest cache near the best hit ratio, then the one with the shortest time to live."""
+    """Returns the smallest cache near the best hit ratio, then the one with the shortest time to live."""
     top = max(row.hit_ratio for row in rows)
     near = [row for row in rows if row.hit_ratio >= top - NEAR]
     return min(near, key=lambda row: (row.settings.size_bytes_max, row.settings.ttl_ns))
 
 
 def best_by_size(rows: Sequence[GridRow]) -> list[GridRow]:
-    """Return the best row of each size, in the order of the sizes.
+    """Returns the best row of each size, in the order of the sizes.
 
     A larger cache may be filled by a bad time to live; a row below that of a smaller size is left out.
     """
@@ -75,7 +75,7 @@ def best_by_size(rows: Sequence[GridRow]) -> list[GridRow]:
 
 
 def knee_of(curve: Sequence[GridRow]) -> GridRow | None:
-    """Return the point of the curve that is farthest above the line from its first to its last point.
+    """Returns the point of the curve that is farthest above the line from its first to its last point.
 
     None for fewer than three points and for a curve without a bend.
     """
@@ -93,22 +93,22 @@ def knee_of(curve: Sequence[GridRow]) -> GridRow | None:
     return found if above(found) > NEAR else None
 
 
-def saved_per_mib(smaller: GridRow, larger: GridRow, traffic: Traffic) -> float:
-    """Return the bookie reads per second that each MiB between two sizes saves."""
+def saved_per_mib(smaller: GridRow, larger: GridRow, traffic: RecordedTraffic) -> float:
+    """Returns the bookie reads per second that each MiB between two sizes saves."""
     more = (larger.settings.size_bytes_max - smaller.settings.size_bytes_max) / MIB
     return traffic.per_second(smaller.misses - larger.misses) / more if more else 0.0
 
 
 def curves_of(rows: Sequence[GridRow]) -> dict[str, list[GridRow]]:
-    """Return the curve of each policy by its name."""
+    """Returns the curve of each policy by its name."""
     by_policy: dict[str, list[GridRow]] = {}
     for row in rows:
         by_policy.setdefault(policy_name(row.settings), []).append(row)
     return {policy: best_by_size(of_policy) for policy, of_policy in by_policy.items()}
 
 
-def curve_table(curves: Iterable[Sequence[GridRow]], knee: GridRow | None, traffic: Traffic) -> Table:
-    """Return a row per point of each curve: its reads from bookies, the saving of each further MiB, and its cost."""
+def curve_table(curves: Iterable[Sequence[GridRow]], knee: GridRow | None, traffic: RecordedTraffic) -> Table:
+    """Returns a row per point of each curve: its reads from bookies, the saving of each further MiB, and its cost."""
     rows: list[dict[str, Cell]] = []
     for smaller, row in ((smaller, row) for curve in curves for smaller, row in pairwise((None, *curve))):
         assert row is not None
@@ -131,8 +131,8 @@ def curve_table(curves: Iterable[Sequence[GridRow]], knee: GridRow | None, traff
     return Table("Bookie reads that memory saves", rows, note)
 
 
-def knee_lines(curve: Sequence[GridRow], traffic: Traffic) -> list[str]:
-    """Return lines about the knee, if there is one, and about the end of the curve."""
+def knee_lines(curve: Sequence[GridRow], traffic: RecordedTraffic) -> list[str]:
+    """Returns lines about the knee, if there is one, and about the end of the curve."""
     knee, end = knee_of(curve), curve[-1]
     of_end = (
         f"end of the curve: {bytes_text(end.settings.size_bytes_max)}, hit ratio {percent(end.hit_ratio)}"
@@ -150,7 +150,7 @@ def knee_lines(curve: Sequence[GridRow], traffic: Traffic) -> list[str]:
 
 
 def marks_of(points: Mapping[str, GridRow | None]) -> dict[str, tuple[float, float]]:
-    """Return the places of named rows in a plot of the hit ratio over MiB.
+    """Returns the places of named rows in a plot of the hit ratio over MiB.
 
     Rows that do not exist are left out, and those of brokers with different sizes, which have no place.
     """
@@ -166,7 +166,7 @@ def curve_plot(
     marks: Mapping[str, tuple[float, float]],
     limit_bytes: int | None = None,
 ) -> Plot:
-    """Draw the best hit ratio of each size, a line per policy.
+    """Draws the best hit ratio of each size, a line per policy.
 
     `marks`: named single points. `limit_bytes`: the budget, a vertical line.
     """
@@ -188,6 +188,6 @@ def curve_plot(
     return Plot("Hit ratio over memory", svg, "Each point has the best time to live of its size.")
 
 
-def traffic_of(seconds: float, brokers: int, price: float | None) -> Traffic:
-    """Return the scale of a record; at least a millisecond long."""
-    return Traffic(max(seconds, 0.001), brokers, price)
+def traffic_of(seconds: float, brokers: int, price: float | None) -> RecordedTraffic:
+    """Returns the scale of a record; at least a millisecond long."""
+    return RecordedTraffic(max(seconds, 0.001), brokers, price)

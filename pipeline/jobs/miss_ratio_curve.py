@@ -46,7 +46,7 @@ POINTS: Final = 12
 """Sizes, unless they are given."""
 
 
-class Point(NamedTuple):
+class ReplayedPoint(NamedTuple):
     """One policy with one size.
 
     Reads and misses, and both without each of the groups, over all broker lifetimes.
@@ -103,7 +103,7 @@ def miss_ratio_curve(
     rate: float | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """Return the curve of each policy, and those of PIP-430 and FIFO without a time to live.
+    """Returns the curve of each policy, and those of PIP-430 and FIFO without a time to live.
 
     `sizes` in bytes; without them from a sixty-fourth to 32 times the broker's own. `rate`: the share of the entries that
     is replayed, above 0 and at most 1. Table `miss_ratio_curve`: one row per policy and size.
@@ -154,8 +154,8 @@ def miss_ratio_curve(
     return report
 
 
-def _drawn(points: Sequence[Point], *, is_sample: bool) -> str:
-    """Return a plot with a line per policy, and with error bars for a sample."""
+def _drawn(points: Sequence[ReplayedPoint], *, is_sample: bool) -> str:
+    """Returns a plot with a line per policy, and with error bars for a sample."""
     lines: dict[str, tuple[list[float], list[float]]] = {}
     bars: dict[str, list[float]] = {}
     for point in points:
@@ -191,13 +191,13 @@ def _by_objects(
     sizes: Sequence[int],
     share: float,
     say: Callable[[str], None],
-) -> list[Point]:
-    """Return the points of the policies without machine code, of as many entries as take about a minute."""
+) -> list[ReplayedPoint]:
+    """Returns the points of the policies without machine code, of as many entries as take about a minute."""
     wanted = [Overrides(policy, size_bytes=size) for policy in _OBJECT_POLICIES for size in sizes]
     rate = min(share, OBJECT_REPLAYS / max(checked.requests * len(wanted), 1))
     rows = replay_grid(RecordInputs(spark, checked.lifetimes, rate), wanted, say=say)
     return [
-        Point(
+        ReplayedPoint(
             _name(replace(own, policy=row.settings.policy)),
             row.settings.size_bytes_max,
             row.reads,
@@ -214,15 +214,15 @@ def _by_objects(
 _Task = tuple[BrokerLifetime, list[tuple[str, CacheSettings]], list[int], float]
 
 
-def _points(task: _Task) -> list[Point]:
+def _points(task: _Task) -> list[ReplayedPoint]:
     lifetime, policies, sizes, share = task
     return points_of(accesses_of(lifetime, share), policies, sizes)
 
 
 def points_of(
     accesses: Accesses, policies: Sequence[tuple[str, CacheSettings]], sizes: Sequence[int]
-) -> list[Point]:
-    """Replay each named policy with each size, with the whole sample and without each group."""
+) -> list[ReplayedPoint]:
+    """Replays each named policy with each size, with the whole sample and without each group."""
     # Without a group the sample is smaller, so it needs a smaller cache: with the full one its misses would be too few.
     kept = accesses.rate * (1 - 1 / GROUPS)
     group = groups(accesses, GROUPS)
@@ -234,13 +234,15 @@ def points_of(
     ]
 
 
-def _point(name: str, accesses: Accesses, parts: Sequence[Accesses], settings: CacheSettings) -> Point:
+def _point(
+    name: str, accesses: Accesses, parts: Sequence[Accesses], settings: CacheSettings
+) -> ReplayedPoint:
     whole = replay_with(accesses, settings)
     # Everything was replayed: equal groups give an error bar of zero.
     others = [replay_with(part, settings) for part in parts] or [whole] * GROUPS
     scale = 1 / accesses.rate
     mean_bytes = max(float(accesses.sizes.mean()), 1.0) if accesses.entries else 1.0
-    return Point(
+    return ReplayedPoint(
         name,
         settings.size_bytes_max,
         whole.reads * scale,
@@ -252,8 +254,8 @@ def _point(name: str, accesses: Accesses, parts: Sequence[Accesses], settings: C
     )
 
 
-def added(same: Sequence[Point]) -> Point:
-    """Add up the points of all broker lifetimes for the same policy and size."""
+def added(same: Sequence[ReplayedPoint]) -> ReplayedPoint:
+    """Adds up the points of all broker lifetimes for the same policy and size."""
     first = same[0]
     return first._replace(
         reads=sum(point.reads for point in same),

@@ -57,7 +57,7 @@ are above 0."""
 
 
 def write(report: Report, folder: Path) -> Path:
-    """Write page and tables into a folder.
+    """Writes page and tables into a folder.
 
     Return the path of the page. OSError for an unwritable folder.
     """
@@ -76,7 +76,7 @@ def write(report: Report, folder: Path) -> Path:
 
 
 def html_of(report: Report) -> str:
-    """Return the page; equal reports give equal text."""
+    """Returns the page; equal reports give equal text."""
     parts = [
         f"<h1>{escape(report.title)}</h1>",
         f"<pre>{escape(chr(10).join([*report.text, *report.failed]))}</pre>",
@@ -126,12 +126,12 @@ def _cell(row: Mapping[str, str], name: str, is_number: bool) -> str:
 
 
 def _breakable(text: str) -> str:
-    """Return HTML of the text, whose long words a narrow column breaks at slashes and before capitals first."""
+    """Returns HTML of the text, whose long words a narrow column breaks at slashes and before capitals first."""
     return _LONG_WORD.sub(lambda word: _BREAK.sub("<wbr>", word[0]), escape(text))
 
 
 def rows_of(table: Table) -> list[dict[str, str]]:
-    """Return the rows as text. Neighbours that differ in `range_of` alone are one row, with both ends of its values."""
+    """Returns the rows as text. Neighbours that differ in `range_of` alone are one row, with both ends of its values."""
     found: list[dict[str, str]] = []
     ends: list[tuple[Cell, Cell]] = []
     column = table.range_of
@@ -149,7 +149,7 @@ def rows_of(table: Table) -> list[dict[str, str]]:
 
 
 def columns_of(table: Table) -> tuple[Sequence[str], str]:
-    """Return the columns to show, and the others, which have one value in all rows, as text."""
+    """Returns the columns to show, and the others, which have one value in all rows, as text."""
     names = list(table.rows[0])
     if len(table.rows) < 2:
         return names, ""
@@ -163,7 +163,7 @@ def columns_of(table: Table) -> tuple[Sequence[str], str]:
 
 
 def _describes_all(column: str, value: Cell) -> bool:
-    """Return True for a value that is said once where all rows have it."""
+    """Returns True for a value that is said once where all rows have it."""
     if any(word in column for word in _ALWAYS):
         return False
     return column in _SETTINGS or not isinstance(value, int | float) or isinstance(value, bool) or not value

@@ -44,7 +44,7 @@ _DAY_S: Final = 86_400
 
 
 def _svg(figure: Any) -> str:
-    """Return the element `<svg>`, the same text for the same plot."""
+    """Returns the element `<svg>`, the same text for the same plot."""
     out = io.StringIO()
     # Without a fixed salt matplotlib draws new ids, and equal reports would differ. Letters stay letters, so that the
     # page's colours and a search in the page reach them.
@@ -70,7 +70,7 @@ def lines_plot(
     marks: Mapping[str, tuple[float, float]] | None = None,
     limit_x: float | None = None,
 ) -> str:
-    """Draw named lines.
+    """Draws named lines.
 
     `bars`: for a line, half the height of each point's error bar; `marks`: named single points; `limit_x`: a vertical
     line.
@@ -115,7 +115,7 @@ def lines_plot(
 
 
 def _draw_marks(axes: Any, marks: Mapping[str, tuple[float, float]], unit: float) -> None:
-    """Draw named single points; `unit`: x values of one unit of the axis."""
+    """Draws named single points; `unit`: x values of one unit of the axis."""
     for at, (name, (place, height)) in enumerate(marks.items()):
         marker = _MARKS[at % len(_MARKS)]
         axes.plot(
@@ -134,7 +134,7 @@ def _draw_marks(axes: Any, marks: Mapping[str, tuple[float, float]], unit: float
 
 
 def merged(lines: Mapping[str, Line]) -> dict[str, Line]:
-    """Return the lines with those that coincide as one, named "first = second"."""
+    """Returns the lines with those that coincide as one, named "first = second"."""
     highest = max((abs(value) for _, ys in lines.values() for value in ys), default=0.0)
     found: dict[str, Line] = {}
     for name, (xs, ys) in lines.items():
@@ -148,12 +148,12 @@ def merged(lines: Mapping[str, Line]) -> dict[str, Line]:
 
 
 def flattens(values: Sequence[float]) -> bool:
-    """Return True if few of the values, all above 0, are so large that the others would look like a flat line."""
+    """Returns True if few of the values, all above 0, are so large that the others would look like a flat line."""
     return bool(values) and min(values) > 0 and max(values) > _FLATTENS * median(values)
 
 
 def _scale(axis: Any, scale: Scale, *, log: bool = False) -> None:
-    """Write the axis in the unit of its values."""
+    """Writes the axis in the unit of its values."""
     if scale == "time":
         # With the default of five ticks at least, four days would need more than five, and matplotlib warns.
         locator = dates.AutoDateLocator(minticks=2, maxticks=5)  # type: ignore[no-untyped-call]
@@ -177,7 +177,7 @@ def _scale(axis: Any, scale: Scale, *, log: bool = False) -> None:
 
 @_with_letters
 def bars_plot(values: Mapping[str, float], x: str, scale: Scale = "number") -> str:
-    """Draw named horizontal bars, the first at the top."""
+    """Draws named horizontal bars, the first at the top."""
     figure, axes = pyplot.subplots(figsize=(_WIDE, 0.7 + 0.32 * max(len(values), 1)))
     names = list(values)
     axes.barh(names[::-1], [values[name] for name in names[::-1]], color=_COLOURS[0])
@@ -196,7 +196,7 @@ def bars_plot(values: Mapping[str, float], x: str, scale: Scale = "number") -> s
 def heat_map(
     counts: NDArray[np.int64], x: str, y: str, x_names: Sequence[str], y_names: Sequence[str]
 ) -> str:
-    """Draw `counts` by row (y) and column (x); zeros stay clear."""
+    """Draws `counts` by row (y) and column (x); zeros stay clear."""
     figure, axes = pyplot.subplots(figsize=(_WIDE, 3.8))
     shown = np.ma.masked_equal(counts, 0)
     image = axes.imshow(shown, origin="lower", aspect="auto", norm="log" if counts.max() > 0 else None)

@@ -69,7 +69,7 @@ SPARE: Final = 1.1
 BASELINE_REQUESTS: Final = 2_000_000
 """Requests on which the general policies are simulated at most; each takes ten times as long as a replay."""
 _ALONE: Final = ("hit_ratio", "bookie_reads", "saved_ratio", "peak_bytes")
-"""Columns of the table `alone` behind the setting and its move."""
+"""Columns of the table `alone` after the setting and its move."""
 _MIB: Final = 1 << 20
 
 
@@ -93,7 +93,7 @@ def recommend(
     price: float | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """Return the recommendation for a checked access record.
+    """Returns the recommendation for a checked access record.
 
     `rate`: the share of the entries that is replayed, above 0 and at most 1; None takes as many as a minute allows. `price`:
     of a GiB of memory for a month. `say` is called with each step.
@@ -142,7 +142,7 @@ def recommend(
 
 
 def _knobs(own: CacheSettings) -> list[Knob]:
-    """Return each setting with a value at which it can hardly limit any more."""
+    """Returns each setting with a value at which it can hardly limit any more."""
     times = "managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes"
     knobs = [
         Knob("managedLedgerCacheSizeMB", Overrides(size_bytes=own.size_bytes_max * 32), "32 times the size"),
@@ -167,7 +167,7 @@ def _combinations(own: CacheSettings) -> list[Overrides]:
 
 
 def _expected_reads_without_ttl(own: CacheSettings) -> Overrides:
-    """Return PIP-430's policy without a time to live.
+    """Returns PIP-430's policy without a time to live.
 
     It evicts for the size alone.
     """
@@ -175,7 +175,7 @@ def _expected_reads_without_ttl(own: CacheSettings) -> Overrides:
 
 
 def _cheapest(present: GridRow, grid: Sequence[GridRow]) -> GridRow:
-    """Return the smallest cache near the best hit ratio.
+    """Returns the smallest cache near the best hit ratio.
 
     Among equal sizes it is the one with the shortest time to live.
     """
@@ -187,7 +187,7 @@ def _cheapest(present: GridRow, grid: Sequence[GridRow]) -> GridRow:
 
 
 def _trimmed(inputs: RecordInputs, present: GridRow, best: GridRow) -> GridRow:
-    """Cut the size to SPARE times the needed bytes, if the hit ratio stays."""
+    """Cuts the size to SPARE times the needed bytes, if the hit ratio stays."""
     size = -(-round(best.peak_bytes * SPARE) // _MIB) * _MIB
     # The peak of a replay is what the cache needed; more than that brings no hit and takes memory.
     if best is present or size >= best.settings.size_bytes_max:
@@ -204,7 +204,7 @@ def _policies(
     rate: float,
     say: Callable[[str], None],
 ) -> tuple[GridRow, GridRow] | None:
-    """Replay the recorded policy and `magnetar` on the same entries, the share `rate` of all.
+    """Replays the recorded policy and `magnetar` on the same entries, the share `rate` of all.
 
     None for a record of `magnetar`, and for one without the file of names, which the broker's objects need.
     """
@@ -268,7 +268,7 @@ def _advice(present: GridRow, best: GridRow) -> list[str]:
 def _baseline(
     inputs: RecordInputs, checked: Checked, size_bytes: int, say: Callable[[str], None]
 ) -> dict[str, float] | None:
-    """Return the hit ratio of reads by general policy, over all lifetimes.
+    """Returns the hit ratio of reads by general policy, over all lifetimes.
 
     None without the library.
     """
@@ -287,7 +287,7 @@ def _baseline(
 
 
 def _choice(present: GridRow, best: GridRow, knee: GridRow | None) -> list[str]:
-    """Return a line that says which point of the curve is proposed, and why."""
+    """Returns a line that says which point of the curve is proposed, and why."""
     if best is present:
         return [f"proposed: the present settings, since no others bring {100 * WORTH:.1f} points"]
     size = best.settings.size_bytes_max
@@ -302,7 +302,7 @@ def _choice(present: GridRow, best: GridRow, knee: GridRow | None) -> list[str]:
 
 
 def _bounds(baseline: dict[str, float] | None, no_ttl: GridRow | None, best: GridRow) -> list[str]:
-    """Return a line per bound.
+    """Returns a line per bound.
 
     `no_ttl`: None for an access record without expected reads, where it is no bound.
     """

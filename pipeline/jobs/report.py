@@ -65,7 +65,7 @@ class Report:
     """Thresholds of the user that were not kept, a sentence each; the command then ends with FAILED."""
 
     def as_json(self) -> str:
-        """Return the report as one JSON object: name, title, text, failed, and tables of JSON_ROWS rows at most."""
+        """Returns the report as one JSON object: name, title, text, failed, and tables of JSON_ROWS rows at most."""
         tables = {name: [dict(row) for row in table.rows[:JSON_ROWS]] for name, table in self.tables.items()}
         found = {
             "name": self.name,
@@ -77,7 +77,7 @@ class Report:
         return json.dumps(found, indent=1)
 
     def lines(self) -> list[str]:
-        """Return the lines for a terminal."""
+        """Returns the lines for a terminal."""
         found = [*self.text, *[f"failed: {one}" for one in self.failed]]
         for name, limit in self.listed.items():
             if name in self.tables:
@@ -90,17 +90,17 @@ _SHARES: Final = ("share", "part_so_far", "error_bar")
 
 
 def percent(ratio: float) -> str:
-    """Format a ratio of 0 to 1 with two digits after the point."""
+    """Formats a ratio of 0 to 1 with two digits after the point."""
     return f"{100 * ratio:.2f} %"
 
 
 def share(ratio: float) -> str:
-    """Format a share of 0 to 1 with three digits: "0.0123 %" for a sample of one in 8,000."""
+    """Formats a share of 0 to 1 with three digits: "0.0123 %" for a sample of one in 8,000."""
     return f"{100 * ratio:.3g} %"
 
 
 def bytes_text(size_bytes: float) -> str:
-    """Format bytes with three digits in the largest unit that fits: "8 MiB", "10.7 MiB", "97.3 KiB"."""
+    """Formats bytes with three digits in the largest unit that fits: "8 MiB", "10.7 MiB", "97.3 KiB"."""
     for unit, exponent in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
         # 1,023.9 KiB would be shown as "1.02e+03 KiB" by three digits.
         if abs(size_bytes) >= 0.9995 * (1 << exponent):
@@ -110,7 +110,7 @@ def bytes_text(size_bytes: float) -> str:
 
 
 def time_text(ms: float) -> str:
-    """Format milliseconds in the largest unit that fits: "1 min", "1.5 s", "250 ms"."""
+    """Formats milliseconds in the largest unit that fits: "1 min", "1.5 s", "250 ms"."""
     for unit, unit_ms in (("h", 3_600_000), ("min", 60_000), ("s", 1000)):
         if ms >= unit_ms:
             return f"{ms / unit_ms:,.4g} {unit}"
@@ -118,7 +118,7 @@ def time_text(ms: float) -> str:
 
 
 def shown(cell: Cell, column: str = "") -> str:
-    """Format a cell for people. The name of its column tells bytes, times and ratios from other numbers."""
+    """Formats a cell for people. The name of its column tells bytes, times and ratios from other numbers."""
     if cell is None:
         return "-"
     if isinstance(cell, bool):
@@ -139,7 +139,7 @@ def shown(cell: Cell, column: str = "") -> str:
 
 
 def numeric_columns(rows: Sequence[TableRow]) -> list[str]:
-    """Return the columns with a number in any row; a truth value is none."""
+    """Returns the columns with a number in any row; a truth value is none."""
     return [
         name
         for name in rows[0]
@@ -148,12 +148,12 @@ def numeric_columns(rows: Sequence[TableRow]) -> list[str]:
 
 
 def heading(column: str) -> str:
-    """Return the name of a column as it is shown: its values name their unit."""
+    """Returns the name of a column as it is shown: its values name their unit."""
     return column.removesuffix("_bytes").replace("ttl_ms", "ttl").replace("age_s", "age")
 
 
 def as_text(rows: Sequence[TableRow], limit: int = 20) -> list[str]:
-    """Return the lines of a table for a terminal, at most `limit` rows."""
+    """Returns the lines of a table for a terminal, at most `limit` rows."""
     if not rows:
         return ["(no rows)"]
     names = list(rows[0])

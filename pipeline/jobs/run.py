@@ -59,7 +59,7 @@ class Session:
             self._copies.cleanup()
 
     def local(self, places: Sequence[Place]) -> list[Path]:
-        """Return paths on this machine.
+        """Returns paths on this machine.
 
         A place with a scheme is copied until the session ends; CannotFetch.
         """
@@ -76,7 +76,7 @@ class Session:
         return fetch(self._spark, where, Path(tempfile.mkdtemp(dir=self._copies.name)))
 
     def spark(self, paths: Sequence[Path]) -> SparkSession:
-        """Start Spark, or return the session started before.
+        """Starts Spark, or returns the session started before.
 
         RecordError where there is no access record.
         """
@@ -90,7 +90,7 @@ class Session:
         return self._spark
 
     def started(self, why: str) -> SparkSession:
-        """Start Spark for a small input, or return the session started before."""
+        """Starts Spark for a small input, or returns the session started before."""
         if self._spark is None:
             self._spark = self._start(f"starting Spark: {why}", quick_start=True)
         return self._spark
@@ -100,13 +100,13 @@ class Session:
         return start_for_command("magnetar pipeline", master=self._master, quick_start=quick_start)
 
     def checked(self, paths: Sequence[Path]) -> Checked:
-        """Check the files of an access record. RecordError where none is sound."""
+        """Checks the files of an access record. RecordError where none is sound."""
         spark = self.spark(paths)
         self.say("checking the files")
         return check_record(spark, paths, lambda tasks: collected(spark, tasks, self.say))
 
     def record(self, paths: Sequence[Path]) -> Record:
-        """Check the files of an access record and open them as DataFrames.
+        """Checks the files of an access record and opens them as DataFrames.
 
         RecordError.
         """
@@ -116,7 +116,7 @@ class Session:
 
     @staticmethod
     def write(report: Report, folder: Path) -> Path:
-        """Write page and tables; return the path of the page."""
+        """Writes page and tables; returns the path of the page."""
         return write(report, folder)
 
 

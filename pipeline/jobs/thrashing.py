@@ -32,7 +32,7 @@ LIFETIME: Final = ("broker", "start")
 
 
 def storage_reads(rows: DataFrame) -> DataFrame:
-    """Count requests to bookies by ledger and reader.
+    """Counts requests to bookies by ledger and reader.
 
     One row per broker lifetime, topic, reader and ledger: broker, start, topic, sub, ledger, requests, entries_asked,
     different (entries that were requested at least once).
@@ -57,7 +57,7 @@ def storage_reads(rows: DataFrame) -> DataFrame:
 
 
 def cold_readers(rows: DataFrame) -> int:
-    """Return the largest number of readers that read from bookies within one second."""
+    """Returns the largest number of readers that read from bookies within one second."""
     asked = rows.where(f.col("op") == Op.MISS.value)
     second = (f.col("ts") / 1_000_000).cast("long")
     counted = asked.groupBy(second.alias("second")).agg(
@@ -68,7 +68,7 @@ def cold_readers(rows: DataFrame) -> int:
 
 
 def thrashing(record: Record, say: Callable[[str], None] = lambda text: None) -> Report:
-    """Return the report for an access record.
+    """Returns the report for an access record.
 
     Tables: `storage_reads` (one row per reader and ledger), `readahead` (one row per size of the read cache).
     """
@@ -112,12 +112,12 @@ def _entry_bytes(rows: DataFrame) -> float:
 
 
 def slot_bytes(entry_bytes: float) -> float:
-    """Return the bytes that an entry takes in a read cache."""
+    """Returns the bytes that an entry takes in a read cache."""
     return -(-(entry_bytes + HEADER) // ALIGN) * ALIGN
 
 
 def readahead_that_fits(cache_bytes: float, readers: int, entry_bytes: float) -> int:
-    """Return the largest batch that fits into the cache for all cold readers.
+    """Returns the largest batch that fits into the cache for all cold readers.
 
     0 where none fits.
     """
@@ -128,7 +128,7 @@ def readahead_that_fits(cache_bytes: float, readers: int, entry_bytes: float) ->
 def amplification(
     batch: int, cache_bytes: float, readers: int, entry_bytes: float, per_request: float
 ) -> float:
-    """Return the entries that a bookie reads per requested one.
+    """Returns the entries that a bookie reads per requested one.
 
     The model assumes equally fast readers.
     """

@@ -28,7 +28,7 @@ _KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "extend_recently_accessed": "managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed",
         "copy_entries": "managedLedgerCacheCopyEntries",
         "policy": "entryCachePolicy",
-        "profile": "magnetarProfile",
+        "profile": "pulsarDefaults",
         "ttl_max_ns": "managedLedgerCacheEvictionTimeThresholdMillisMax",
         "topic_quota_bytes": "entryCacheTopicQuotaMB",
         "pinned_ratio_max": "entryCachePinnedRatioMax",
@@ -37,7 +37,7 @@ _KEYS: Final[Mapping[str, str]] = MappingProxyType(
 """Keys of broker.conf by the fields of `CacheSettings`."""
 
 
-class Counts(NamedTuple):
+class DayCounts(NamedTuple):
     """Entries read."""
 
     hits: int = 0
@@ -57,9 +57,9 @@ class Counts(NamedTuple):
         """Hits among reads; 0 without reads."""
         return self.hits / self.reads if self.reads else 0.0
 
-    def plus(self, other: Counts) -> Counts:
-        """Return the sums."""
-        return Counts(*map(sum, zip(self, other, strict=True)))
+    def plus(self, other: DayCounts) -> DayCounts:
+        """Returns the sums."""
+        return DayCounts(*map(sum, zip(self, other, strict=True)))
 
 
 Reader = tuple[str, str]
@@ -86,26 +86,28 @@ class Drop:
 
 
 def days_before(days: Sequence[str], day: str) -> list[str]:
-    """Return the days with reads that a day is compared with."""
+    """Returns the days with reads that a day is compared with."""
     return [one for one in days if one < day][-BEFORE_DAYS:]
 
 
-def is_drop(by_day: Mapping[str, Counts], day: str, threshold: float) -> bool:
-    """Return True if the day's hit ratio lies more than `threshold` below that of the days before."""
+def is_drop(by_day: Mapping[str, DayCounts], day: str, threshold: float) -> bool:
+    """Returns True if the day's hit ratio lies more than `threshold` below that of the days before."""
     before = summed(by_day[one] for one in days_before(sorted(by_day), day))
     return before.reads > 0 and before.hit_ratio - by_day[day].hit_ratio > threshold
 
 
-def summed(counts: Iterable[Counts]) -> Counts:
-    """Return the sums of counts."""
-    total = Counts()
+def summed(counts: Iterable[DayCounts]) -> DayCounts:
+    """Returns the sums of counts."""
+    total = DayCounts()
     for one in counts:
         total = total.plus(one)
     return total
 
 
-def shares_of_drop(before: Mapping[Reader, Counts], now: Mapping[Reader, Counts]) -> dict[Reader, float]:
-    """Return the part of each reader in a drop of the hit ratio, largest first; all add up to the drop.
+def shares_of_drop(
+    before: Mapping[Reader, DayCounts], now: Mapping[Reader, DayCounts]
+) -> dict[Reader, float]:
+    """Returns the part of each reader in a drop of the hit ratio, largest first; all add up to the drop.
 
     A reader counts by its part of the reads and the distance of its hit ratio from the old one of all readers: it
     lowers the ratio when it reads more with a worse ratio than before.
@@ -113,16 +115,16 @@ def shares_of_drop(before: Mapping[Reader, Counts], now: Mapping[Reader, Counts]
     old, new = summed(before.values()), summed(now.values())
     parts = {}
     for reader in before.keys() | now.keys():
-        was, one = before.get(reader, Counts()), now.get(reader, Counts())
+        was, one = before.get(reader, DayCounts()), now.get(reader, DayCounts())
         lost = (one.reads * old.hit_ratio - one.hits) / max(new.reads, 1)
         parts[reader] = lost - (was.reads * old.hit_ratio - was.hits) / max(old.reads, 1)
     return dict(sorted(parts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def causes_of_drop(
-    before: Mapping[Reader, Counts], now: Mapping[Reader, Counts], settings: Sequence[str]
+    before: Mapping[Reader, DayCounts], now: Mapping[Reader, DayCounts], settings: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the changes that came with a drop, a line each."""
+    """Returns the changes that came with a drop, a line each."""
     topics_before = {topic for topic, _ in before}
     lines = list(settings)
     parts = shares_of_drop(before, now)
@@ -142,7 +144,7 @@ def causes_of_drop(
 
 
 def changed_settings(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return a line per broker and setting that differs; both map brokers to `CacheSettings.to_text`."""
+    """Returns a line per broker and setting that differs; both map brokers to `CacheSettings.to_text`."""
     lines = []
     for broker in sorted(before.keys() & now.keys()):
         was, one = json.loads(before[broker]), json.loads(now[broker])

@@ -35,7 +35,7 @@ def what_if(
     rate: float = 1.0,
     say: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """Return the hit ratio of each setting in `wanted`, beside the broker's own.
+    """Returns the hit ratio of each setting in `wanted`, beside the broker's own.
 
     `rate`: the share of the entries that is replayed, above 0 and at most 1. Table `what_if`: one row per setting.
     ValueError for settings that no cache has.
@@ -78,7 +78,7 @@ def _plot_of(lines: dict[str, tuple[list[float], list[float]]], own: GridRow) ->
 
 
 def _lines(grid: Sequence[GridRow]) -> dict[str, tuple[list[float], list[float]]]:
-    """Return the points of each line by its name, which has the settings in which lines differ."""
+    """Returns the points of each line by its name, which has the settings in which lines differ."""
     named = [(row, _name_parts(row.settings)) for row in sorted(grid, key=_size)]
     differing = [at for at in range(_PARTS) if len({parts[at] for _, parts in named}) > 1] or [0]
     lines: dict[str, tuple[list[float], list[float]]] = {}

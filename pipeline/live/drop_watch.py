@@ -35,7 +35,7 @@ class Minute(NamedTuple):
         return self.hits / self.reads
 
 
-class Drop(NamedTuple):
+class LiveDrop(NamedTuple):
     """A drop that is reported."""
 
     start_ms: int
@@ -67,8 +67,8 @@ class DropWatch:
         self._reads_min = max(reads_min, 1)
         self._past: dict[str, _Past] = {}
 
-    def judge(self, minute: Minute) -> Drop | None:
-        """Return a drop that begins with this minute, or None.
+    def judge(self, minute: Minute) -> LiveDrop | None:
+        """Returns a drop that begins with this minute, or None.
 
         Call it in the order of each topic's minutes.
         """
@@ -87,4 +87,4 @@ class DropWatch:
         past.minutes += 1
         if not low or reported or past.minutes <= MINUTES_MIN:
             return None
-        return Drop(minute.start_ms, minute.topic, before, minute.ratio)
+        return LiveDrop(minute.start_ms, minute.topic, before, minute.ratio)

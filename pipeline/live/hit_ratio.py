@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.live.drop_watch import Drop, DropWatch, Minute
+from pipeline.live.drop_watch import DropWatch, LiveDrop, Minute
 
 _MESSAGE = (
     "at_ms long, interval_s long, broker string,"
@@ -25,7 +25,7 @@ _LATE = "10 seconds"
 
 
 def counts_of(spark: SparkSession, service_url: str, topic: str, starting: str) -> DataFrame:
-    """Return a stream with one row per topic and message: at, topic, hits, reads.
+    """Returns a stream with one row per topic and message: at, topic, hits, reads.
 
     `starting`: "earliest" or "latest", used while there is no checkpoint.
     """
@@ -50,7 +50,7 @@ def counts_of(spark: SparkSession, service_url: str, topic: str, starting: str) 
 
 
 def by_minute(counts: DataFrame) -> DataFrame:
-    """Return a stream with one row per topic and minute: minute, topic, hits, reads."""
+    """Returns a stream with one row per topic and minute: minute, topic, hits, reads."""
     return (
         counts.withWatermark("at", _LATE)
         .groupBy(F.window("at", "1 minute"), "topic")
@@ -68,7 +68,7 @@ def start(
     once: bool,
     tell: Callable[[str], None],
 ) -> StreamingQuery:
-    """Start the stream, which calls `tell` with a line per minute and one per drop.
+    """Starts the stream, which calls `tell` with a line per minute and one per drop.
 
     `out`: folder for Parquet with one row per topic and minute. `once`: read the messages present now, then end. Paths
     may have a scheme, since Spark writes there.
@@ -91,7 +91,7 @@ def start(
 def tell_open_minutes(
     spark: SparkSession, query: StreamingQuery, checkpoint: str, watch: DropWatch, tell: Callable[[str], None]
 ) -> None:
-    """Tell the minutes that are not over, each marked "so far", after the end of a query with `once`.
+    """Tells the minutes that are not over, each marked "so far", after the end of a query with `once`.
 
     They are not written to `out`: the next start continues them, and writes each once, when it is over.
     """
@@ -130,6 +130,6 @@ def _describe_minute(minute: datetime, hits: int, reads: int, topics: int) -> st
     return f"{minute:%Y-%m-%d %H:%M}  hit ratio {ratio}  {reads:,} reads of {topics:,} topic{'s' * (topics != 1)}"
 
 
-def _describe_drop(drop: Drop) -> str:
+def _describe_drop(drop: LiveDrop) -> str:
     at = datetime.fromtimestamp(drop.start_ms / 1000, UTC)
     return f"{at:%Y-%m-%d %H:%M}  ! {drop.topic}: hit ratio {drop.now:.4f} after {drop.before:.4f}"

@@ -87,7 +87,7 @@ A broker looks at an empty cache this often. A shorter time without a pass may b
 """
 
 
-class Rows(NamedTuple):
+class AccessRows(NamedTuple):
     """The rows as parallel arrays, in the order of the events."""
 
     op: Ints8
@@ -103,9 +103,9 @@ class Rows(NamedTuple):
     ledger: Ints32
     """Dense number of the ledger."""
 
-    def take(self, chosen: NDArray[np.intp] | Bools) -> Rows:
-        """Return the chosen rows, by index or by truth value."""
-        return Rows(*[column[chosen] for column in self])  # type: ignore[arg-type]
+    def take(self, chosen: NDArray[np.intp] | Bools) -> AccessRows:
+        """Returns the chosen rows, by index or by truth value."""
+        return AccessRows(*[column[chosen] for column in self])  # type: ignore[arg-type]
 
 
 class Numbering(NamedTuple):
@@ -121,7 +121,7 @@ class Numbering(NamedTuple):
     """The place of each entry; None where every place is an entry."""
 
     def positions(self, entries: int) -> tuple[Ints64, Ints64]:
-        """Return ledger id and entry id of each dense number."""
+        """Returns ledger id and entry id of each dense number."""
         places = np.arange(entries, dtype=np.int64) if self.places is None else self.places
         ledger = np.searchsorted(self.bases, places, side="right") - 1
         return self.ledgers[ledger], places - self.bases[ledger] + self.lowest[ledger]
@@ -132,10 +132,10 @@ class Accesses:
     """One broker lifetime, ready for replays."""
 
     broker: str
-    """As in the names of the folders."""
+    """The broker's name in the names of the folders."""
     start: str
     """When the broker started, as in the names of the files."""
-    rows: Rows
+    rows: AccessRows
     """In the order of the events."""
     sizes: Ints32
     """Bytes of each entry, by dense number."""
@@ -168,7 +168,7 @@ class Accesses:
 
 
 def runs_expanded(first: Ints32, count: Ints32) -> tuple[Ints64, Ints64]:
-    """Return the row and the number of each entry of the runs, in order."""
+    """Returns the row and the number of each entry of the runs, in order."""
     row = np.repeat(np.arange(len(count), dtype=np.int64), count)
     ends = np.cumsum(count, dtype=np.int64)
     within = np.arange(len(row), dtype=np.int64) - np.repeat(ends - count, count)

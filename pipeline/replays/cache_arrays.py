@@ -27,7 +27,7 @@ PENDING: this replay requested it from storage, so a recorded arrival counts for
 """
 
 
-class Cache(NamedTuple):
+class CacheArrays(NamedTuple):
     """All state of a replayed cache."""
 
     entries: NDArray[np.void]
@@ -44,8 +44,8 @@ class Cache(NamedTuple):
     s: NDArray[np.int64]
     """Counters, state of passes and settings, at the places named in `counters`."""
 
-    def with_slots(self, slots: int) -> Cache:
-        """Return the cache with at least so many slots, by doubling them."""
+    def with_slots(self, slots: int) -> CacheArrays:
+        """Returns the cache with at least so many slots, by doubling them."""
         old = len(self.slot_entry)
         new = old
         while new < slots:

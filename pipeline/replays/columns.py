@@ -14,7 +14,7 @@ from broker.recorder.schema import COLUMNS
 from entry_cache.observe.cache_events import Op
 
 
-class Columns(NamedTuple):
+class RecordColumns(NamedTuple):
     """One row per event on a run of entries; docs/reference/access_record.md has the meaning of each column."""
 
     op: NDArray[np.int8]
@@ -36,15 +36,15 @@ class Columns(NamedTuple):
     detail: NDArray[np.int32]
     """Depends on `op`."""
 
-    def take(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> Columns:
-        """Return the chosen rows, by truth value or by index."""
-        return Columns(*[column[chosen] for column in self])  # type: ignore[arg-type]
+    def take(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> RecordColumns:
+        """Returns the chosen rows, by truth value or by index."""
+        return RecordColumns(*[column[chosen] for column in self])  # type: ignore[arg-type]
 
 
 def read_batches(
     lifetime: BrokerLifetime, ops: Collection[Op], names: Sequence[str] = tuple(COLUMNS)
 ) -> Iterator[tuple[int, Batch]]:
-    """Yield the events of these kinds with the number of their file. RecordError for a damaged file.
+    """Yields the events of these kinds with the number of their file. RecordError for a damaged file.
 
     `names`: the columns to read, `op` among them; they have the narrow types of the file.
     """
@@ -59,8 +59,8 @@ def read_batches(
             yield number, columns
 
 
-def columns_of(lifetime: BrokerLifetime, number: int, batch: Batch) -> Columns:
-    """Return a batch of file `number` with the times and settings that the cache decided by.
+def columns_of(lifetime: BrokerLifetime, number: int, batch: Batch) -> RecordColumns:
+    """Returns a batch of file `number` with the times and settings that the cache decided by.
 
     `detail` of a SETTINGS event becomes the number of its file, whose settings hold from there on.
     """
@@ -68,7 +68,7 @@ def columns_of(lifetime: BrokerLifetime, number: int, batch: Batch) -> Columns:
     # Back to monotonic time, which the cache decided by; `ts` is wall-clock time in microseconds.
     at_ns = (batch["ts"] - lifetime.files[number].facts.clock_offset_us) * 1000
     detail = np.where(op == Op.SETTINGS, number, batch["detail"]).astype(np.int32)
-    return Columns(
+    return RecordColumns(
         op,
         at_ns,
         batch["topic"].astype(np.int32, copy=False),
@@ -81,6 +81,6 @@ def columns_of(lifetime: BrokerLifetime, number: int, batch: Batch) -> Columns:
     )
 
 
-def joined(parts: Sequence[Columns]) -> Columns:
-    """Return the rows of all parts, of which there is at least one."""
-    return Columns(*[np.concatenate(column) for column in zip(*parts, strict=True)])
+def joined(parts: Sequence[RecordColumns]) -> RecordColumns:
+    """Returns the rows of all parts, of which there is at least one."""
+    return RecordColumns(*[np.concatenate(column) for column in zip(*parts, strict=True)])

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from broker.recorder.record_reader import BrokerLifetime
 from entry_cache.policy_names import PIP430
+from entry_cache.profiles import PROFILES
 from entry_cache.settings import CacheSettings
 from pipeline.replays.inputs import InputBatch
 from pipeline.replays.making import make_accesses
@@ -44,23 +45,14 @@ class Overrides(NamedTuple):
     """True where a pass requeues entries that were read."""
 
     def applied_to(self, own: CacheSettings) -> CacheSettings:
-        """Return the settings to replay with.
+        """Returns the settings to replay with.
 
         ValueError for settings that no cache has.
         """
-        return replace(
-            own,
-            policy=own.policy if self.policy is None else self.policy,
-            profile=own.profile if self.profile is None else self.profile,
-            size_bytes_max=own.size_bytes_max if self.size_bytes is None else self.size_bytes,
-            ttl_ns=own.ttl_ns if self.ttl_ns is None else self.ttl_ns,
-            requeues_max=own.requeues_max if self.requeues_max is None else self.requeues_max,
-            extend_recently_accessed=(
-                own.extend_recently_accessed
-                if self.extend_recently_accessed is None
-                else self.extend_recently_accessed
-            ),
-        )
+        chosen = {name: value for name, value in self._asdict().items() if value is not None}
+        if "size_bytes" in chosen:
+            chosen["size_bytes_max"] = chosen.pop("size_bytes")
+        return replace(own, **chosen)
 
 
 class BrokerCounts(NamedTuple):
@@ -88,7 +80,7 @@ class GridRow:
     """The outcome of one set of overrides, summed over all broker lifetimes."""
 
     overrides: Overrides
-    """As given to `replay_grid`."""
+    """The overrides that `replay_grid` was given."""
     settings: CacheSettings
     """Of the first broker lifetime, as replayed."""
     hits: int
@@ -129,17 +121,11 @@ def override_grid(
     requeues: Sequence[int | None] = (None,),
     accessed: Sequence[bool | None] = (None,),
 ) -> list[Overrides]:
-    """Return all combinations. A policy may name its profile: `pip430-5.0`."""
+    """Returns all combinations. A policy may name its profile: `pip430-5.0`."""
     found = []
     for policy, size, ttl, times, extend in product(policies, sizes, ttls_ns, requeues, accessed):
-        name, profile = policy, None
-        if (
-            policy is not None
-            and policy.startswith(f"{PIP430}-")
-            and policy[len(PIP430) + 1 :] in ("4.2", "5.0")
-        ):
-            name, profile = PIP430, policy[len(PIP430) + 1 :]
-        found.append(Overrides(name, profile, size, ttl, times, extend))
+        profile = next((one for one in PROFILES if policy == f"{PIP430}-{one}"), None)
+        found.append(Overrides(policy if profile is None else PIP430, profile, size, ttl, times, extend))
     return found
 
 
@@ -177,7 +163,7 @@ def replay_grid(
     rate: float | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[GridRow]:
-    """Return one row per set of overrides, in their order.
+    """Returns one row per set of overrides, in their order.
 
     `rate`: the share of the entries that is replayed; None = all of the inputs. `say` is called with each step. ValueError
     for settings that no cache has.
@@ -200,7 +186,7 @@ def replay_grid(
 def affordable_rate(
     requests: int, entry_bytes: float, own: CacheSettings, wanted: Sequence[Overrides]
 ) -> float:
-    """Return the share of the entries of which a grid takes about a minute on two cores.
+    """Returns the share of the entries of which a grid takes about a minute on two cores.
 
     It is larger where the smallest cache of the grid would hold fewer than ENTRIES_MIN of the replayed entries, or the
     smallest one for the broker's objects fewer than OBJECT_ENTRIES_MIN.
@@ -222,25 +208,25 @@ def affordable_rate(
 
 
 def _least_rate(settings: Sequence[CacheSettings], size_bytes: float) -> float:
-    """Return the share of the smallest of these caches that has so many bytes."""
+    """Returns the share of the smallest of these caches that has so many bytes."""
     # A cache of size 0 holds no entry in any sample.
     smallest = min([one.size_bytes_max for one in settings if one.size_bytes_max], default=0)
     return size_bytes / smallest if smallest else 0.0
 
 
 def needs_objects(lifetimes: Sequence[BrokerLifetime], wanted: Iterable[Overrides]) -> bool:
-    """Return True if machine code cannot replay all of these settings."""
+    """Returns True if machine code cannot replay all of these settings."""
     owns = [own_settings(lifetime) for lifetime in lifetimes]
     return any(one.applied_to(own).policy not in BY_KERNEL for one in wanted for own in owns)
 
 
 def own_settings(lifetime: BrokerLifetime) -> CacheSettings:
-    """Return the settings that held last."""
+    """Returns the settings that held last."""
     return CacheSettings.from_text(lifetime.files[-1].facts.settings)
 
 
 def usual_settings(lifetimes: Iterable[BrokerLifetime]) -> CacheSettings:
-    """Return the settings that most brokers had last; of equally many, those of the first broker by name."""
+    """Returns the settings that most brokers had last; of equally many, those of the first broker by name."""
     in_order = sorted(lifetimes, key=lambda one: (one.broker, one.start))
     # The newest lifetime of a broker replaces its older ones.
     found = Counter({one.broker: own_settings(one) for one in in_order}.values())
@@ -250,7 +236,7 @@ def usual_settings(lifetimes: Iterable[BrokerLifetime]) -> CacheSettings:
 def _tasks(
     lifetime: BrokerLifetime, wanted: Sequence[Overrides], inputs: RecordInputs
 ) -> list[Replay[_Replayed]]:
-    """Divide the settings into enough tasks for all cores.
+    """Divides the settings into enough tasks for all cores.
 
     Each makes the lifetime's accesses, so make no more than that.
     """

@@ -20,7 +20,7 @@ from entry_cache.observe.replay import OUTPUTS
 from entry_cache.reader import LOOKS_ONLY
 from pipeline.machine_code import compiled
 from pipeline.replays.accesses import Bools, Ints8, Ints64
-from pipeline.replays.columns import Columns, columns_of, read_batches
+from pipeline.replays.columns import RecordColumns, columns_of, read_batches
 from pipeline.replays.readers import (
     CursorState,
     ReaderNumbers,
@@ -70,14 +70,14 @@ class InputBatch(NamedTuple):
 
 
 def moves_rate_of(object_rate: float) -> float:
-    """Return the `moves_rate` of a sample of the share `object_rate` that the broker's objects replay."""
+    """Returns the `moves_rate` of a sample of the share `object_rate` that the broker's objects replay."""
     return min(MOVES_PER_ENTRY * object_rate, 1.0)
 
 
 def read_inputs(
     lifetime: BrokerLifetime, rate: float = 1.0, moves_rate: float | None = None
 ) -> Iterator[InputBatch]:
-    """Read a broker lifetime, or the entries that a recorder with that rate would have recorded.
+    """Reads a broker lifetime, or the entries that a recorder with that rate would have recorded.
 
     `moves_rate`: see `fewer`; None = that of the broker's objects. Rows of topics that were closed are left out. RecordError
     for damaged files; ValueError for a rate outside of 0 to 1.
@@ -102,7 +102,7 @@ def read_inputs(
 
 
 def fewer(lifetime: BrokerLifetime, batch: InputBatch, rate: float, moves_rate: float) -> InputBatch:
-    """Return the share `rate` of the entries in the whole record, of a batch that has as many or more.
+    """Returns the share `rate` of the entries in the whole record, of a batch that has as many or more.
 
     A cursor's moves stay if they pass entries of a sample with the share `moves_rate`. Machine code has no cursors, so there
     `rate` is enough; for the broker's objects see MOVES_PER_ENTRY.
@@ -132,12 +132,12 @@ def fewer(lifetime: BrokerLifetime, batch: InputBatch, rate: float, moves_rate: 
 
 
 def came_bytes(rows: Batch) -> int:
-    """Return the bytes of entries that were appended or came from storage."""
+    """Returns the bytes of entries that were appended or came from storage."""
     return int(rows["bytes"][np.isin(rows["op"], _ARRIVALS)].sum())
 
 
 def bytes_rate(lifetime: BrokerLifetime, batches: Iterable[InputBatch], rate: float) -> float:
-    """Return the share of the bytes that batches of a sample have.
+    """Returns the share of the bytes that batches of a sample have.
 
     Equal to the share of the entries where the recorder drew the sample, because the other entries' sizes are unknown.
     """
@@ -164,7 +164,7 @@ def _looks_only(lifetime: BrokerLifetime, readers: ReaderNumbers) -> list[int]:
 
 
 def _with_moves(rows: Batch, stays: Bools, moves: Bools) -> Batch:
-    """Return the rows that stay; after a hit in `moves` comes the move of its cursor."""
+    """Returns the rows that stay; after a hit in `moves` comes the move of its cursor."""
     times = stays.astype(np.int64) + moves
     taken = np.repeat(np.arange(len(times)), times)
     result = {name: column[taken] for name, column in rows.items()}
@@ -186,7 +186,7 @@ def _chosen(
     limit: np.uint64,
     moves_limit: np.uint64,
 ) -> tuple[Bools, Bools]:
-    """Return the rows of a sample, and the hits that need a row for the move of their cursor.
+    """Returns the rows of a sample, and the hits that need a row for the move of their cursor.
 
     `limit`, `moves_limit`: the hashes of entries, and of entries that are passed, are below them.
     """
@@ -216,8 +216,8 @@ def _has_sampled(ledger: int, begin: int, end: int, limit: np.uint64) -> bool:
 
 
 @compiled
-def _count_passed(columns: Columns, op: int, before: CursorState, passed: Ints64) -> None:
-    """Write the entries passed by each row of the kind `op`, for CURSOR_MOVED also by hits.
+def _count_passed(columns: RecordColumns, op: int, before: CursorState, passed: Ints64) -> None:
+    """Writes the entries passed by each row of the kind `op`, for CURSOR_MOVED also by hits.
 
     `before`: the last positions, which it changes.
     """

@@ -10,7 +10,7 @@ import numpy as np
 from entry_cache.cache_stats import Reason
 from entry_cache.observe.cache_events import REASONS, Op
 from pipeline.replays.accesses import Ints32, Ints64, Numbering
-from pipeline.replays.columns import Columns
+from pipeline.replays.columns import RecordColumns
 from pipeline.replays.numbering import entries_before
 
 _LEDGER, _INVALIDATE = REASONS.index(Reason.LEDGER), REASONS.index(Reason.INVALIDATE)
@@ -18,8 +18,8 @@ _Ranges = list[tuple[int, int, int, int, int]]
 """(index of the row, first entry, entries, number of the reason, ledger)"""
 
 
-def invalidated(columns: Columns, filling: Ints64, ledger: Ints32, numbering: Numbering) -> _Ranges:
-    """Return the ranges of entries that INVALIDATE and CLOSE rows remove.
+def invalidated(columns: RecordColumns, filling: Ints64, ledger: Ints32, numbering: Numbering) -> _Ranges:
+    """Returns the ranges of entries that INVALIDATE and CLOSE rows remove.
 
     `filling`: indices of the rows that may insert entries; `ledger`: the dense number of each one's ledger.
     """
@@ -53,8 +53,8 @@ def invalidated(columns: Columns, filling: Ints64, ledger: Ints32, numbering: Nu
     return found
 
 
-def _end(columns: Columns, row: int, number: int, numbering: Numbering) -> int:
-    """Return the number of the first entry of the ledger that the row keeps."""
+def _end(columns: RecordColumns, row: int, number: int, numbering: Numbering) -> int:
+    """Returns the number of the first entry of the ledger that the row keeps."""
     if columns.op[row] == Op.CLOSE:
         return _all_of(numbering, number)
     own, asked = int(numbering.ledgers[number]), int(columns.ledger[row])

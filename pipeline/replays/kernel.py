@@ -1,7 +1,9 @@
 """The broker's entry cache as machine code, for replays of `pip430` (4.2, 5.0) and `fifo-ttl`.
 
 It follows `entry_cache` rule by rule, over arrays: 16 bytes per entry, and a ring of slots as the removal queue.
-Tests compare it with the broker's objects, counter by counter, on random access records.
+Its rules are written a second time for speed. `tests/pipeline/replays/test_kernel_equals_objects.py` holds them equal: it
+compares every counter with that of the broker's objects (`objects.WhatIf`) on random access records and settings, so a rule
+that changes in `entry_cache` alone fails there.
 
 Invariant: an entry is cached once in the ring, at the slot that its own field `slot` names. A slot whose entry names
 another one, or is not cached, is a tombstone of an invalidated entry; passes skip it.
@@ -18,8 +20,8 @@ from numpy.typing import NDArray
 from pipeline.machine_code import compiled_without_counts as compiled
 from pipeline.replays import accesses as a
 from pipeline.replays import counters as c
-from pipeline.replays.accesses import REST_NS, Rows
-from pipeline.replays.cache_arrays import ACCESSED, CACHED, PENDING, Cache
+from pipeline.replays.accesses import REST_NS, AccessRows
+from pipeline.replays.cache_arrays import ACCESSED, CACHED, PENDING, CacheArrays
 
 _SLOT_MASK = 0xFFFFFFFF
 _REQUEUES_LIMIT = 32_767
@@ -46,7 +48,13 @@ _MISSED, _COALESCED, _FORCED = a.MISSED, a.COALESCED, a.FORCED
 
 @compiled
 def _sweep(
-    cache: Cache, now_ns: int, reason: int, threshold_ns: int, to_free: int, protected: int, visits_max: int
+    cache: CacheArrays,
+    now_ns: int,
+    reason: int,
+    threshold_ns: int,
+    to_free: int,
+    protected: int,
+    visits_max: int,
 ) -> tuple[int, int, bool]:
     """Visit the slots from the head on, and evict or requeue each entry.
 
@@ -102,7 +110,7 @@ def _sweep(
 
 
 @compiled
-def _check_size(cache: Cache, now_ns: int, visits_max: int) -> bool:
+def _check_size(cache: CacheArrays, now_ns: int, visits_max: int) -> bool:
     """Evict down to the target size.
 
     Return True where a size pass is unfinished.
@@ -138,8 +146,8 @@ def _check_size(cache: Cache, now_ns: int, visits_max: int) -> bool:
 
 
 @compiled
-def _run_checks(cache: Cache, now_ns: int, visits_max: int) -> None:
-    """Run the size checks that are due, until one is unfinished."""
+def _run_checks(cache: CacheArrays, now_ns: int, visits_max: int) -> None:
+    """Runs the size checks that are due, until one is unfinished."""
     s = cache.s
     while s[c.CHECKS_DUE]:
         if _check_size(cache, now_ns, visits_max):
@@ -149,8 +157,8 @@ def _run_checks(cache: Cache, now_ns: int, visits_max: int) -> None:
 
 
 @compiled
-def _tick(cache: Cache, now_ns: int, visits_max: int) -> None:
-    """Run a periodic pass.
+def _tick(cache: CacheArrays, now_ns: int, visits_max: int) -> None:
+    """Runs a periodic pass.
 
     Evict expired entries, then check the size, then drop the slots of invalidated entries.
     """
@@ -175,8 +183,8 @@ def _tick(cache: Cache, now_ns: int, visits_max: int) -> None:
 
 
 @compiled
-def _drop_invalidated(cache: Cache) -> None:
-    """Close the gaps that invalidated entries left in the ring."""
+def _drop_invalidated(cache: CacheArrays) -> None:
+    """Closes the gaps that invalidated entries left in the ring."""
     s, entries, slot_entry, slot_ns = cache.s, cache.entries, cache.slot_entry, cache.slot_ns
     mask = len(slot_entry) - 1
     to = s[c.HEAD]
@@ -194,8 +202,8 @@ def _drop_invalidated(cache: Cache) -> None:
 
 
 @compiled
-def _insert(cache: Cache, x: int, expected: int, now_ns: int) -> None:
-    """Insert one entry.
+def _insert(cache: CacheArrays, x: int, expected: int, now_ns: int) -> None:
+    """Inserts one entry.
 
     The caller makes sure of a free slot before, and calls `_check_later` afterwards.
     """
@@ -223,7 +231,7 @@ def _insert(cache: Cache, x: int, expected: int, now_ns: int) -> None:
 
 
 @compiled
-def _check_later(cache: Cache, ledger: int, first: int) -> None:
+def _check_later(cache: CacheArrays, ledger: int, first: int) -> None:
     """Request a size check at the end of the turn if the cache is full."""
     s = cache.s
     cache.low[ledger] = min(cache.low[ledger], first)
@@ -236,8 +244,8 @@ def _check_later(cache: Cache, ledger: int, first: int) -> None:
 
 
 @compiled
-def _append(cache: Cache, first: int, count: int, expected: int, ledger: int, now_ns: int) -> None:
-    """Insert appended entries."""
+def _append(cache: CacheArrays, first: int, count: int, expected: int, ledger: int, now_ns: int) -> None:
+    """Inserts appended entries."""
     if not cache.s[c.ENABLED]:
         return
     for x in range(first, first + count):
@@ -247,9 +255,9 @@ def _append(cache: Cache, first: int, count: int, expected: int, ledger: int, no
 
 @compiled
 def _fetch(
-    cache: Cache, first: int, count: int, expected: int, ledger: int, now_ns: int, as_recorded: bool
+    cache: CacheArrays, first: int, count: int, expected: int, ledger: int, now_ns: int, as_recorded: bool
 ) -> None:
-    """Insert entries that arrive from storage, if this replay requested them.
+    """Inserts entries that arrive from storage, if this replay requested them.
 
     The recorded broker also requested entries that this cache had; they do not arrive here.
     """
@@ -265,8 +273,8 @@ def _fetch(
 
 
 @compiled
-def _read(cache: Cache, first: int, count: int, expected: int, ledger: int, now_ns: int) -> None:
-    """Read entries; a missing one arrives from storage at once."""
+def _read(cache: CacheArrays, first: int, count: int, expected: int, ledger: int, now_ns: int) -> None:
+    """Reads entries; a missing one arrives from storage at once."""
     s, entries = cache.s, cache.entries
     hits = hit_bytes = missed = 0
     offered = s[c.ENABLED] != 0 and expected >= s[c.COUNTS_FROM]
@@ -291,8 +299,8 @@ def _read(cache: Cache, first: int, count: int, expected: int, ledger: int, now_
 
 
 @compiled
-def _request(cache: Cache, first: int, count: int, detail: int, as_recorded: bool) -> None:
-    """Read entries that the recorded cache did not have.
+def _request(cache: CacheArrays, first: int, count: int, detail: int, as_recorded: bool) -> None:
+    """Reads entries that the recorded cache did not have.
 
     A hit where this one has them, else a request to storage.
     """
@@ -317,7 +325,7 @@ def _request(cache: Cache, first: int, count: int, detail: int, as_recorded: boo
 
 
 @compiled
-def _deliver(cache: Cache, first: int, count: int) -> None:
+def _deliver(cache: CacheArrays, first: int, count: int) -> None:
     """Lower the expected reads of delivered entries."""
     to_zero = cache.s[c.STOPS_AT_ZERO] != 0
     for x in range(first, first + count):
@@ -331,8 +339,8 @@ def _deliver(cache: Cache, first: int, count: int) -> None:
 
 
 @compiled
-def _redeliver(cache: Cache, first: int, count: int) -> None:
-    """Raise the expected reads of entries that will be read again."""
+def _redeliver(cache: CacheArrays, first: int, count: int) -> None:
+    """Raises the expected reads of entries that will be read again."""
     from_zero = cache.s[c.STOPS_AT_ZERO] != 0
     for x in range(first, first + count):
         e = cache.entries[x]
@@ -341,8 +349,8 @@ def _redeliver(cache: Cache, first: int, count: int) -> None:
 
 
 @compiled
-def _invalidate(cache: Cache, first: int, count: int, reason: int, ledger: int) -> None:
-    """Remove a range of entries.
+def _invalidate(cache: CacheArrays, first: int, count: int, reason: int, ledger: int) -> None:
+    """Removes a range of entries.
 
     Their slots stay in the ring as tombstones.
     """
@@ -363,14 +371,14 @@ def _invalidate(cache: Cache, first: int, count: int, reason: int, ledger: int) 
 
 @compiled
 def _configure(s: NDArray[np.int64], values: NDArray[np.int64]) -> None:
-    """Copy a line of settings to their places."""
+    """Copies a line of settings to their places."""
     for i in range(len(values)):
         s[c.ENABLED + i] = values[i]
 
 
 @compiled
-def _is_incomplete(cache: Cache, first: int, count: int) -> bool:
-    """Return True where a run has an entry that is not cached."""
+def _is_incomplete(cache: CacheArrays, first: int, count: int) -> bool:
+    """Returns True where a run has an entry that is not cached."""
     cached = 0
     for x in range(first, first + count):
         cached += cache.entries[x].flags & CACHED != 0
@@ -378,8 +386,8 @@ def _is_incomplete(cache: Cache, first: int, count: int) -> bool:
 
 
 @compiled
-def _turn_is_over(cache: Cache, op: int, first: int, count: int) -> bool:
-    """Return True where an event shows that the turn has ended in which a size check was requested.
+def _turn_is_over(cache: CacheArrays, op: int, first: int, count: int) -> bool:
+    """Returns True where an event shows that the turn has ended in which a size check was requested.
 
     In a turn all arrivals come before all reads and deliveries, and the size check comes last. A read counts as an arrival
     where it inserts entries into this cache, which the recorded one had.
@@ -392,8 +400,8 @@ def _turn_is_over(cache: Cache, op: int, first: int, count: int) -> bool:
 
 
 @compiled
-def _catch_up(cache: Cache, op: int, first: int, count: int, now_ns: int) -> None:
-    """Run the passes and the size check that were due before this event.
+def _catch_up(cache: CacheArrays, op: int, first: int, count: int, now_ns: int) -> None:
+    """Runs the passes and the size check that were due before this event.
 
     The recorded broker stops its periodic passes while its own cache is empty; this cache may not be, so they run here at
     their interval. A size check runs at the end of the turn that requested it.
@@ -418,7 +426,14 @@ def _catch_up(cache: Cache, op: int, first: int, count: int, now_ns: int) -> Non
 
 @compiled
 def _about_entries(
-    cache: Cache, op: int, first: int, count: int, detail: int, ledger: int, now_ns: int, as_recorded: bool
+    cache: CacheArrays,
+    op: int,
+    first: int,
+    count: int,
+    detail: int,
+    ledger: int,
+    now_ns: int,
+    as_recorded: bool,
 ) -> None:
     if op == _READ:
         _read(cache, first, count, detail, ledger, now_ns)
@@ -438,8 +453,10 @@ def _about_entries(
 
 
 @compiled
-def replay_rows(rows: Rows, begin: int, cache: Cache, settings: NDArray[np.int64], as_recorded: bool) -> int:
-    """Replay the rows from `begin` on.
+def replay_rows(
+    rows: AccessRows, begin: int, cache: CacheArrays, settings: NDArray[np.int64], as_recorded: bool
+) -> int:
+    """Replays the rows from `begin` on.
 
     Return the index after the last one: a row may need more slots than there are.
 

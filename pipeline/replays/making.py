@@ -23,10 +23,10 @@ from pipeline.replays.accesses import (
     STORAGE_READ,
     TICK,
     Accesses,
+    AccessRows,
     Ints32,
-    Rows,
 )
-from pipeline.replays.columns import Columns, columns_of, joined
+from pipeline.replays.columns import RecordColumns, columns_of, joined
 from pipeline.replays.inputs import InputBatch, bytes_rate, read_inputs
 from pipeline.replays.invalidations import invalidated
 from pipeline.replays.numbering import Runs, number_entries, sizes_of
@@ -51,7 +51,7 @@ _FILLING: Final = (Op.APPEND, Op.FETCHED, Op.HIT)
 
 
 def accesses_of(lifetime: BrokerLifetime, rate: float = 1.0) -> Accesses:
-    """Read a broker lifetime, or the entries that a recorder with that rate would have recorded.
+    """Reads a broker lifetime, or the entries that a recorder with that rate would have recorded.
 
     RecordError for damaged files and for more entries than a replay can number; ValueError for a rate outside of 0 to 1.
     """
@@ -60,7 +60,7 @@ def accesses_of(lifetime: BrokerLifetime, rate: float = 1.0) -> Accesses:
 
 
 def make_accesses(lifetime: BrokerLifetime, batches: Sequence[InputBatch], rate: float = 1.0) -> Accesses:
-    """Return the accesses of a lifetime's inputs, or of a sample of them with that rate.
+    """Returns the accesses of a lifetime's inputs, or of a sample of them with that rate.
 
     RecordError for more entries than a replay can number.
     """
@@ -100,8 +100,8 @@ def make_accesses(lifetime: BrokerLifetime, batches: Sequence[InputBatch], rate:
 
 
 def _kept_rows(
-    columns: Columns, first: Ints32, ledger: Ints32, expected: Ints32
-) -> tuple[Rows, NDArray[np.intp]]:
+    columns: RecordColumns, first: Ints32, ledger: Ints32, expected: Ints32
+) -> tuple[AccessRows, NDArray[np.intp]]:
     kinds = np.full(256, -1, np.int8)
     for op, own in _KEPT.items():
         kinds[op.value] = own
@@ -110,40 +110,40 @@ def _kept_rows(
     detail = np.where(np.isin(columns.op, (Op.APPEND, Op.HIT)), expected, columns.detail)
     # A negative count of a fetched entry says that the read did not fill the cache.
     detail = np.where((columns.op == Op.FETCHED) & (detail < 0), NOT_OFFERED, detail).astype(np.int32)
-    every = Rows(kind, columns.at_ns, first, columns.entries, detail, ledger)
+    every = AccessRows(kind, columns.at_ns, first, columns.entries, detail, ledger)
     return every.take(kept), kept
 
 
-_Part = tuple[Rows, NDArray[np.intp]]
+_Part = tuple[AccessRows, NDArray[np.intp]]
 
 
 def _requested(
-    columns: Columns, first: Ints32, ledger: Ints32, cursors: NDArray[np.int64], entries: int
+    columns: RecordColumns, first: Ints32, ledger: Ints32, cursors: NDArray[np.int64], entries: int
 ) -> _Part:
     about = np.flatnonzero(np.isin(columns.op, (*REQUESTS, *ENDS)))
     row, run_first, count, outcome = requested_runs(columns, first, cursors, about, entries)
     kind = np.full(len(row), STORAGE_READ, np.int8)
-    return Rows(kind, columns.at_ns[row], run_first, count, outcome, ledger[row]), row
+    return AccessRows(kind, columns.at_ns[row], run_first, count, outcome, ledger[row]), row
 
 
-def _of_ranges(columns: Columns, ranges: NDArray[np.int64]) -> _Part:
+def _of_ranges(columns: RecordColumns, ranges: NDArray[np.int64]) -> _Part:
     row, first, count, reason, ledger = ranges.T
     kind = np.full(len(row), INVALIDATE, np.int8)
     narrow = [values.astype(np.int32) for values in (first, count, reason, ledger)]
-    return Rows(kind, columns.at_ns[row], *narrow), row
+    return AccessRows(kind, columns.at_ns[row], *narrow), row
 
 
-def _merged(rows: Rows, order: NDArray[np.intp], more: list[_Part]) -> Rows:
-    """Merge the parts by the order of the events that they come from."""
+def _merged(rows: AccessRows, order: NDArray[np.intp], more: list[_Part]) -> AccessRows:
+    """Merges the parts by the order of the events that they come from."""
     more = [part for part in more if len(part[1])]
     if not more:
-        return Rows(*map(np.ascontiguousarray, rows))
+        return AccessRows(*map(np.ascontiguousarray, rows))
     places = np.concatenate([order, *[part[1] for part in more]])
     joined = [np.concatenate(columns) for columns in zip(rows, *[part[0] for part in more], strict=True)]
-    return Rows(*joined).take(np.argsort(places, kind="stable"))
+    return AccessRows(*joined).take(np.argsort(places, kind="stable"))
 
 
-def _tick_ns(columns: Columns) -> int:
+def _tick_ns(columns: RecordColumns) -> int:
     gaps = np.diff(columns.at_ns[columns.op == Op.TICK])
     gaps = gaps[gaps > 0]
     # The median, because the broker makes no passes while its cache is empty.

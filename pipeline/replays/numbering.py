@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from broker.recorder.errors import RecordError
 from pipeline.machine_code import compiled
 from pipeline.replays.accesses import Ints32, Ints64, Numbering, runs_expanded
-from pipeline.replays.columns import Columns
+from pipeline.replays.columns import RecordColumns
 
 _TABLE_MAX: Final = 1 << 20
 """The largest table over ledger ids, made for each batch.
@@ -44,7 +44,7 @@ class EntryNumbers(NamedTuple):
     """The number of all entries."""
 
     def of(self, runs: Runs) -> tuple[Ints32, Ints32]:
-        """Return the number of each run's first entry, and the number of its ledger."""
+        """Returns the number of each run's first entry, and the number of its ledger."""
         ids, bases, lowest, places = self.numbering
         ledger = _numbers_of(ids, runs.ledger)
         first = bases[ledger] + runs.entry - lowest[ledger]
@@ -96,7 +96,7 @@ def _add_spans(spans: dict[int, tuple[int, int]], runs: Runs) -> None:
 
 
 def _different(ledgers: Ints64) -> Ints64:
-    """Return the ledger ids in order, each once."""
+    """Returns the ledger ids in order, each once."""
     low, high = int(ledgers.min()), int(ledgers.max())
     if high - low >= _TABLE_MAX:
         return np.unique(ledgers)
@@ -107,7 +107,7 @@ def _different(ledgers: Ints64) -> Ints64:
 
 
 def _numbers_of(ids: Ints64, ledgers: Ints64) -> Ints32:
-    """Return the index of each ledger among the sorted ids, which have it."""
+    """Returns the index of each ledger among the sorted ids, which have it."""
     if not len(ledgers) or int(ids[-1]) - int(ids[0]) >= _TABLE_MAX:
         return np.searchsorted(ids, ledgers).astype(np.int32)
     table = np.zeros(int(ids[-1]) - int(ids[0]) + 1, np.int32)
@@ -117,14 +117,14 @@ def _numbers_of(ids: Ints64, ledgers: Ints64) -> Ints32:
 
 
 def entries_before(numbering: Numbering, ledger: int, entry_id: int) -> int:
-    """Return the number of a ledger's first entry at or after an entry id."""
+    """Returns the number of a ledger's first entry at or after an entry id."""
     base, end = int(numbering.bases[ledger]), int(numbering.bases[ledger + 1])
     place = min(max(base + entry_id - int(numbering.lowest[ledger]), base), end)
     return place if numbering.places is None else int(np.searchsorted(numbering.places, place))
 
 
-def sizes_of(columns: Columns, first: Ints32, entries: int, certain: NDArray[np.bool_]) -> Ints32:
-    """Return the bytes of each entry.
+def sizes_of(columns: RecordColumns, first: Ints32, entries: int, certain: NDArray[np.bool_]) -> Ints32:
+    """Returns the bytes of each entry.
 
     `certain`: rows whose entries have one size. An entry without such a row gets the mean of a run that was read.
     """

@@ -1,25 +1,23 @@
 """Replays an access record through the broker's own cache objects, under other settings.
 
 It serves policies without machine code, and tests compare the machine code with it.
-`entry_cache.observe.replay.Replay` repeats the recorded decisions; `WhatIf` lets the cache decide anew. Both act on
-`ReplayedObjects`: `WhatIf` applies itself the inputs in `_OTHERWISE`, and has the others repeated by `RepeatedInputs`.
+`entry_cache.observe.replay.Replay` repeats the recorded decisions; `WhatIf` lets the cache decide anew. Both drive
+`RepeatedInputs`, and `WhatIf` gives it a table of the inputs that it takes anew.
 Positions of cursors, times of reads and deliveries are as recorded; the cache's contents, and so reads from storage, are
 not. A read that is a hit here alone moves its cursor when it was asked for, under a policy that watches cursors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
-from types import MappingProxyType
 from typing import Final
 
 from broker.recorder.record_reader import BrokerLifetime, events, events_of
 from broker.recorder.schema import COLUMNS
-from entry_cache.listener import Redelivery
 from entry_cache.observe.cache_events import HIT_MOVES, HIT_REDELIVERY, Op
 from entry_cache.observe.recorded import Recorded
-from entry_cache.observe.repeated_inputs import RepeatedInputs, ReplayedObjects
+from entry_cache.observe.repeated_inputs import NOTHING_PINNED, RepeatedInputs, bodiless_entry, nothing
 from entry_cache.observe.replay import OUTPUTS, Replay
 from entry_cache.observe.totals import totals_of
 from entry_cache.reader import LOOKS_ONLY
@@ -50,14 +48,10 @@ _CATCHES_UP: Final = frozenset(
 
 The ones that the machine code has rows for.
 """
+_CACHED_NOW: Final = frozenset((Op.DELIVER, Op.REDELIVERY, Op.POSTPONED))
+"""Events whose `detail` says if the recorded cache still had the entries."""
 _READS: Final = frozenset((Op.HIT, Op.MISS, Op.COALESCED, Op.DELIVER))
 """Events of dispatchers, which come after all arrivals of their turn."""
-
-
-class _NothingPinned:
-    """A `PinnedLevel` without buffers: replayed entries have no bodies."""
-
-    count = 0
 
 
 class WhatIf:
@@ -68,9 +62,19 @@ class WhatIf:
 
         `tick_ns`: between two periodic passes.
         """
-        self._objects = ReplayedObjects(settings, _NothingPinned(), None)
-        self._repeated = RepeatedInputs(self._objects)
-        self._manager = self._objects.manager
+        taken_anew = {
+            Op.APPEND: self._append,
+            Op.FETCHED: self._fetch,
+            Op.HIT: self._read,
+            Op.MISS: self._ask,
+            Op.COALESCED: self._ask,
+            Op.ARRIVED: self._arrive,
+            Op.TICK: self._tick,
+            Op.SIZE_CHECK: nothing,
+            Op.SETTINGS: nothing,
+        }
+        self._repeated = RepeatedInputs(settings, NOTHING_PINNED, taken_anew=taken_anew)
+        self._manager = self._repeated.manager
         self.events = 0
         """The number of replayed inputs."""
         self.peak_bytes = 0
@@ -94,32 +98,29 @@ class WhatIf:
     @property
     def outcome(self) -> Outcome:
         """The counters so far."""
-        return Outcome(totals_of(self._objects.cache), self.peak_bytes, self.new_misses)
+        return Outcome(totals_of(self._repeated.cache), self.peak_bytes, self.new_misses)
 
     def feed(self, record: Iterable[Recorded]) -> None:
-        """Replay the next events, in order; recorded decisions are skipped."""
+        """Replays the next events, in order; recorded decisions are skipped."""
         for event in record:
             # Decisions of the recorded cache; this one decides anew.
             if event.op in OUTPUTS:
                 continue
             self.events += 1
-            self._objects.now_ns = event.at_ns
-            if self._objects.skips(event):
+            self._repeated.now_ns = event.at_ns
+            if self._repeated.skips(event):
                 continue
             if event.op in _CATCHES_UP:
                 self._catch_up(event)
-            otherwise = _OTHERWISE.get(event.op)
-            if otherwise is None:
-                self._repeated.repeat([event])
-            else:
-                otherwise(self, event)
+            # This cache has its entries from other inserts, so whether the broker's had lost one decides nothing here.
+            self._repeated.repeat([event._replace(detail=0) if event.op in _CACHED_NOW else event])
             self._repeated.problems.clear()  # Other contents than recorded are the purpose here.
 
     def _size_check_wanted(self) -> None:
         self._read_since = False
 
     def _catch_up(self, event: Recorded) -> None:
-        """Run the passes that were due before the event, by the rules of `kernel._catch_up`."""
+        """Runs the passes that were due before the event, by the rules of `kernel._catch_up`."""
         now_ns = event.at_ns
         if self._last_tick_ns is None:
             self._last_tick_ns = now_ns
@@ -134,20 +135,20 @@ class WhatIf:
             self._last_tick_ns = now_ns
 
     def _ticks_of_a_rest(self, last_tick_ns: int, now_ns: int) -> int:
-        """Run the passes that the recorded broker left out; return the time of the last one."""
+        """Runs the passes that the recorded broker left out; returns the time of the last one."""
         while now_ns - last_tick_ns > 2 * self._tick_ns:
             # An empty queue: all passes of the gap would do nothing, so they are skipped together.
             if not self._manager.policy:
                 last_tick_ns = now_ns
                 break
             last_tick_ns += self._tick_ns
-            self._objects.now_ns = last_tick_ns
+            self._repeated.now_ns = last_tick_ns
             self._manager.eviction.tick(last_tick_ns)
-        self._objects.now_ns = now_ns
+        self._repeated.now_ns = now_ns
         return last_tick_ns
 
     def _turn_is_over(self, event: Recorded) -> bool:
-        """Return True if the turn has ended in which a size check was requested; see `kernel._turn_is_over`."""
+        """Returns True if the turn has ended in which a size check was requested; see `kernel._turn_is_over`."""
         if event.op in (Op.SIZE_CHECK, Op.TICK):
             return True
         return self._read_since and (
@@ -155,19 +156,17 @@ class WhatIf:
         )
 
     def _is_incomplete(self, event: Recorded) -> bool:
-        peek = self._objects.log_of(event).cache.peek
-        return any(peek(event.ledger_id, entry_id) is None for entry_id in _ids(event))
+        peek = self._repeated.log_of(event).cache.peek
+        return any(peek(event.ledger_id, entry_id) is None for entry_id in event.ids)
 
     # Entries by place
 
     def _entry(self, ledger_id: int, entry_id: int, mean: int) -> Entry:
-        entry = Entry(ledger_id, entry_id, b"", b"", 1)
-        entry.size = self._sizes.get((ledger_id, entry_id), mean)
-        return entry
+        return bodiless_entry(ledger_id, entry_id, self._sizes.get((ledger_id, entry_id), mean))
 
     def _insert(self, event: Recorded, entry_ids: list[int], expected_reads: int | None) -> None:
-        """Insert some of the event's entries, in runs of neighbours."""
-        cache = self._objects.logs[event.log].cache
+        """Inserts some of the event's entries, in runs of neighbours."""
+        cache = self._repeated.logs[event.log].cache
         mean = event.size_bytes // max(event.entries, 1)
         for run in _neighbours(entry_ids):
             entries = [self._entry(event.ledger_id, entry_id, mean) for entry_id in run]
@@ -176,15 +175,15 @@ class WhatIf:
 
     def _remember_sizes(self, event: Recorded) -> None:
         size = event.size_bytes // max(event.entries, 1)
-        for entry_id in range(event.first, event.first + event.entries):
+        for entry_id in event.ids:
             self._sizes[event.ledger_id, entry_id] = size
 
     # Events whose outcome differs from the recorded one
 
-    def _append_otherwise(self, event: Recorded) -> None:
+    def _append(self, event: Recorded) -> None:
         self._remember_sizes(event)
-        log = self._objects.log_of(event)
-        self._run += _ids(event)
+        log = self._repeated.log_of(event)
+        self._run += event.ids
         if event.more:
             return
         run, self._run = self._run, []
@@ -192,9 +191,9 @@ class WhatIf:
             expected_reads = len(log.cursors) if log.counts_reads else None
             self._insert(event, run, expected_reads)
 
-    def _fetch_otherwise(self, event: Recorded) -> None:
+    def _fetch(self, event: Recorded) -> None:
         self._remember_sizes(event)
-        wanted = [entry_id for entry_id in _ids(event) if (event.ledger_id, entry_id) in self._pending]
+        wanted = [entry_id for entry_id in event.ids if (event.ledger_id, entry_id) in self._pending]
         # Each arrival is used once; a second one for the same entry is another reader's.
         self._pending.difference_update((event.ledger_id, entry_id) for entry_id in wanted)
         self._run += wanted
@@ -204,8 +203,8 @@ class WhatIf:
         if event.detail >= 0 and self._manager.policy.counts.fills_cache(event.detail):
             self._insert(event, run, event.detail)
 
-    def _read_otherwise(self, event: Recorded) -> None:
-        log = self._objects.log_of(event)
+    def _read(self, event: Recorded) -> None:
+        log = self._repeated.log_of(event)
         reader = log.cache.reader(event.reader)
         expected_reads = self._expected_reads(event)
         # Not `read_run`: in this cache the run may have gaps, which the recorded one had not.
@@ -214,7 +213,7 @@ class WhatIf:
             for entry in present:
                 log.cache.listener.redelivery_read(reader, entry)
         held = {entry.entry_id for entry in present}
-        missing = [entry_id for entry_id in _ids(event) if entry_id not in held]
+        missing = [entry_id for entry_id in event.ids if entry_id not in held]
         mean = event.size_bytes // max(event.entries, 1)
         missing_bytes = sum([self._sizes.get((event.ledger_id, entry_id), mean) for entry_id in missing])
         # As if read from storage at once: the record has no time of an arrival for a read that was a hit.
@@ -226,20 +225,20 @@ class WhatIf:
             log.move(event.reader, Position(event.ledger_id, event.first + event.entries))
 
     def _expected_reads(self, event: Recorded) -> int:
-        """Return the expected reads of an entry from storage, or -1.
+        """Returns the expected reads of an entry from storage, or -1.
 
         -1: the read does not fill the cache.
         """
-        log = self._objects.logs[event.log]
+        log = self._repeated.logs[event.log]
         position = log.cursors.position(event.reader)
         if not log.counts_reads or position is None or event.reader == LOOKS_ONLY:
             return -1
         return 1 if position > (event.ledger_id, event.first) else log.cursors.rank(event.reader)
 
-    def _ask_otherwise(self, event: Recorded) -> None:
-        cache = self._objects.log_of(event).cache
+    def _ask(self, event: Recorded) -> None:
+        cache = self._repeated.log_of(event).cache
         found = self._found.setdefault((event.log, event.reader), set())
-        for entry_id in _ids(event):
+        for entry_id in event.ids:
             place = (event.ledger_id, entry_id)
             # With a positive `detail` the broker read from storage although it had entries of the range, so
             # this replay does, too.
@@ -253,23 +252,22 @@ class WhatIf:
         self._move_over_hits(event, found)
 
     def _move_over_hits(self, event: Recorded, found: set[Place]) -> None:
-        """Move a reader at once behind entries that the recorded broker had to read, and this cache has.
+        """Moves a reader at once past entries that the recorded broker had to read, and this cache has.
 
         The record moves it when its read has arrived. Until then the policy `magnetar` would keep these entries for it.
         Other policies ask for positions at inserts alone, and the machine code has the recorded ones.
         """
-        log = self._objects.logs[event.log]
-        at = Position(event.ledger_id, event.first)
-        if log.cursors.watcher is None or log.cursors.position(event.reader) != at:
+        log = self._repeated.logs[event.log]
+        if log.cursors.watcher is None or log.cursors.position(event.reader) != event.position:
             return
-        ahead = takewhile(lambda entry_id: (event.ledger_id, entry_id) in found, _ids(event))
+        ahead = takewhile(lambda entry_id: (event.ledger_id, entry_id) in found, event.ids)
         log.move(event.reader, Position(event.ledger_id, event.first + sum(1 for _ in ahead)))
 
-    def _arrive_otherwise(self, event: Recorded) -> None:
-        reads = self._objects.log_of(event).cache.reads
+    def _arrive(self, event: Recorded) -> None:
+        reads = self._repeated.log_of(event).cache.reads
         found = self._found.get((event.log, event.reader), set())
         mean = event.size_bytes // max(event.entries, 1)
-        for entry_id in _ids(event):
+        for entry_id in event.ids:
             place = (event.ledger_id, entry_id)
             size = self._sizes.get(place, mean)
             if place in found:
@@ -278,44 +276,8 @@ class WhatIf:
             else:
                 reads.count_arrived(event.detail != Op.MISS, 1, size)
 
-    def _deliver_otherwise(self, event: Recorded) -> None:
-        self._manager.policy.counts.mark_read(self._repeated.run_of(event))
-
-    def _redeliver_otherwise(self, event: Recorded) -> None:
-        self._manager.expect_redelivery(self._objects.reader_of(event), self._repeated.run_of(event))
-
-    def _postpone_otherwise(self, event: Recorded) -> None:
-        if entries := self._repeated.run_of(event):
-            listener = self._objects.log_of(event).cache.listener
-            listener.redelivery_changed(Redelivery.POSTPONED, self._objects.reader_of(event), entries)
-
-    def _tick_otherwise(self, event: Recorded) -> None:
+    def _tick(self, event: Recorded) -> None:
         self._manager.eviction.tick(event.at_ns)
-
-    def _nothing_otherwise(self, event: Recorded) -> None:
-        """Ignore the event: it follows from this cache's contents or from its settings."""
-
-
-_OTHERWISE: Final = MappingProxyType[Op, Callable[[WhatIf, Recorded], None]](
-    {
-        Op.APPEND: WhatIf._append_otherwise,
-        Op.FETCHED: WhatIf._fetch_otherwise,
-        Op.HIT: WhatIf._read_otherwise,
-        Op.MISS: WhatIf._ask_otherwise,
-        Op.COALESCED: WhatIf._ask_otherwise,
-        Op.ARRIVED: WhatIf._arrive_otherwise,
-        Op.DELIVER: WhatIf._deliver_otherwise,
-        Op.REDELIVERY: WhatIf._redeliver_otherwise,
-        Op.POSTPONED: WhatIf._postpone_otherwise,
-        Op.TICK: WhatIf._tick_otherwise,
-        Op.SIZE_CHECK: WhatIf._nothing_otherwise,
-        Op.SETTINGS: WhatIf._nothing_otherwise,
-    }
-)
-
-
-def _ids(event: Recorded) -> range:
-    return range(event.first, event.first + event.entries)
 
 
 def _neighbours(entry_ids: list[int]) -> Iterator[list[int]]:
@@ -332,7 +294,7 @@ def replay_objects(
     settings: Sequence[CacheSettings],
     tick_ns: int,
 ) -> list[Outcome]:
-    """Replay a broker lifetime, given its inputs or a sample of them, under each of the settings.
+    """Replays a broker lifetime, given its inputs or a sample of them, under each of the settings.
 
     `settings`: of caches for the sample's share (`replay.scaled`). RecordError for damaged files or missing names.
     """
@@ -347,7 +309,7 @@ def replay_objects(
 
 
 def own_totals(lifetime: BrokerLifetime) -> Outcome:
-    """Replay a broker lifetime as recorded, with the broker's own settings and any policy."""
+    """Replays a broker lifetime as recorded, with the broker's own settings and any policy."""
     replay = Replay(CacheSettings.from_text(lifetime.files[0].facts.settings))
     for batch in events(lifetime):
         replay.feed(batch)

@@ -18,7 +18,7 @@ from pipeline.replays.accesses import (
     Ints64,
     runs_expanded,
 )
-from pipeline.replays.columns import Columns
+from pipeline.replays.columns import RecordColumns
 
 REQUESTS = (Op.MISS.value, Op.COALESCED.value)
 """Events that request entries from storage."""
@@ -27,9 +27,9 @@ ENDS = (Op.ARRIVED.value, Op.FAILED.value)
 
 
 def requested_runs(
-    columns: Columns, first: Ints32, cursors: Ints64, rows: Ints64, entries: int
+    columns: RecordColumns, first: Ints32, cursors: Ints64, rows: Ints64, entries: int
 ) -> tuple[Ints64, Ints32, Ints32, Ints32]:
-    """Return the runs that were requested from storage, divided where the outcome changes.
+    """Returns the runs that were requested from storage, divided where the outcome changes.
 
     Returns row, first entry, count and `detail` of STORAGE_READ of each run. `rows`: indices of the requests and of their
     ends, in order. An end belongs to the newest request of the same reader for the same entry; a request without an end

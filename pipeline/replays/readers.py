@@ -18,7 +18,7 @@ from broker.recorder.record_reader import BrokerLifetime
 from entry_cache.observe.cache_events import BY_MARK_DELETE, COUNTS_READS, HIT_MOVES, Op
 from pipeline.machine_code import compiled
 from pipeline.replays.accesses import NOT_COUNTED, NOT_OFFERED
-from pipeline.replays.columns import Columns, read_batches
+from pipeline.replays.columns import RecordColumns, read_batches
 
 _OPEN, _CLOSE = int(Op.OPEN), int(Op.CLOSE)
 _ADDED, _MOVED, _LEFT, _ACK = int(Op.CURSOR_ADDED), int(Op.CURSOR_MOVED), int(Op.CURSOR_LEFT), int(Op.ACK)
@@ -47,11 +47,11 @@ class ReaderNumbers:
         return int(self.begins[-1])
 
     def of(self, topic: NDArray[np.int32], sub: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return the number of each row's reader."""
+        """Returns the number of each row's reader."""
         return self.begins[topic] + sub
 
     def ids(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return topic and id of each reader, by its number."""
+        """Returns topic and id of each reader, by its number."""
         topic = np.repeat(np.arange(self.topics), np.diff(self.begins))
         return topic, np.arange(self.readers) - self.begins[topic]
 
@@ -103,7 +103,7 @@ class CursorState(NamedTuple):
 
 
 def cursor_state(numbers: ReaderNumbers, looks_only: Iterable[int] = ()) -> CursorState:
-    """Return the state before the first event. `looks_only`: numbers of readers that do not fill the cache."""
+    """Returns the state before the first event. `looks_only`: numbers of readers that do not fill the cache."""
     topics, readers = numbers.topics, numbers.readers
     only = np.zeros(readers, np.bool_)
     only[list(looks_only)] = True
@@ -125,7 +125,7 @@ def cursor_state(numbers: ReaderNumbers, looks_only: Iterable[int] = ()) -> Curs
 def rows_of_open_topics(
     op: NDArray[np.int8], topic: NDArray[np.int32], state: CursorState
 ) -> NDArray[np.bool_]:
-    """Return False for each event after its topic's cache was closed.
+    """Returns False for each event after its topic's cache was closed.
 
     The broker ignores such events.
     """
@@ -144,7 +144,7 @@ def rows_of_open_topics(
 
 
 @compiled
-def expected_reads(columns: Columns, state: CursorState) -> NDArray[np.int32]:
+def expected_reads(columns: RecordColumns, state: CursorState) -> NDArray[np.int32]:
     """Follow the cursors of each topic, and return by row the expected reads of an APPEND or a HIT.
 
     For a HIT they are those that its entries would have if they came from storage.
@@ -203,7 +203,7 @@ def _if_missed(
     ledger: int,
     entry: int,
 ) -> int:
-    """Return the expected reads of an entry that comes from storage.
+    """Returns the expected reads of an entry that comes from storage.
 
     The broker counts the cursors at or before the reader's position when a storage read has ended. An entry that the
     reader has passed is a redelivery, with one read.

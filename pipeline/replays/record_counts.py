@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from broker.recorder.record_reader import BrokerLifetime
 from entry_cache.observe.cache_events import Op
 from pipeline.machine_code import compiled
-from pipeline.replays.columns import Columns, columns_of, read_batches
+from pipeline.replays.columns import RecordColumns, columns_of, read_batches
 from pipeline.replays.numbering import Runs, number_entries
 from pipeline.replays.readers import cursor_state, number_readers, rows_of_open_topics
 from pipeline.replays.reuse import MOVES, USES, Reuse, ReuseOfEntries
@@ -56,12 +56,12 @@ class RecordCounts:
 
 
 def step_us(span_us: tuple[int, int]) -> int:
-    """Return the length of a step of a timeline over the span."""
+    """Returns the length of a step of a timeline over the span."""
     return max((span_us[1] - span_us[0]) // STEPS, 1)
 
 
 def count_record(lifetime: BrokerLifetime, span_us: tuple[int, int]) -> RecordCounts:
-    """Read a broker lifetime and count it. RecordError for damaged files.
+    """Reads a broker lifetime and counts it. RecordError for damaged files.
 
     `span_us`: first and last time of the whole record, in microseconds since 1970.
     """
@@ -108,8 +108,8 @@ def _runs(lifetime: BrokerLifetime) -> Iterator[Runs]:
 
 
 @compiled
-def _count_reads(columns: Columns, group: NDArray[np.int64], counts: Counts) -> None:
-    """Add each read to the counts of its group."""
+def _count_reads(columns: RecordColumns, group: NDArray[np.int64], counts: Counts) -> None:
+    """Adds each read to the counts of its group."""
     op, detail = columns.op, columns.detail
     for i in range(len(op)):
         # ARRIVED and not MISS: a miss is the request, which may bring fewer entries than it asked for, or none.
@@ -125,7 +125,7 @@ def _count_reads(columns: Columns, group: NDArray[np.int64], counts: Counts) -> 
 
 @compiled
 def _count_contents(
-    columns: Columns,
+    columns: RecordColumns,
     ts: NDArray[np.int64],
     span_us: tuple[int, int],
     step: int,
@@ -133,7 +133,7 @@ def _count_contents(
     present: NDArray[np.bool_],
     changes: NDArray[np.int64],
 ) -> None:
-    """Add each insert and each eviction to the contents of its topic and to the changes of its step."""
+    """Adds each insert and each eviction to the contents of its topic and to the changes of its step."""
     op, topic, size_bytes = columns.op, columns.topic, columns.bytes
     for i in range(len(op)):
         if op[i] == _INSERT or op[i] == _EVICT:

@@ -64,7 +64,7 @@ class RecordInputs:
         *,
         by_objects: bool = False,
     ) -> list[_Answer]:
-        """Return the answers of one task for each replay, in any order.
+        """Returns the answers of one task for each replay, in any order.
 
         `replays`: by lifetime. `rate`: a share of the entries, at most that of these inputs. `say` is called with the
         number of finished tasks. `by_objects`: the broker's objects take part. An error of a task is raised as Spark's.
@@ -85,7 +85,7 @@ def _replay(
     index: int,
     batches: Iterator[InputBatch],
 ) -> Iterable[_Answer]:
-    """Do the work of a lifetime; without any if other lifetimes have more tasks.
+    """Does the work of a lifetime; without any if other lifetimes have more tasks.
 
     `shares`: `rate` and `moves_rate` of `inputs.fewer`.
     """

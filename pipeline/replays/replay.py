@@ -13,8 +13,8 @@ from entry_cache.policy_names import FIFO_TTL, PIP430
 from entry_cache.profiles import BEFORE_PIP_430, PROFILES, CountsOf50, Profile
 from entry_cache.settings import CacheSettings
 from pipeline.replays import counters as c
-from pipeline.replays.accesses import Accesses, Rows
-from pipeline.replays.cache_arrays import ENTRY, Cache
+from pipeline.replays.accesses import Accesses, AccessRows
+from pipeline.replays.cache_arrays import ENTRY, CacheArrays
 from pipeline.replays.kernel import replay_rows
 
 _SLOTS_MIN = 1 << 16
@@ -50,7 +50,7 @@ class Outcome:
 
 
 def replay_as_recorded(accesses: Accesses) -> Outcome:
-    """Replay with the recorded settings, passes and storage reads.
+    """Replays with the recorded settings, passes and storage reads.
 
     A complete access record gives exactly the broker's own counters.
     """
@@ -59,7 +59,7 @@ def replay_as_recorded(accesses: Accesses) -> Outcome:
 
 
 def replay_with(accesses: Accesses, settings: CacheSettings) -> Outcome:
-    """Replay with other settings.
+    """Replays with other settings.
 
     Readers read at the recorded times, and a missed entry arrives at once.
     """
@@ -67,7 +67,7 @@ def replay_with(accesses: Accesses, settings: CacheSettings) -> Outcome:
 
 
 def scaled(settings: CacheSettings, accesses: Accesses) -> CacheSettings:
-    """Return settings with the sample's share of the size.
+    """Returns settings with the sample's share of the size.
 
     Its hit ratio is about that of all entries.
     """
@@ -79,7 +79,7 @@ def scaled(settings: CacheSettings, accesses: Accesses) -> CacheSettings:
 def _replay(accesses: Accesses, settings: Sequence[CacheSettings], *, as_recorded: bool) -> Outcome:
     cache = _new_cache(accesses, settings[0])
     values = np.array([_setting_values(one) for one in settings], np.int64)
-    rows = Rows(*map(np.ascontiguousarray, accesses.rows))
+    rows = AccessRows(*map(np.ascontiguousarray, accesses.rows))
     done = 0
     # The machine code allocates nothing; it returns when the ring is full.
     while (done := replay_rows(rows, done, cache, values, as_recorded)) < len(rows.op):
@@ -91,7 +91,7 @@ def _replay(accesses: Accesses, settings: Sequence[CacheSettings], *, as_recorde
 
 
 def _profile_of(settings: CacheSettings) -> Profile:
-    """Return the decisions of the policy.
+    """Returns the decisions of the policy.
 
     ValueError for a policy without machine code.
     """
@@ -101,7 +101,7 @@ def _profile_of(settings: CacheSettings) -> Profile:
 
 
 def _setting_values(settings: CacheSettings) -> list[int]:
-    """Return the settings in the order of the counters from ENABLED on."""
+    """Returns the settings in the order of the counters from ENABLED on."""
     protects = _profile_of(settings).protects
     return [
         settings.size_bytes_max > 0,
@@ -113,7 +113,7 @@ def _setting_values(settings: CacheSettings) -> list[int]:
     ]
 
 
-def _new_cache(accesses: Accesses, settings: CacheSettings) -> Cache:
+def _new_cache(accesses: Accesses, settings: CacheSettings) -> CacheArrays:
     profile = _profile_of(settings)
     s: NDArray[np.int64] = np.zeros(c.LENGTH, np.int64)
     s[c.TICK_NS] = accesses.tick_ns
@@ -126,4 +126,4 @@ def _new_cache(accesses: Accesses, settings: CacheSettings) -> Cache:
     entries["size"] = accesses.sizes
     # The highest number: nothing is cached yet, so the first invalidation of a ledger has nothing to visit.
     low = np.full(max(len(accesses.numbering.ledgers), 1), np.iinfo(np.int32).max, np.int32)
-    return Cache(entries, np.empty(_SLOTS_MIN, np.int32), np.empty(_SLOTS_MIN, np.int64), low, s)
+    return CacheArrays(entries, np.empty(_SLOTS_MIN, np.int32), np.empty(_SLOTS_MIN, np.int64), low, s)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from entry_cache.cache_stats import Reason
 from entry_cache.observe.cache_events import HIT_MOVES, REASONS, STILL_EXPECTED, Op
 from pipeline.machine_code import compiled
-from pipeline.replays.columns import Columns
+from pipeline.replays.columns import RecordColumns
 
 BUCKETS: Final = 48
 """Number of buckets; bucket n has values below 2 ** n microseconds or bytes."""
@@ -31,7 +31,7 @@ MISS_CAUSES: Final = (
 """Causes of misses.
 
 The last two are of entries that the reader had read before. Restarted: its cursor was set back to the entry or before it, by
-a seek or because its last consumer left. Redelivery: its cursor was not, so consumers did not acknowledge the entry.
+a seek or because its last consumer left. Redelivery: the consumer, or the one before it, did not acknowledge the entry.
 """
 _NEVER, _TIME, _SIZE, _OTHERWISE, _REDELIVERY, _RESTARTED = range(6)
 _CACHED = 6
@@ -62,7 +62,7 @@ class ReuseOfEntries:
     """Measures the reuse of entries in one broker lifetime, a batch of its events after the other."""
 
     def __init__(self, topics: int, entries: int, readers: int) -> None:
-        """Begin before the first event. It takes 30 bytes for each entry."""
+        """Begins before the first event. It takes 30 bytes for each entry."""
         self._counts = _Counts(
             reads=np.zeros((BUCKETS, BUCKETS), np.int64),
             causes=np.zeros((topics, len(MISS_CAUSES)), np.int64),
@@ -83,8 +83,8 @@ class ReuseOfEntries:
             until=np.full((readers, 2), -1, np.int64),
         )
 
-    def add(self, columns: Columns, first: NDArray[np.int32], reader: NDArray[np.int64]) -> None:
-        """Add the next events on entries and cursors.
+    def add(self, columns: RecordColumns, first: NDArray[np.int32], reader: NDArray[np.int64]) -> None:
+        """Adds the next events on entries and cursors.
 
         `first`: dense number of each run's first entry. `reader`: number of each row's reader.
         """
@@ -135,8 +135,8 @@ class _Cursors(NamedTuple):
 
 
 @compiled
-def _follow(cursors: _Cursors, columns: Columns, row: int, reader: int) -> None:
-    """Move the cursor of a row's reader, if the row moves it."""
+def _follow(cursors: _Cursors, columns: RecordColumns, row: int, reader: int) -> None:
+    """Moves the cursor of a row's reader, if the row moves it."""
     known, at, until = cursors
     kind, ledger, entry = columns.op[row], columns.ledger[row], columns.entry[row]
     # A hit moves its cursor without a row of its own.
@@ -145,8 +145,10 @@ def _follow(cursors: _Cursors, columns: Columns, row: int, reader: int) -> None:
     elif kind != _ADDED and kind != _MOVED:
         return
     if known[reader] and (ledger < at[reader, 0] or (ledger == at[reader, 0] and entry < at[reader, 1])):
+        # A seek, or the last consumer that left, ends the cursor's activity, and it is added again. While it stays active it
+        # moves back for a redelivery alone: to consumers of the types Exclusive and Failover.
         # Set back twice: all entries up to the farthest place are read again.
-        if until[reader, 0] < 0:
+        if kind == _ADDED and until[reader, 0] < 0:
             until[reader] = at[reader]
     elif ledger > until[reader, 0] or (ledger == until[reader, 0] and entry >= until[reader, 1]):
         until[reader] = -1
@@ -156,7 +158,7 @@ def _follow(cursors: _Cursors, columns: Columns, row: int, reader: int) -> None:
 
 @compiled
 def _again(cursors: _Cursors, reader: int, ledger: int, entry: int) -> int:
-    """Return why the reader reads an entry that it has read before."""
+    """Returns why the reader reads an entry that it has read before."""
     end = cursors.until[reader]
     set_back = ledger < end[0] or (ledger == end[0] and entry < end[1])
     return _RESTARTED if set_back or not cursors.known[reader] else _REDELIVERY
@@ -173,14 +175,14 @@ def _bucket(value: int) -> int:
 
 @compiled
 def _measure(
-    columns: Columns,
+    columns: RecordColumns,
     first: NDArray[np.int32],
     reader: NDArray[np.int64],
     entries: _Entries,
     cursors: _Cursors,
     counts: _Counts,
 ) -> None:
-    """Add each read to the counts."""
+    """Adds each read to the counts."""
     op, at_ns, topic, sub = columns.op, columns.at_ns, columns.topic, columns.sub
     count, detail, size_bytes = columns.entries, columns.detail, columns.bytes
     size, state, asked, seen = entries.size, entries.state, entries.asked, entries.seen

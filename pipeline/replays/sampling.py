@@ -26,7 +26,7 @@ from pipeline.replays.accesses import (
 
 
 def groups(accesses: Accesses, count: int) -> NDArray[np.int64]:
-    """Return by entry one of `count` groups, for a jackknife."""
+    """Returns by entry one of `count` groups, for a jackknife."""
     hashes = sample_hash(*accesses.numbering.positions(accesses.entries))
     # The highest bits decide membership in the sample, so groups come from lower ones.
     chosen: NDArray[np.int64] = ((hashes >> np.uint64(8)) & np.uint64((1 << 20) - 1)).astype(np.int64) % count
@@ -34,7 +34,7 @@ def groups(accesses: Accesses, count: int) -> NDArray[np.int64]:
 
 
 def only(accesses: Accesses, chosen: Bools, rate: float) -> Accesses:
-    """Return the accesses of the chosen entries, which are the share `rate` of all entries."""
+    """Returns the accesses of the chosen entries, which are the share `rate` of all entries."""
     numbers = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
     kept = np.flatnonzero(chosen)
     old = accesses.numbering
@@ -61,7 +61,7 @@ def only(accesses: Accesses, chosen: Bools, rate: float) -> Accesses:
 def _cut(
     first: Ints32, count: Ints32, about: Bools, chosen: Bools, numbers: Ints32
 ) -> tuple[Ints64, Ints32, Ints32]:
-    """Return (row, first entry, count) of each run of chosen entries.
+    """Returns (row, first entry, count) of each run of chosen entries.
 
     Other rows stay whole.
     """

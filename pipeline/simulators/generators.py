@@ -14,15 +14,15 @@ from pipeline.simulators.trace import Trace, trace_of
 CURSORS = ((0, 0), (1, 2000), (2, 50), (2, 2000))
 """(class of topics, lag in entries) of each cursor.
 
-The first third of the topics has a cursor at the tail, the second one far behind, and the last one close behind and
-one far behind.
+The first third of the topics has a cursor at the tail, the second one a slow one, and the last one a near one and
+a slow one.
 """
 CLASSES = 3
 """Topic number n belongs to class n modulo this."""
 
 
 def zipf(alpha: float, objects: int, requests: int, seed: int) -> Trace:
-    """Draw independent requests by a Zipf law.
+    """Draws independent requests by a Zipf law.
 
     The object of rank r is requested in proportion to r ** -alpha.
 
@@ -35,7 +35,7 @@ def zipf(alpha: float, objects: int, requests: int, seed: int) -> Trace:
 
 
 def broker_log(topics: int, entries: int) -> Trace:
-    """Append to every topic in each round, then read with every cursor.
+    """Appends to every topic in each round, then reads with every cursor.
 
     An append is a request too, always a miss. The upper 32 bits of a key are the topic, the lower 32 the number of
     the entry, from 1.
@@ -54,7 +54,7 @@ def broker_log(topics: int, entries: int) -> Trace:
 
 
 def lagging_readers(entries: int, topics: int, seed: int) -> Trace:
-    """Append to topics at random, with readers that lag by chance.
+    """Appends to topics at random, with readers that lag by chance.
 
     The miss ratio curve has no cliff.
 

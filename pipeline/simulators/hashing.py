@@ -20,7 +20,7 @@ _PRIMES = tuple(
 
 
 def xxh64(keys: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
-    """Return the hash of each key's eight little-endian bytes, as the published algorithm defines it."""
+    """Returns the hash of each key's eight little-endian bytes, as the published algorithm defines it."""
     # Products and sums of numpy's 64-bit numbers wrap around, as the algorithm asks.
     first, second, third, fourth, fifth = _PRIMES
     value = _rotated(keys * second, 31) * first

@@ -44,7 +44,7 @@ _Misses: TypeAlias = Callable[[Trace, float], list[NDArray[np.bool_]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sample:
+class TraceSample:
     """The requests for a share of the objects of a trace."""
 
     trace: Trace
@@ -72,19 +72,19 @@ class Estimate:
         return STUDENT_T * self.standard_error
 
 
-def sample(trace: Trace, rate: float, seed: int = 0) -> Sample:
-    """Take the objects whose hash is among the lowest `rate` of all hashes.
+def sample(trace: Trace, rate: float, seed: int = 0) -> TraceSample:
+    """Takes the objects whose hash is among the lowest `rate` of all hashes.
 
     ValueError for a rate outside of 0 to 1.
     """
     if not 0 < rate <= 1:
         raise ValueError(f"a sampling rate of {rate} is no share: give one above 0 and at most 1")
     chosen = xxh64(trace.keys, seed) <= np.uint64(min(int(rate * 2**64), 2**64 - 1))
-    return Sample(_only(trace, chosen), rate, len(trace))
+    return TraceSample(_only(trace, chosen), rate, len(trace))
 
 
-def estimate(policy: str, of: Sample, capacities: Sequence[int]) -> list[Estimate]:
-    """Estimate a policy's miss ratio at each capacity of the whole cache.
+def estimate(policy: str, of: TraceSample, capacities: Sequence[int]) -> list[Estimate]:
+    """Estimates a policy's miss ratio at each capacity of the whole cache.
 
     ValueError where the sample is too small for a capacity; SimulatorMissing as in `simulate`.
     """
@@ -96,8 +96,8 @@ def estimate(policy: str, of: Sample, capacities: Sequence[int]) -> list[Estimat
     return _estimates(misses, of, capacities)
 
 
-def estimate_lru(of: Sample, capacities: Sequence[int]) -> list[Estimate]:
-    """Estimate the miss ratio of LRU, all capacities from one pass over the sample.
+def estimate_lru(of: TraceSample, capacities: Sequence[int]) -> list[Estimate]:
+    """Estimates the miss ratio of LRU, all capacities from one pass over the sample.
 
     ValueError as in `estimate`.
     """
@@ -110,7 +110,7 @@ def estimate_lru(of: Sample, capacities: Sequence[int]) -> list[Estimate]:
     return _estimates(misses, of, capacities)
 
 
-def _check(of: Sample, capacities: Sequence[int], smallest_share: int) -> None:
+def _check(of: TraceSample, capacities: Sequence[int], smallest_share: int) -> None:
     if of.trace.objects < GROUPS:
         raise ValueError(
             f"only {of.trace.objects} objects are in the sample and the error bars need {GROUPS}: "
@@ -126,7 +126,7 @@ def _check(of: Sample, capacities: Sequence[int], smallest_share: int) -> None:
         )
 
 
-def _estimates(misses: _Misses, of: Sample, capacities: Sequence[int]) -> list[Estimate]:
+def _estimates(misses: _Misses, of: TraceSample, capacities: Sequence[int]) -> list[Estimate]:
     missed = misses(of.trace, of.rate)
     slopes = [_misses_per_request(of.trace, one) for one in missed]
     left_out = _without_each_group(misses, of, slopes)
@@ -141,8 +141,8 @@ def _estimates(misses: _Misses, of: Sample, capacities: Sequence[int]) -> list[E
     return estimates
 
 
-def _without_each_group(misses: _Misses, of: Sample, slopes: list[float]) -> NDArray[np.float64]:
-    """Return the ratios with one group left out.
+def _without_each_group(misses: _Misses, of: TraceSample, slopes: list[float]) -> NDArray[np.float64]:
+    """Returns the ratios with one group left out.
 
     A row per group, a column per capacity.
     """
@@ -159,7 +159,7 @@ def _without_each_group(misses: _Misses, of: Sample, slopes: list[float]) -> NDA
 
 
 def _ratio(missed: NDArray[np.bool_], slope: float, expected_requests: float) -> float:
-    """Return misses per expected request, corrected for the requests that chance added or left out."""
+    """Returns misses per expected request, corrected for the requests that chance added or left out."""
     misses = int(np.count_nonzero(missed))
     return (misses - slope * (len(missed) - expected_requests)) / expected_requests
 
@@ -172,7 +172,7 @@ def _misses_per_request(trace: Trace, missed: NDArray[np.bool_]) -> float:
 
 
 def _only(trace: Trace, chosen: NDArray[np.bool_]) -> Trace:
-    """Return the requests for the chosen objects, numbered anew in the same order."""
+    """Returns the requests for the chosen objects, numbered anew in the same order."""
     numbers = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
     ids = trace.ids[chosen[trace.ids]]
     return Trace(numbers[ids], trace.keys[chosen], trace.sizes[chosen])

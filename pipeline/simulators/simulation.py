@@ -79,7 +79,7 @@ class Simulation:
 
 
 def library_is_installed() -> bool:
-    """Return True where `simulate` works.
+    """Returns True where `simulate` works.
 
     The library has no wheel for every platform.
     """
@@ -87,7 +87,7 @@ def library_is_installed() -> bool:
 
 
 def capacity_min(policy: str) -> int:
-    """Return the smallest capacity of a policy. ValueError for an unknown policy."""
+    """Returns the smallest capacity of a policy. ValueError for an unknown policy."""
     if policy not in POLICIES:
         raise ValueError(f"there is no policy {policy!r}; there are {', '.join(POLICIES)}")
     return POLICIES[policy]
@@ -122,7 +122,7 @@ def _hits(policy: str, trace: Trace, capacity: int) -> NDArray[np.bool_]:
 
 
 def _answers(policy: str, trace: Trace, capacity: int, chosen: NDArray[np.bool_]) -> Iterator[bool]:
-    """Yield hit or miss for each chosen request.
+    """Yields hit or miss for each chosen request.
 
     Requests are handed to the library one by one. Its `process_trace` is two to three times as fast and returns two
     ratios for a whole file: callers here need to know which requests hit, to tell reads from appends (`bounds`) and

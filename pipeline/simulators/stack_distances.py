@@ -19,7 +19,7 @@ from pipeline.simulators.trace import NEVER, Trace
 
 
 def stack_distances(trace: Trace) -> NDArray[np.int64]:
-    """Return the stack distance of each request, in the unit of the trace's sizes.
+    """Returns the stack distance of each request, in the unit of the trace's sizes.
 
     The first request for an object has the distance NEVER.
     """
@@ -27,7 +27,7 @@ def stack_distances(trace: Trace) -> NDArray[np.int64]:
 
 
 def miss_ratios(distances: NDArray[np.int64], capacities: ArrayLike) -> NDArray[np.float64]:
-    """Return the share of requests that LRU misses at each of the capacities.
+    """Returns the share of requests that LRU misses at each of the capacities.
 
     ValueError where there are no requests.
     """
@@ -39,7 +39,7 @@ def miss_ratios(distances: NDArray[np.int64], capacities: ArrayLike) -> NDArray[
 
 @compiled
 def _stack_distances(ids: NDArray[np.int32], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Keep sizes in a Fenwick tree, each at its object's last request."""
+    """Keeps sizes in a Fenwick tree, each at its object's last request."""
     requests = len(ids)
     distances = np.empty(requests, np.int64)
     tree = np.zeros(requests + 1, np.int64)
@@ -63,7 +63,7 @@ def _stack_distances(ids: NDArray[np.int32], sizes: NDArray[np.int64]) -> NDArra
 
 @compiled
 def _add(tree: NDArray[np.int64], place: int, size: int) -> None:
-    """Add a size at a place, which counts from 1."""
+    """Adds a size at a place, which counts from 1."""
     while place < len(tree):
         tree[place] += size
         place += place & -place
@@ -71,7 +71,7 @@ def _add(tree: NDArray[np.int64], place: int, size: int) -> None:
 
 @compiled
 def _sum(tree: NDArray[np.int64], place: int) -> int:
-    """Sum the sizes at the places from 1 to `place`."""
+    """Sums the sizes at the places from 1 to `place`."""
     total = 0
     while place > 0:
         total += tree[place]

@@ -33,7 +33,7 @@ class Trace:
     """
 
     def __len__(self) -> int:
-        """Return the number of requests."""
+        """Returns the number of requests."""
         return len(self.ids)
 
     @property
@@ -42,7 +42,7 @@ class Trace:
         return len(self.keys)
 
     def size_of_requests(self, chosen: NDArray[np.bool_] | None = None) -> int:
-        """Return the sizes of all requests together, or of the chosen ones."""
+        """Returns the sizes of all requests together, or of the chosen ones."""
         requests = len(self) if chosen is None else int(np.count_nonzero(chosen))
         # Equal sizes are one number that is repeated without memory (stride 0); gathering it would need that memory.
         if self.objects and self.sizes.strides == (0,):
@@ -50,12 +50,12 @@ class Trace:
         return int(self.sizes[self.ids if chosen is None else self.ids[chosen]].sum())
 
     def with_equal_sizes(self) -> Trace:
-        """Return the same requests with every size 1, so that capacities count objects."""
+        """Returns the same requests with every size 1, so that capacities count objects."""
         return Trace(self.ids, self.keys, np.broadcast_to(np.int64(1), self.keys.shape))
 
 
 def trace_of(keys: ArrayLike, sizes: ArrayLike | None = None) -> Trace:
-    """Make a trace of the key and the size of each request.
+    """Makes a trace of the key and the size of each request.
 
     Without sizes every object has size 1. An object keeps one size throughout, the last one that is given for it.
     ValueError where the sizes do not fit the requests or one is below 1.
@@ -87,7 +87,7 @@ def _numbered(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.u
 
 
 def next_accesses(trace: Trace) -> NDArray[np.int64]:
-    """Return for each request the index of the next request for its object.
+    """Returns for each request the index of the next request for its object.
 
     Where there is none, the number of requests stands instead.
     """

@@ -36,7 +36,7 @@ class TraceFileError(ValueError):
 
 
 def read_trace(path: Path) -> Trace:
-    """Read a trace by the ending of its name.
+    """Reads a trace by the ending of its name.
 
     `.csv` is a table with a header, `.txt` has a key per line, anything else is oracleGeneral. TraceFileError.
     """
@@ -48,7 +48,7 @@ def read_trace(path: Path) -> Trace:
 
 
 def read_oracle_general(path: Path) -> Trace:
-    """Read records of 24 bytes. TraceFileError for a part of a record."""
+    """Reads records of 24 bytes. TraceFileError for a part of a record."""
     length = path.stat().st_size
     if length % _RECORD.itemsize:
         raise TraceFileError(
@@ -59,7 +59,7 @@ def read_oracle_general(path: Path) -> Trace:
 
 
 def read_csv(path: Path) -> Trace:
-    """Read a table with a header that names the column of the object.
+    """Reads a table with a header that names the column of the object.
 
     TraceFileError where no column is one of _OBJECT_COLUMNS.
     """
@@ -104,7 +104,7 @@ def _trace(path: Path, rows: NDArray[np.void]) -> Trace:
 
 
 def oracle_general(trace: Trace) -> bytes:
-    """Return the trace as oracleGeneral records."""
+    """Returns the trace as oracleGeneral records."""
     records = np.empty(len(trace), _RECORD)
     following = next_accesses(trace)
     records["time"] = np.arange(len(trace)) // _REQUESTS_PER_TICK

@@ -117,7 +117,7 @@ class Checked:
         return [file for lifetime in self.lifetimes for file in lifetime.files]
 
     def summary(self) -> list[str]:
-        """Return lines for a report: counts, rejected files with their reasons, remarks."""
+        """Returns lines for a report: counts, rejected files with their reasons, remarks."""
         brokers = len({lifetime.broker for lifetime in self.lifetimes})
         lines = [
             f"{self.rows:,} rows in {counted(len(self.files), 'file')}, {counted(len(self.lifetimes), 'lifetime')} of "
@@ -130,12 +130,12 @@ class Checked:
 
 
 def counted(number: int, noun: str) -> str:
-    """Format a number with its noun: "1 file", "2 files"."""
+    """Formats a number with its noun: "1 file", "2 files"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def check_file(path: Path) -> FileCheck:
-    """Read a whole file, a batch of its rows at a time, and return its defect or its facts."""
+    """Reads a whole file, a batch of its rows at a time, and returns its defect or its facts."""
     tally = _Tally()
     try:
         for batch in batches(look_at(path)):
@@ -169,7 +169,7 @@ class _Tally:
         self._uncounted = False
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add the next rows."""
+        """Adds the next rows."""
         if not batch.num_rows:
             return
         ops, times, counts = (_column(batch, name) for name in ("op", "ts", "count"))
@@ -194,7 +194,7 @@ class _Tally:
             self._doubled += _appended_twice(ledgers, firsts, counts[chosen], self._ends)
 
     def check_of(self, path: Path) -> FileCheck:
-        """Return the facts as those of a sound file."""
+        """Returns the facts as those of a sound file."""
         hits = int(self._by_op[Op.HIT])
         return FileCheck(
             path=str(path),
@@ -220,7 +220,7 @@ def _column(batch: pa.RecordBatch, name: str) -> Ints:
 
 
 def _appended_twice(ledgers: Ints, firsts: Ints, counts: Ints, ends: dict[int, int]) -> int:
-    """Count entries appended twice, and keep the end of each ledger's newest append in `ends`.
+    """Counts entries appended twice, and keeps the end of each ledger's newest append in `ends`.
 
     Entries are appended in the order of their ids, so a run that begins before the end of the last one repeats entries.
     """
@@ -237,7 +237,7 @@ def _appended_twice(ledgers: Ints, firsts: Ints, counts: Ints, ends: dict[int, i
 
 
 def find_files(paths: Sequence[Path]) -> Checked:
-    """Find the files below the paths, reading their ends alone; their own paths are absolute, for tasks elsewhere.
+    """Finds the files below the paths, reading their ends alone; their own paths are absolute, for tasks elsewhere.
 
     RecordError for a path that does not exist.
     """
@@ -252,7 +252,7 @@ def find_files(paths: Sequence[Path]) -> Checked:
 
 
 def _reject_duplicates(lifetime: BrokerLifetime, rejected: list[RejectedFile]) -> None:
-    """Reject second copies of a file, whose events would count twice."""
+    """Rejects second copies of a file, whose events would count twice."""
     # By sequence number: a copied file has another path and the same number.
     seen: dict[int, FileOnDisk] = {}
     for file in lifetime.files:
@@ -263,7 +263,7 @@ def _reject_duplicates(lifetime: BrokerLifetime, rejected: list[RejectedFile]) -
 
 
 def apply_checks(checked: Checked, checks: Iterable[FileCheck]) -> None:
-    """Reject the files that `check_file` found damaged, and add its remarks."""
+    """Rejects the files that `check_file` found damaged, and adds its remarks."""
     by_path = {check.path: check for check in checks}
     for lifetime in checked.lifetimes:
         for file in list(lifetime.files):
@@ -317,7 +317,7 @@ def _remarks(checked: Checked, by_path: dict[str, FileCheck]) -> list[str]:
 
 
 def no_record(found: Found | Checked, paths: Sequence[Path]) -> RecordError:
-    """Return the error for paths without a readable record."""
+    """Returns the error for paths without a readable record."""
     where = ", ".join(map(str, paths))
     count = len(found.rejected)
     seen = (

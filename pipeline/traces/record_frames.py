@@ -71,7 +71,7 @@ class Record:
 
 
 def read_record(spark: SparkSession, paths: Sequence[Path], collect: Collect = RDD.collect) -> Record:
-    """Read all broker lifetimes below the paths; `collect` as for `check_record`.
+    """Reads all broker lifetimes below the paths; `collect` as for `check_record`.
 
     RecordError where there is no sound file.
     """
@@ -85,7 +85,7 @@ def read_record(spark: SparkSession, paths: Sequence[Path], collect: Collect = R
 
 
 def check_record(spark: SparkSession, paths: Sequence[Path], collect: Collect = RDD.collect) -> Checked:
-    """Read every file once and reject the damaged ones; `collect` runs the tasks and may tell their progress.
+    """Reads every file once and rejects the damaged ones; `collect` runs the tasks and may tell their progress.
 
     RecordError where no sound file is left.
     """
@@ -109,7 +109,7 @@ def _rows_of(spark: SparkSession, lifetime: BrokerLifetime) -> DataFrame:
 
 
 def _names_of(spark: SparkSession, lifetimes: Sequence[BrokerLifetime]) -> DataFrame:
-    """Return one row per name of a topic or reader.
+    """Returns one row per name of a topic or reader.
 
     `sub` is null for a topic.
     """

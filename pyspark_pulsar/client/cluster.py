@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 from protocol import requests
 from protocol.pulsar_api_pb2 import BaseCommand, CommandLookupTopicResponse, Schema
-from pyspark_pulsar.client.connection import Connection, Endpoint, Request
+from pyspark_pulsar.client.connection import BrokerConnection, Endpoint
 from pyspark_pulsar.client.security import Security
 from pyspark_pulsar.cutting.entry_table import EntryTable, cut_entries
 from pyspark_pulsar.cutting.messages import Messages
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused, OptionError
-from pyspark_pulsar.position import EARLIEST, Position
+from pyspark_pulsar.position import MessagePosition
 
 Answer = TypeVar("Answer")
 log = logging.getLogger("pyspark_pulsar")
@@ -132,7 +132,7 @@ class Cluster:
         self.settings = settings
         """As given; the timeout also limits the retries of callers."""
         self._service = endpoints(settings.service_url)
-        self._connections: dict[Endpoint, Connection] = {}
+        self._connections: dict[Endpoint, BrokerConnection] = {}
 
     # Connections
 
@@ -142,15 +142,15 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
-    def connection(self, endpoint: Endpoint) -> Connection:
+    def connection(self, endpoint: Endpoint) -> BrokerConnection:
         """Returns the shared connection to `endpoint`, opened at the first call. BrokerLost."""
         found = self._connections.get(endpoint)
         if found is None:
-            found = Connection(endpoint, self.settings.security, self.settings.timeout_s)
+            found = BrokerConnection(endpoint, self.settings.security, self.settings.timeout_s)
             self._connections[endpoint] = found
         return found
 
-    def _any_connection(self) -> Connection:
+    def _any_connection(self) -> BrokerConnection:
         """Returns a connection to the first host of the service URL that answers; retries until the timeout."""
         deadline = time.monotonic() + self.settings.timeout_s
         pause = _PAUSE_S
@@ -199,13 +199,10 @@ class Cluster:
             for (broker, authoritative), names in pending.items():
                 connection = self._any_connection() if broker is None else self.connection(broker)
                 answers = connection.ask_all(
-                    Request(
-                        request_id,
-                        requests.lookup(request_id, name, authoritative=authoritative),
-                        f"looking up {name}",
+                    connection.request(
+                        f"looking up {name}", requests.lookup, name, authoritative=authoritative
                     )
                     for name in names
-                    for request_id in (connection.next_id(),)
                 )
                 for name, answer in zip(names, answers, strict=True):
                     lookup = self._read_lookup(answer)
@@ -240,12 +237,12 @@ class Cluster:
             found.setdefault(owner, []).append(topic)
         return found
 
-    def new_connection(self, endpoint: Endpoint) -> Connection:
+    def new_connection(self, endpoint: Endpoint) -> BrokerConnection:
         """Opens a connection that only the caller uses and must close. BrokerLost, BrokerRefused."""
-        return Connection(endpoint, self.settings.security, self.settings.timeout_s)
+        return BrokerConnection(endpoint, self.settings.security, self.settings.timeout_s)
 
     def first_entry(self, topic: str, start: tuple[int, int], subscription: str) -> FirstEntry | None:
-        """Returns the first entry at or behind `start` (ledger, entry); None if there is none: see `_hears`."""
+        """Returns the first entry at or after `start` (ledger, entry); None if there is none: see `_hears`."""
         return self.first_entries([ReaderStart(topic, start)], subscription)[0]
 
     def first_entries(self, wanted: Sequence[ReaderStart], subscription: str) -> list[FirstEntry | None]:
@@ -253,20 +250,26 @@ class Cluster:
 
         Reads with non-durable subscriptions whose names begin with `subscription`; they vanish with the connection.
         """
-        owners = self.owners([start.topic for start in wanted])
-        found: list[FirstEntry | None] = [None] * len(wanted)
+        return self.ask_owners(
+            [start.topic for start in wanted],
+            lambda connection, rows: _peek(connection, [wanted[row] for row in rows], subscription),
+        )
+
+    def ask_owners(
+        self, topics: Sequence[str], ask: Callable[[BrokerConnection, list[int]], Iterable[Answer]]
+    ) -> list[Answer]:
+        """Returns the answer for each topic. `ask` gets one broker's connection, and the rows of its topics.
+
+        The connection serves `ask` alone: on a shared one, the messages of its other consumers would be taken too, and
+        closing it is the one way to stop a broker that has more permits than are needed. BrokerLost, BrokerRefused.
+        """
+        owners = self.owners(topics)
+        found: dict[int, Answer] = {}
         for owner in dict.fromkeys(owners):
             rows = [row for row, one in enumerate(owners) if one == owner]
-            # A connection of its own: on a shared one, the messages of its other consumers would be taken here too.
-            connection = self.new_connection(owner)
-            try:
-                for row, entry in zip(
-                    rows, _peek(connection, [wanted[row] for row in rows], subscription), strict=True
-                ):
-                    found[row] = entry
-            finally:
-                connection.close()
-        return found
+            with contextlib.closing(self.new_connection(owner)) as connection:
+                found.update(zip(rows, ask(connection, rows), strict=True))
+        return [found[row] for row in range(len(topics))]
 
     def run_before(
         self, topic: str, last: tuple[int, int], count: int, subscription: str
@@ -277,8 +280,7 @@ class Cluster:
         """
         ledger, entry = last
         first = max(0, entry - count)
-        connection = self.new_connection(self.owners([topic])[0])
-        try:
+        with contextlib.closing(self.new_connection(self.owners([topic])[0])) as connection:
             (consumer_id,) = open_readers(connection, [ReaderStart(topic, (ledger, first))], subscription)
             connection.send(requests.flow(consumer_id, count))
             reached = (ledger, first - 1)
@@ -288,25 +290,16 @@ class Cluster:
                     entries = cut_entries(messages)
                     reached = int(entries.ledger_ids[-1]), int(entries.entry_ids[-1])
                     yield messages, entries
-        finally:
-            connection.close()
 
-    def last_entries(self, topics: Sequence[str], subscription: str) -> list[Position]:
+    def last_entries(self, topics: Sequence[str], subscription: str) -> list[MessagePosition]:
         """Returns each topic's newest position; its entry is -1 where the topic or its newest ledger is empty."""
-        owners = self.owners(topics)
-        found: list[Position] = [EARLIEST] * len(topics)
-        for owner in dict.fromkeys(owners):
-            rows = [row for row, one in enumerate(owners) if one == owner]
-            connection = self.new_connection(owner)
-            try:
-                # GET_LAST_MESSAGE_ID needs a consumer; one at the end of the topic is sent nothing.
-                starts = [ReaderStart(topics[row], _LATEST_ENTRY) for row in rows]
-                consumers = open_readers(connection, starts, subscription)
-                for row, position in zip(rows, ask_last(connection, consumers), strict=True):
-                    found[row] = position
-            finally:
-                connection.close()
-        return found
+
+        def ask(connection: BrokerConnection, rows: list[int]) -> list[MessagePosition]:
+            # GET_LAST_MESSAGE_ID needs a consumer; one at the end of the topic is sent nothing.
+            starts = [ReaderStart(topics[row], _LATEST_ENTRY) for row in rows]
+            return ask_last(connection, open_readers(connection, starts, subscription))
+
+        return self.ask_owners(topics, ask)
 
     def partitions(self, topics: Sequence[str], *, create: bool = False) -> list[int]:
         """Returns the number of partitions of each topic, 0 for one that is not partitioned.
@@ -315,33 +308,26 @@ class Cluster:
         """
         connection = self._any_connection()
         answers = connection.ask_all(
-            Request(
-                request_id,
-                requests.partitions(request_id, topic, create=create),
-                f"asking for the partitions of {topic}",
+            connection.request(
+                f"asking for the partitions of {topic}", requests.partitions, topic, create=create
             )
             for topic in topics
-            for request_id in (connection.next_id(),)
         )
         return [answer.partitionMetadataResponse.partitions for answer in answers]
 
     def topics_of(self, namespace: str) -> list[str]:
         """Returns the full names of all persistent topics and partitions of `tenant/namespace`."""
         connection = self._any_connection()
-        request_id = connection.next_id()
-        frame = requests.topics_of_namespace(request_id, namespace)
-        answer = connection.ask(Request(request_id, frame, f"listing the topics of {namespace}"))
+        doing = f"listing the topics of {namespace}"
+        answer = connection.ask(connection.request(doing, requests.topics_of_namespace, namespace))
         return list(answer.getTopicsOfNamespaceResponse.topics)
 
     def schemas(self, wanted: Iterable[tuple[str, bytes | None]]) -> list[TopicSchema | None]:
         """Returns the schema of each (topic, version); None where there is none. Version None is the newest."""
         connection = self._any_connection()
         answers = connection.try_all(
-            Request(
-                request_id, requests.schema(request_id, topic, version), f"asking for the schema of {topic}"
-            )
+            connection.request(f"asking for the schema of {topic}", requests.schema, topic, version)
             for topic, version in wanted
-            for request_id in (connection.next_id(),)
         )
         found: list[TopicSchema | None] = []
         for answer, error in answers:
@@ -364,17 +350,16 @@ class _Lookup(NamedTuple):
     """True if the broker named by a redirect must decide by itself."""
 
 
-def open_readers(connection: Connection, wanted: Sequence[ReaderStart], subscription: str) -> list[int]:
+def open_readers(connection: BrokerConnection, wanted: Sequence[ReaderStart], subscription: str) -> list[int]:
     """Subscribes a reader at each start; returns their consumer ids. BrokerRefused."""
-    consumers: list[int] = []
-    subscribes = []
-    for topic, start, rollback_s in wanted:
-        request_id, consumer_id = connection.next_id(), connection.next_id()
-        consumers.append(consumer_id)
-        name = unused_name(f"{subscription}-look")
-        frame = requests.subscribe_reader(request_id, consumer_id, topic, name, start, rollback_s=rollback_s)
-        subscribes.append(Request(request_id, frame, f"reading {topic}"))
-    connection.ask_all(subscribes)
+    consumers = [connection.next_id() for _ in wanted]
+    subscribe, prefix = requests.subscribe_reader, f"{subscription}-look"
+    connection.ask_all(
+        connection.request(
+            f"reading {topic}", subscribe, number, topic, unused_name(prefix), start, rollback_s=rollback_s
+        )
+        for number, (topic, start, rollback_s) in zip(consumers, wanted, strict=True)
+    )
     return consumers
 
 
@@ -386,17 +371,14 @@ def unused_name(prefix: str) -> str:
     return f"{prefix}-{os.urandom(4).hex()}"
 
 
-def ask_last(connection: Connection, consumers: Sequence[int]) -> list[Position]:
+def ask_last(connection: BrokerConnection, consumers: Sequence[int]) -> list[MessagePosition]:
     """Returns the newest position of the topic of each consumer; entry -1 where there is none."""
     answers = connection.ask_all(
-        Request(
-            request_id, requests.last_message_id(request_id, consumer_id), "asking for the end of a topic"
-        )
+        connection.request("asking for the end of a topic", requests.last_message_id, consumer_id)
         for consumer_id in consumers
-        for request_id in (connection.next_id(),)
     )
     found = (answer.getLastMessageIdResponse.last_message_id for answer in answers)
-    return [Position(signed(last.ledgerId), signed(last.entryId)) for last in found]
+    return [MessagePosition(signed(last.ledgerId), signed(last.entryId)) for last in found]
 
 
 def signed(number: int) -> int:
@@ -405,7 +387,7 @@ def signed(number: int) -> int:
 
 
 def _peek(
-    connection: Connection, wanted: Sequence[ReaderStart], subscription: str
+    connection: BrokerConnection, wanted: Sequence[ReaderStart], subscription: str
 ) -> list[FirstEntry | None]:
     consumers = {number: row for row, number in enumerate(open_readers(connection, wanted, subscription))}
     # One permit brings one entry, with all messages of its batch.
@@ -428,7 +410,7 @@ def _peek(
     return found
 
 
-def _hears(connection: Connection, consumer_id: int) -> bool:
+def _hears(connection: BrokerConnection, consumer_id: int) -> bool:
     """Receives once; returns False when the broker has nothing to send to the connection's consumers.
 
     A broker may also be silent because it stands still, and then rows would count as absent. So silence is believed when
@@ -442,8 +424,5 @@ def _hears(connection: Connection, consumer_id: int) -> bool:
 @contextlib.contextmanager
 def open_cluster(settings: ClusterSettings) -> Iterator[Cluster]:
     """Yields a cluster and closes its connections at the end of the block."""
-    cluster = Cluster(settings)
-    try:
+    with contextlib.closing(Cluster(settings)) as cluster:
         yield cluster
-    finally:
-        cluster.close()

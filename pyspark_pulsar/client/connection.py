@@ -12,8 +12,8 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Concatenate, NamedTuple, ParamSpec
 
 from google.protobuf.message import DecodeError
 
@@ -37,6 +37,7 @@ Sending blocks, and nothing is received meanwhile. With more requests the socket
 while both write, and neither would read again.
 """
 
+Fields = ParamSpec("Fields")
 _size_at = struct.Struct(">I").unpack_from
 _Command = BaseCommand
 
@@ -58,14 +59,14 @@ class Request(NamedTuple):
     """A command that the broker answers, ready to send."""
 
     request_id: int
-    """From `next_id` of the connection that sends the request."""
+    """An id of the connection that sends the request."""
     frame: bytes
     """The whole frame, sizes included."""
     doing: str
     """Purpose as a participle ("looking up TOPIC"); an error text for a refusal begins with it."""
 
 
-class Connection:
+class BrokerConnection:
     """A connection that has completed CONNECT. Not thread-safe.
 
     Every method that sends or receives raises BrokerLost when the connection ends, or when an answer takes longer than
@@ -160,6 +161,17 @@ class Connection:
         """Returns an unused id; one counter numbers requests, consumers and producers alike."""
         self._last_id += 1
         return self._last_id
+
+    def request(
+        self,
+        doing: str,
+        encode: Callable[Concatenate[int, Fields], bytes],
+        *fields: Fields.args,
+        **named: Fields.kwargs,
+    ) -> Request:
+        """Returns the command that `encode` makes of the next id and these fields, ready to send."""
+        request_id = self.next_id()
+        return Request(request_id, encode(request_id, *fields, **named), doing)
 
     def send(self, data: bytes | bytearray | memoryview) -> None:
         """Sends all of `data`; blocks while the broker reads slowly."""
@@ -336,8 +348,8 @@ class Connection:
             self.closed_consumers.add(command.close_consumer.consumer_id)
         elif kind == _Command.CLOSE_PRODUCER:
             self.closed_producers.add(command.close_producer.producer_id)
-        elif kind == _Command.ERROR and self._connected is None:
-            raise BrokerRefused(f"connecting to {self}", *_error_of(command))
+        elif self._connected is None and (refused := _refusal(command, f"connecting to {self}")) is not None:
+            raise refused
         else:
             field = _ANSWER_FIELDS.get(kind)
             if field is not None:
@@ -361,27 +373,28 @@ _ANSWER_FIELDS = {
 }
 
 
-def _error_of(command: BaseCommand) -> tuple[str, str]:
-    return ServerError.Name(command.error.error), command.error.message
+# Its fields for an error: a code, and a text. Answers of other types have none.
+_ERROR_FIELDS = {
+    **dict.fromkeys(
+        (
+            _Command.ERROR,
+            _Command.PARTITIONED_METADATA_RESPONSE,
+            _Command.LOOKUP_RESPONSE,
+            _Command.ACK_RESPONSE,
+        ),
+        ("error", "message"),
+    ),
+    _Command.GET_SCHEMA_RESPONSE: ("error_code", "error_message"),
+}
 
 
 def _refusal(answer: BaseCommand, doing: str) -> BrokerRefused | None:
-    """Returns the error of an answer; each kind of answer has its own fields for it."""
-    if answer.type == _Command.ERROR:
-        return BrokerRefused(doing, *_error_of(answer))
-    if answer.type == _Command.GET_SCHEMA_RESPONSE:
-        reply = answer.getSchemaResponse
-        if reply.HasField("error_code"):
-            return BrokerRefused(doing, ServerError.Name(reply.error_code), reply.error_message)
-    elif answer.type == _Command.PARTITIONED_METADATA_RESPONSE:
-        partitions = answer.partitionMetadataResponse
-        if partitions.HasField("error"):
-            return BrokerRefused(doing, ServerError.Name(partitions.error), partitions.message)
-    elif answer.type == _Command.LOOKUP_RESPONSE:
-        found = answer.lookupTopicResponse
-        if found.HasField("error"):
-            return BrokerRefused(doing, ServerError.Name(found.error), found.message)
-    elif answer.type == _Command.ACK_RESPONSE and answer.ackResponse.HasField("error"):
-        refused = answer.ackResponse
-        return BrokerRefused(doing, ServerError.Name(refused.error), refused.message)
-    return None
+    """Returns the error of an answer; None for one without."""
+    fields = _ERROR_FIELDS.get(answer.type)
+    if fields is None:
+        return None
+    reply = getattr(answer, _ANSWER_FIELDS[answer.type])
+    if not reply.HasField(fields[0]):
+        return None
+    code, message = (getattr(reply, field) for field in fields)
+    return BrokerRefused(doing, ServerError.Name(code), message)

@@ -18,10 +18,10 @@ import numpy as np
 
 from protocol import requests
 from pyspark_pulsar.client.cluster import PEEK_QUIET_S, Cluster, ReaderStart, ask_last, open_readers
-from pyspark_pulsar.client.connection import Connection
+from pyspark_pulsar.client.connection import BrokerConnection
 from pyspark_pulsar.cutting.entry_table import EntryTable, cut_entries
 from pyspark_pulsar.cutting.protobuf_columns import Ints
-from pyspark_pulsar.position import Position
+from pyspark_pulsar.position import MessagePosition
 
 PERMITS_MAX: Final = 1 << 20
 """Most messages that one FLOW of `read_sizes` grants."""
@@ -46,9 +46,9 @@ class EntrySizes(NamedTuple):
         """Returns the entries from index `row` on."""
         return EntrySizes(*(column[row:] for column in self))
 
-    def last(self) -> Position:
-        """Returns the position behind all entries; there must be at least one."""
-        return Position(int(self.ledgers[-1]), int(self.entries[-1]))
+    def last(self) -> MessagePosition:
+        """Returns the position after all entries; there must be at least one."""
+        return MessagePosition(int(self.ledgers[-1]), int(self.entries[-1]))
 
     def count_up_to(self, position: tuple[int, int]) -> int:
         """Returns how many of the entries are at or before (ledger, entry)."""
@@ -76,7 +76,7 @@ class SizesWanted(NamedTuple):
 
     start: ReaderStart
     """The topic, and the first entry to read."""
-    last: Position
+    last: MessagePosition
     """The newest entry of the topic; reading ends there."""
     permits: int
     """Messages to ask the broker for, from 1 to `PERMITS_MAX`."""
@@ -103,20 +103,10 @@ def read_sizes(cluster: Cluster, wanted: Sequence[SizesWanted], subscription: st
     Reads with non-durable subscriptions whose names begin with `subscription`; they vanish with the connection.
     BrokerLost, BrokerRefused, MalformedEntry.
     """
-    owners = cluster.owners([one.start.topic for one in wanted])
-    found = [SizesFound(NO_ENTRIES, False)] * len(wanted)
-    for owner in dict.fromkeys(owners):
-        rows = [row for row, one in enumerate(owners) if one == owner]
-        # A connection of its own: closing it is the one way to stop a broker that has more permits than are needed.
-        connection = cluster.new_connection(owner)
-        try:
-            for row, one in zip(
-                rows, _read(connection, [wanted[row] for row in rows], subscription), strict=True
-            ):
-                found[row] = one
-        finally:
-            connection.close()
-    return found
+    return cluster.ask_owners(
+        [one.start.topic for one in wanted],
+        lambda connection, rows: _read(connection, [wanted[row] for row in rows], subscription),
+    )
 
 
 class _Reading:
@@ -126,7 +116,7 @@ class _Reading:
         self._wanted = wanted
         self.parts: list[EntrySizes] = []
         self.is_past = False
-        """True if an entry behind the newest one that was wanted came."""
+        """True if an entry after the newest one that was wanted came."""
         self._entries = self._rows = self._bytes = 0
 
     def add(self, sizes: EntrySizes) -> bool:
@@ -149,7 +139,7 @@ class _Reading:
         )
 
 
-def _read(connection: Connection, wanted: Sequence[SizesWanted], subscription: str) -> list[SizesFound]:
+def _read(connection: BrokerConnection, wanted: Sequence[SizesWanted], subscription: str) -> list[SizesFound]:
     consumers = open_readers(connection, [one.start for one in wanted], subscription)
     readings = {number: _Reading(one) for number, one in zip(consumers, wanted, strict=True)}
     connection.send(

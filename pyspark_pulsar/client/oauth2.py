@@ -210,7 +210,7 @@ def _read(place: str) -> str:
         try:
             return base64.b64decode(text, validate=True).decode() if head.endswith(";base64") else text
         except ValueError:
-            raise OptionError("pulsar.client.authParams: privateKey is no base64 behind its comma") from None
+            raise OptionError("pulsar.client.authParams: privateKey is no base64 after its comma") from None
     path = place.removeprefix("file:").removeprefix("//")
     if path.lstrip().startswith("{"):
         # The error of a file that does not exist would repeat the secret.

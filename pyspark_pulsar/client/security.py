@@ -14,7 +14,7 @@ from foundation.tls.contexts import ClientFiles, client_context
 from pyspark_pulsar.client.oauth2 import ClientCredentials
 
 
-class Credentials(NamedTuple):
+class ConnectCredentials(NamedTuple):
     """Authentication data that CONNECT carries."""
 
     method: str
@@ -36,7 +36,7 @@ class TokenFile(NamedTuple):
     """The token as the driver read it; used on machines without the file."""
 
     def __repr__(self) -> str:
-        """Hides the secret, as `Credentials` does."""
+        """Hides the secret, as `ConnectCredentials` does."""
         return f"TokenFile({self.path!r})"
 
     def token(self) -> bytes:
@@ -50,7 +50,7 @@ class TokenFile(NamedTuple):
 class Security(NamedTuple):
     """Settings by which connections are encrypted and authenticated."""
 
-    credentials: Credentials | None = None
+    credentials: ConnectCredentials | None = None
     """None connects without authentication, or with the tokens of `token_file` or `account`."""
     trust_file: str | None = None
     """PEM file of certificate authorities; None trusts the system's."""
@@ -67,12 +67,12 @@ class Security(NamedTuple):
     token_file: TokenFile | None = None
     """The file whose token proves the identity."""
 
-    def proof(self) -> Credentials | None:
+    def proof(self) -> ConnectCredentials | None:
         """Returns the credentials to show now. IssuerRefused where the account's issuer gives no token."""
         if self.account is not None:
-            return Credentials("token", self.account.token())
+            return ConnectCredentials("token", self.account.token())
         if self.token_file is not None:
-            return Credentials("token", self.token_file.token())
+            return ConnectCredentials("token", self.token_file.token())
         return self.credentials
 
     def newest_token(self) -> bytes | None:

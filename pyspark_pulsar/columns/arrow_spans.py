@@ -110,7 +110,7 @@ def spread(values: pa.Array, present: Flags) -> pa.Array:
 
 
 def from_rows(data: Bytes, lengths: Ints) -> pa.BinaryArray:
-    """Builds binary values from bytes that lie one behind the other without gaps; nothing is copied."""
+    """Builds binary values from bytes that lie one after the other without gaps; nothing is copied."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     return pa.BinaryArray.from_buffers(

@@ -2,7 +2,7 @@
 
 One field is a handful of numpy steps for thousands of messages; arrays and maps take such a step per item of the
 longest one. Only decimals become Python objects. Each reader takes the index of its value in every message, and returns
-an Arrow column and the indexes behind the values.
+an Arrow column and the indexes after the values.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pyspark_pulsar.columns.arrow_spans import as_text, flags, numbers, spread, take_ranges, texts, validity
-from pyspark_pulsar.columns.avro_schema import Node, union_members
+from pyspark_pulsar.columns.avro_schema import AvroNode, union_members
 from pyspark_pulsar.cutting.protobuf_columns import Bytes, Flags, Ints, read_varints
 from pyspark_pulsar.errors import MalformedEntry
 
 
 class _Read(NamedTuple):
     column: pa.Array
-    behind: Ints
-    """Index behind each value."""
+    after: Ints
+    """Index after each value."""
 
 
-def read_records(data: Bytes, starts: Ints, ends: Ints, record: Node) -> dict[str, pa.Array]:
+def read_records(data: Bytes, starts: Ints, ends: Ints, record: AvroNode) -> dict[str, pa.Array]:
     """Reads one record per start; returns a column per field. `data` has 10 spare bytes at its end.
 
     MalformedEntry where the bytes do not fit the definition, or a record does not end at its `end`.
@@ -48,7 +48,7 @@ def read_records(data: Bytes, starts: Ints, ends: Ints, record: Node) -> dict[st
     return columns
 
 
-def _read(data: Bytes, at: Ints, node: Node) -> _Read:
+def _read(data: Bytes, at: Ints, node: AvroNode) -> _Read:
     reader = _READERS.get(node.kind)
     if reader is None:
         raise MalformedEntry(f"the topic's Avro schema has the unknown type {node.kind!r}")
@@ -62,8 +62,8 @@ def _unzigzag(raw: Ints) -> Ints:
 
 
 def _longs(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    raw, behind = read_varints(data, at)
-    return _unzigzag(raw), behind
+    raw, after = read_varints(data, at)
+    return _unzigzag(raw), after
 
 
 _TIMES = {
@@ -74,17 +74,17 @@ _TIMES = {
 }
 
 
-def _integer(data: Bytes, at: Ints, node: Node) -> _Read:
-    values, behind = _longs(data, at)
+def _integer(data: Bytes, at: Ints, node: AvroNode) -> _Read:
+    values, after = _longs(data, at)
     if node.kind == "int":
-        return _Read(numbers(values, pa.date32() if node.logical == "date" else pa.int32()), behind)
+        return _Read(numbers(values, pa.date32() if node.logical == "date" else pa.int32()), after)
     if node.logical in _TIMES:
         arrow_type, factor = _TIMES[node.logical]
-        return _Read(numbers(values * factor).view(arrow_type), behind)
-    return _Read(numbers(values), behind)
+        return _Read(numbers(values * factor).view(arrow_type), after)
+    return _Read(numbers(values), after)
 
 
-def _real(data: Bytes, at: Ints, node: Node) -> _Read:
+def _real(data: Bytes, at: Ints, node: AvroNode) -> _Read:
     width, kind = (4, "<f4") if node.kind == "float" else (8, "<f8")
     # Byte by byte, because a view of the buffer as floats would need aligned places.
     places = data[at[:, None] + np.arange(width)]
@@ -92,15 +92,15 @@ def _real(data: Bytes, at: Ints, node: Node) -> _Read:
     return _Read(numbers(values, pa.float32() if width == 4 else pa.float64()), at + width)
 
 
-def _boolean(data: Bytes, at: Ints, node: Node) -> _Read:
+def _boolean(data: Bytes, at: Ints, node: AvroNode) -> _Read:
     return _Read(flags(data[at] != 0), at + 1)
 
 
-def _nothing(data: Bytes, at: Ints, node: Node) -> _Read:
+def _nothing(data: Bytes, at: Ints, node: AvroNode) -> _Read:
     return _Read(texts([None]).take(numbers(np.zeros(len(at), np.int64))), at)
 
 
-def _bytes(data: Bytes, at: Ints, node: Node) -> _Read:
+def _bytes(data: Bytes, at: Ints, node: AvroNode) -> _Read:
     lengths, starts = _longs(data, at)
     if ((lengths < 0) | (starts + lengths > len(data))).any():
         raise MalformedEntry(
@@ -112,11 +112,11 @@ def _bytes(data: Bytes, at: Ints, node: Node) -> _Read:
     return _Read(_decimals(values, node), starts + lengths)
 
 
-def _fixed(data: Bytes, at: Ints, node: Node) -> _Read:
+def _fixed(data: Bytes, at: Ints, node: AvroNode) -> _Read:
     return _Read(_decimals(take_ranges(data, at, at + node.size), node), at + node.size)
 
 
-def _decimals(values: pa.BinaryArray, node: Node) -> pa.Array:
+def _decimals(values: pa.BinaryArray, node: AvroNode) -> pa.Array:
     """Arrow has no cast from big-endian bytes: decimals are rare enough to be read one by one."""
     if node.logical != "decimal" or not node.precision:
         return values
@@ -126,14 +126,14 @@ def _decimals(values: pa.BinaryArray, node: Node) -> pa.Array:
     return pa.Array.from_buffers(kind, len(unscaled), [None, pa.py_buffer(wire)])
 
 
-def _enum(data: Bytes, at: Ints, node: Node) -> _Read:
-    values, behind = _longs(data, at)
+def _enum(data: Bytes, at: Ints, node: AvroNode) -> _Read:
+    values, after = _longs(data, at)
     if ((values < 0) | (values >= len(node.symbols))).any():
         raise MalformedEntry("a value is not of the topic's Avro schema: an enum has no such symbol")
-    return _Read(texts(node.symbols).take(numbers(values)), behind)
+    return _Read(texts(node.symbols).take(numbers(values)), after)
 
 
-def _record(data: Bytes, at: Ints, node: Node) -> _Read:
+def _record(data: Bytes, at: Ints, node: AvroNode) -> _Read:
     columns = []
     for part in node.parts.values():
         column, at = _read(data, at, part)
@@ -141,28 +141,28 @@ def _record(data: Bytes, at: Ints, node: Node) -> _Read:
     return _Read(pa.StructArray.from_arrays(columns, names=list(node.parts)), at)
 
 
-def _union(data: Bytes, at: Ints, node: Node) -> _Read:
+def _union(data: Bytes, at: Ints, node: AvroNode) -> _Read:
     branches = list(node.parts.values())
-    chosen, behind = _longs(data, at)
+    chosen, after = _longs(data, at)
     if ((chosen < 0) | (chosen >= len(branches))).any():
         raise MalformedEntry("a value is not of the topic's Avro schema: a union has no such branch")
     columns = []
-    behind = behind.copy()
+    after = after.copy()
     # Read each branch for the rows that chose it: a null has no bytes, and other branches differ in length.
     for number, branch in enumerate(branches):
         if branch.kind != "null":
             there: Flags = chosen == number
-            column, ends = _read(data, behind[there], branch)
-            behind[there] = ends
+            column, ends = _read(data, after[there], branch)
+            after[there] = ends
             columns.append(column if there.all() else spread(column, there))
     if node.nullable_part():
-        return _Read(columns[0], behind)
+        return _Read(columns[0], after)
     # As Spark's own Avro source does: a struct with a member per type, of which at most one is not null.
     null = np.array([branch.kind == "null" for branch in branches])[chosen]
     names = list(union_members(node).parts)
     members = pa.StructArray.from_arrays(columns, names=names)
     buffers = [validity(null)]
-    return _Read(pa.Array.from_buffers(members.type, len(members), buffers, children=columns), behind)
+    return _Read(pa.Array.from_buffers(members.type, len(members), buffers, children=columns), after)
 
 
 class _Items(NamedTuple):
@@ -170,10 +170,10 @@ class _Items(NamedTuple):
 
     columns: list[pa.Array]
     offsets: Ints
-    behind: Ints
+    after: Ints
 
 
-def _items(data: Bytes, at: Ints, parts: list[Node]) -> _Items:
+def _items(data: Bytes, at: Ints, parts: list[AvroNode]) -> _Items:
     """Reads one item of every unfinished row per step, until each row's last block.
 
     Avro writes items in blocks: a count and so many items, the last block with count 0. A negative count is followed by
@@ -188,11 +188,11 @@ def _items(data: Bytes, at: Ints, parts: list[Node]) -> _Items:
     while open_rows.size:
         begins = open_rows[left[open_rows] == 0]
         if begins.size:
-            blocks, behind = _longs(data, at[begins])
+            blocks, after = _longs(data, at[begins])
             sized = np.flatnonzero(blocks < 0)
             if sized.size:
-                behind[sized] = _longs(data, behind[sized])[1]
-            at[begins] = behind
+                after[sized] = _longs(data, after[sized])[1]
+            at[begins] = after
             left[begins] = np.abs(blocks)
             open_rows = open_rows[left[open_rows] > 0]
         if open_rows.size:
@@ -216,14 +216,14 @@ def _items(data: Bytes, at: Ints, parts: list[Node]) -> _Items:
     return _Items(columns, offsets, at)
 
 
-def _array(data: Bytes, at: Ints, node: Node) -> _Read:
+def _array(data: Bytes, at: Ints, node: AvroNode) -> _Read:
     found = _items(data, at, [node.parts["items"]])
-    return _Read(pa.ListArray.from_arrays(numbers(found.offsets, pa.int32()), found.columns[0]), found.behind)
+    return _Read(pa.ListArray.from_arrays(numbers(found.offsets, pa.int32()), found.columns[0]), found.after)
 
 
-def _map(data: Bytes, at: Ints, node: Node) -> _Read:
-    found = _items(data, at, [Node("string"), node.parts["values"]])
-    return _Read(pa.MapArray.from_arrays(numbers(found.offsets, pa.int32()), *found.columns), found.behind)
+def _map(data: Bytes, at: Ints, node: AvroNode) -> _Read:
+    found = _items(data, at, [AvroNode("string"), node.parts["values"]])
+    return _Read(pa.MapArray.from_arrays(numbers(found.offsets, pa.int32()), *found.columns), found.after)
 
 
 _READERS = {

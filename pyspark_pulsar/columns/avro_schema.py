@@ -37,12 +37,12 @@ _PLAIN: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "
 
 
 @dataclass(frozen=True)
-class Node:
+class AvroNode:
     """One Avro type, with the types that it is made of. Pickled to the tasks."""
 
     kind: str
     """Avro's name of the type, for example "record" or "long"."""
-    parts: Mapping[str, Node] = field(default_factory=dict)
+    parts: Mapping[str, AvroNode] = field(default_factory=dict)
     """Fields of a record by name, branches of a union by number, `items` of an array, `values` of a map."""
     logical: str = ""
     """Avro's logicalType, for example "timestamp-millis"; empty without one."""
@@ -53,9 +53,9 @@ class Node:
     precision: int = 0
     """Digits of a decimal."""
     scale: int = 0
-    """Digits of a decimal behind the point."""
+    """Digits of a decimal after the point."""
 
-    def nullable_part(self) -> tuple[int, Node] | None:
+    def nullable_part(self) -> tuple[int, AvroNode] | None:
         """Returns number and type of the other branch, for a union of null and one other type; else None."""
         branches = list(self.parts.values())
         if self.kind == "union" and len(branches) == 2 and "null" in (branches[0].kind, branches[1].kind):
@@ -64,7 +64,7 @@ class Node:
         return None
 
 
-def parse_definition(text: str) -> Node:
+def parse_definition(text: str) -> AvroNode:
     """Parses JSON text into a record. OptionError where it is none, or contains itself."""
     try:
         found = _parse(json.loads(text), {}, "")
@@ -75,12 +75,12 @@ def parse_definition(text: str) -> Node:
     return found
 
 
-def _parse(raw: Any, named: dict[str, Node], space: str) -> Node:
+def _parse(raw: Any, named: dict[str, AvroNode], space: str) -> AvroNode:
     if isinstance(raw, list):
-        return Node("union", {str(number): _parse(part, named, space) for number, part in enumerate(raw)})
+        return AvroNode("union", {str(number): _parse(part, named, space) for number, part in enumerate(raw)})
     if isinstance(raw, str):
         if raw in _PLAIN:
-            return Node(raw)
+            return AvroNode(raw)
         full = raw if "." in raw or not space else f"{space}.{raw}"
         if full in named or raw in named:
             return named.get(full) or named[raw]
@@ -97,18 +97,20 @@ def _parse(raw: Any, named: dict[str, Node], space: str) -> Node:
     return node
 
 
-def _parse_complex(raw: Mapping[str, Any], kind: str, named: dict[str, Node], space: str) -> Node:
+def _parse_complex(raw: Mapping[str, Any], kind: str, named: dict[str, AvroNode], space: str) -> AvroNode:
     if kind in ("record", "error"):
-        return Node("record", {part["name"]: _parse(part["type"], named, space) for part in raw["fields"]})
+        return AvroNode(
+            "record", {part["name"]: _parse(part["type"], named, space) for part in raw["fields"]}
+        )
     if kind == "enum":
-        return Node("enum", symbols=tuple(raw["symbols"]))
+        return AvroNode("enum", symbols=tuple(raw["symbols"]))
     if kind == "array":
-        return Node("array", {"items": _parse(raw["items"], named, space)})
+        return AvroNode("array", {"items": _parse(raw["items"], named, space)})
     if kind == "map":
-        return Node("map", {"values": _parse(raw["values"], named, space)})
+        return AvroNode("map", {"values": _parse(raw["values"], named, space)})
     logical = str(raw.get("logicalType", ""))
     if kind == "fixed" or kind in _PLAIN:
-        return Node(
+        return AvroNode(
             kind,
             logical=logical,
             size=int(raw.get("size", 0)),
@@ -139,7 +141,7 @@ _SPARK_LOGICAL: Final[Mapping[tuple[str, str], DataType]] = {
 }
 
 
-def spark_type(node: Node) -> DataType:
+def spark_type(node: AvroNode) -> DataType:
     """Returns Spark's type; a union of several types is a struct member0, member1, … as in Spark's Avro source."""
     if node.kind == "record":
         return spark_struct(node)
@@ -155,13 +157,13 @@ def spark_type(node: Node) -> DataType:
     return _SPARK_LOGICAL.get((node.kind, node.logical), _SPARK_PLAIN[node.kind])
 
 
-def union_members(node: Node) -> Node:
+def union_members(node: AvroNode) -> AvroNode:
     """Returns the record member0, member1, … that stands for a union; its null branch has no member."""
     branches = [part for part in node.parts.values() if part.kind != "null"]
-    return Node("record", {f"member{number}": part for number, part in enumerate(branches)})
+    return AvroNode("record", {f"member{number}": part for number, part in enumerate(branches)})
 
 
-def spark_struct(node: Node) -> StructType:
+def spark_struct(node: AvroNode) -> StructType:
     """Returns Spark's struct for a record; every field is nullable."""
     return StructType([StructField(name, spark_type(part)) for name, part in node.parts.items()])
 

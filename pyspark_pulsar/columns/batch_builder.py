@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_pulsar.columns.arrow_spans import numbers
-from pyspark_pulsar.columns.metadata_columns import METADATA_COLUMNS, Origin, Rows
+from pyspark_pulsar.columns.metadata_columns import METADATA_COLUMNS, Origin, WantedRows
 from pyspark_pulsar.columns.value_columns import SchemaSource, ValueColumns
 from pyspark_pulsar.cutting.entry_table import EntryTable
 from pyspark_pulsar.cutting.message_table import MessageField, MessageTable, cut_messages
@@ -18,7 +18,7 @@ from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints
 class Cuts(NamedTuple):
     """The messages to keep of each entry, as batch indexes with one element per entry."""
 
-    behind: Ints
+    after: Ints
     """The last message that has been read before; -1 keeps the entry's first message."""
     last: Ints
     """The last message to keep, included."""
@@ -39,13 +39,13 @@ class BatchBuilder:
         """Returns the wanted messages of the entries `rows`, and the row of each message's entry.
 
         Messages come in the order of the entries and of their batches. The batch is None where there are none. `buffer`
-        is the bytearray behind `entries.data`. MalformedEntry.
+        is the bytearray of `entries.data`. MalformedEntry.
         """
         made: list[tuple[pa.RecordBatch, MessageTable]] = []
         for table in cut_messages(entries, rows, buffer):
             chosen = table.select(_wanted(table, cuts))
             if len(chosen):
-                made.append((self._columns_of(Rows(entries, chosen, origin)), chosen))
+                made.append((self._columns_of(WantedRows(entries, chosen, origin)), chosen))
         if not made:
             return None, np.zeros(0, np.int64)
         if len(made) == 1:
@@ -57,7 +57,7 @@ class BatchBuilder:
         together = pa.concat_batches([batch for batch, _ in made])
         return together.take(numbers(order)), entry_rows[order]
 
-    def _columns_of(self, rows: Rows) -> pa.RecordBatch:
+    def _columns_of(self, rows: WantedRows) -> pa.RecordBatch:
         values = self._values.read(rows, self._value_columns, self._schemas) if self._value_columns else {}
         arrays = []
         for field in self._schema:
@@ -68,8 +68,8 @@ class BatchBuilder:
 
 
 def _wanted(table: MessageTable, cuts: Cuts) -> Flags:
-    behind, last = cuts.behind[table.entry_rows], cuts.last[table.entry_rows]
-    wanted: Flags = (table.batch_indexes > behind) | (table.batch_indexes < 0)
+    after, last = cuts.after[table.entry_rows], cuts.last[table.entry_rows]
+    wanted: Flags = (table.batch_indexes > after) | (table.batch_indexes < 0)
     wanted &= table.batch_indexes <= last
     # A batch that the topic's compaction has thinned out keeps its messages' slots, so that batch indexes stay the same.
     if table.fields is not None:

@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from pyspark_pulsar.columns.arrow_spans import bytes_scalar, numbers
-from pyspark_pulsar.columns.avro_schema import Node
+from pyspark_pulsar.columns.avro_schema import AvroNode
 from pyspark_pulsar.errors import MalformedEntry
 
 _NEWLINE, _NOTHING = bytes_scalar(b"\n"), bytes_scalar(b"")
 
 
 def read_json(
-    values: pa.BinaryArray, schema: pa.Schema, definition: Node | None = None
+    values: pa.BinaryArray, schema: pa.Schema, definition: AvroNode | None = None
 ) -> dict[str, pa.Array]:
     """Returns a column per field of `schema`; `values` have no nulls. Fields that a value lacks are null.
 
@@ -42,7 +42,7 @@ def read_json(
     return _one_by_one(values, schema, definition)
 
 
-def _part(node: Node | None, name: str) -> Node | None:
+def _part(node: AvroNode | None, name: str) -> AvroNode | None:
     """Returns the definition of a field, `items` or `values` below a node, which may be a union with null."""
     if node is None:
         return None
@@ -50,7 +50,7 @@ def _part(node: Node | None, name: str) -> Node | None:
     return (node if nullable is None else nullable[1]).parts.get(name)
 
 
-def _factor(node: Node | None) -> int:
+def _factor(node: AvroNode | None) -> int:
     """Returns the microseconds in a unit of a time: 1000, or 1 where the definition says microseconds."""
     if node is None:
         return 1000
@@ -81,7 +81,7 @@ def _on_wire(kind: pa.DataType) -> pa.DataType:
     return pa.int32() if pa.types.is_date32(kind) else kind
 
 
-def _finish(column: pa.Array, kind: pa.DataType, node: Node | None) -> pa.Array:
+def _finish(column: pa.Array, kind: pa.DataType, node: AvroNode | None) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return pc.multiply(column, numbers(np.array([_factor(node)]))[0]).view(kind)
     return column if column.type == kind else column.cast(kind)
@@ -100,7 +100,7 @@ def _read_all(values: pa.BinaryArray, schema: pa.Schema) -> pa.Table | None:
         table = arrow_json.read_json(pa.BufferReader(lines), read, parse)
     except pa.ArrowInvalid:
         return None
-    # A value that holds no object, or two of them, would shift every row behind it.
+    # A value that holds no object, or two of them, would shift every row after it.
     return table if table.num_rows == len(values) else None
 
 
@@ -108,7 +108,9 @@ def _longest(values: pa.BinaryArray) -> int:
     return int(np.diff(np.frombuffer(values.buffers()[1], np.int32)).max(initial=0))
 
 
-def _one_by_one(values: pa.BinaryArray, schema: pa.Schema, definition: Node | None) -> dict[str, pa.Array]:
+def _one_by_one(
+    values: pa.BinaryArray, schema: pa.Schema, definition: AvroNode | None
+) -> dict[str, pa.Array]:
     rows = []
     for value in values.to_pylist():
         try:
@@ -131,7 +133,7 @@ def _one_by_one(values: pa.BinaryArray, schema: pa.Schema, definition: Node | No
     return columns
 
 
-def _plain(value: Any, kind: pa.DataType, node: Node | None) -> Any:
+def _plain(value: Any, kind: pa.DataType, node: AvroNode | None) -> Any:
     """Converts a value of Python's parser to what Arrow accepts for this type."""
     if value is None:
         return None

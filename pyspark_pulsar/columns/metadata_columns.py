@@ -48,7 +48,7 @@ class Origin(NamedTuple):
     """Index into `topics`, one per entry."""
 
 
-class Rows(NamedTuple):
+class WantedRows(NamedTuple):
     """The messages that become rows, and the entries and topics that they come from."""
 
     entries: EntryTable
@@ -63,19 +63,19 @@ class Rows(NamedTuple):
         return per_entry[self.messages.entry_rows]
 
 
-def _topic(rows: Rows) -> pa.Array:
+def _topic(rows: WantedRows) -> pa.Array:
     return rows.origin.topics.take(numbers(rows.per_message(rows.origin.topic_rows)))
 
 
-def _partition_numbers(rows: Rows) -> Ints:
+def _partition_numbers(rows: WantedRows) -> Ints:
     return rows.origin.partitions[rows.per_message(rows.origin.topic_rows)]
 
 
-def _partition(rows: Rows) -> pa.Array:
+def _partition(rows: WantedRows) -> pa.Array:
     return numbers(_partition_numbers(rows), pa.int32())
 
 
-def _key(rows: Rows) -> pa.Array:
+def _key(rows: WantedRows) -> pa.Array:
     data, spans = rows.messages.spans(rows.entries, MessageField.KEY, EntryField.PARTITION_KEY)
     keys = take_spans(data, spans)
     encoded = rows.messages.numbers(rows.entries, MessageField.KEY_IS_BASE64, EntryField.KEY_IS_BASE64) != 0
@@ -96,7 +96,7 @@ def _from_base64(keys: pa.BinaryArray, encoded: Flags) -> pa.BinaryArray:
     return binaries(plain)
 
 
-def _message_id(rows: Rows) -> pa.Array:
+def _message_id(rows: WantedRows) -> pa.Array:
     """Serializes MessageIdData as clients do: ledger, entry, partition, batch index, batch size."""
     count = len(rows.messages)
     entries, messages = rows.entries, rows.messages
@@ -127,11 +127,11 @@ def _timestamps(milliseconds: Ints, missing: Flags | None = None) -> pa.Array:
     return numbers(milliseconds * 1000, pa.timestamp("us", tz="UTC"), missing=missing)
 
 
-def _publish_time(rows: Rows) -> pa.Array:
+def _publish_time(rows: WantedRows) -> pa.Array:
     return _timestamps(rows.per_message(rows.entries.metadata.numbers(EntryField.PUBLISH_TIME)))
 
 
-def _event_time(rows: Rows) -> pa.Array:
+def _event_time(rows: WantedRows) -> pa.Array:
     times = rows.messages.numbers(rows.entries, MessageField.EVENT_TIME, EntryField.EVENT_TIME)
     return _timestamps(times, times == 0)
 
@@ -139,7 +139,7 @@ def _event_time(rows: Rows) -> pa.Array:
 _PAIR_KEY, _PAIR_VALUE = 1, 2
 
 
-def _properties(rows: Rows) -> pa.Array:
+def _properties(rows: WantedRows) -> pa.Array:
     messages, entries = rows.messages, rows.entries
     if messages.fields is not None:
         data, source, wanted = messages.data, messages.fields, messages.field_rows
@@ -163,24 +163,24 @@ def _properties(rows: Rows) -> pa.Array:
     )
 
 
-def _ledger(rows: Rows) -> pa.Array:
+def _ledger(rows: WantedRows) -> pa.Array:
     return numbers(rows.per_message(rows.entries.ledger_ids))
 
 
-def _entry(rows: Rows) -> pa.Array:
+def _entry(rows: WantedRows) -> pa.Array:
     return numbers(rows.per_message(rows.entries.entry_ids))
 
 
-def _batch_index(rows: Rows) -> pa.Array:
+def _batch_index(rows: WantedRows) -> pa.Array:
     return numbers(rows.messages.batch_indexes, pa.int32())
 
 
-def _producer(rows: Rows) -> pa.Array:
+def _producer(rows: WantedRows) -> pa.Array:
     names = as_text(take_spans(rows.entries.data, rows.entries.metadata.spans(EntryField.PRODUCER_NAME)))
     return names.take(numbers(rows.messages.entry_rows))
 
 
-def _sequence(rows: Rows) -> pa.Array:
+def _sequence(rows: WantedRows) -> pa.Array:
     # The entry has the id of its first message; clients leave it out of the messages of a batch where ids are consecutive.
     of_entry = rows.per_message(rows.entries.metadata.numbers(EntryField.SEQUENCE_ID))
     if rows.messages.fields is None:
@@ -201,12 +201,12 @@ def schema_versions(entries: EntryTable) -> Ints:
     return versions
 
 
-def _schema_version(rows: Rows) -> pa.Array:
+def _schema_version(rows: WantedRows) -> pa.Array:
     versions = rows.per_message(schema_versions(rows.entries))
     return numbers(versions, missing=versions < 0)
 
 
-def _redelivery_count(rows: Rows) -> pa.Array:
+def _redelivery_count(rows: WantedRows) -> pa.Array:
     return numbers(rows.per_message(rows.entries.redeliveries), pa.int32())
 
 
@@ -215,7 +215,7 @@ class MetadataColumn(NamedTuple):
 
     spark_type: DataType
     """Type of the column in Spark's schema."""
-    make: Callable[[Rows], pa.Array]
+    make: Callable[[WantedRows], pa.Array]
     """Returns one element per message; the caller casts it to the Arrow form of `spark_type`."""
 
 

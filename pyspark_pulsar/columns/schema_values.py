@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -33,13 +33,13 @@ from pyspark.sql.types import (
 from protocol.pulsar_api_pb2 import Schema
 from pyspark_pulsar.columns.arrow_spans import as_text, flags, numbers, spread
 from pyspark_pulsar.columns.avro_reader import read_records
-from pyspark_pulsar.columns.avro_schema import Node, parse_definition, spark_struct
+from pyspark_pulsar.columns.avro_schema import AvroNode, parse_definition, spark_struct
 from pyspark_pulsar.columns.json_reader import read_json
-from pyspark_pulsar.columns.metadata_columns import METADATA_COLUMNS, Rows, schema_versions
+from pyspark_pulsar.columns.metadata_columns import METADATA_COLUMNS, WantedRows, schema_versions
 from pyspark_pulsar.columns.value_columns import RawValue, SchemaSource, ValueColumns, is_null, value_bytes
 from pyspark_pulsar.cutting.protobuf_columns import Flags
 from pyspark_pulsar.errors import MalformedEntry, OptionError
-from pyspark_pulsar.options import SchemaChoice
+from pyspark_pulsar.options import SCHEMA_TYPES, SchemaChoice
 
 
 class TextValue:
@@ -49,30 +49,42 @@ class TextValue:
         """A column `value string`."""
         return StructType([StructField("value", StringType())])
 
-    def read(self, rows: Rows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
+    def read(self, rows: WantedRows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
         """Casts the payloads without copying, if they are valid UTF-8."""
         return {"value": as_text(value_bytes(rows))}
 
 
 _MS_PER_DAY: Final = 86_400_000
 
-_PRIMITIVES: Final[Mapping[str, tuple[DataType, int]]] = {
-    "BOOLEAN": (BooleanType(), 1),
-    "INT8": (ByteType(), 1),
-    "INT16": (ShortType(), 2),
-    "INT32": (IntegerType(), 4),
-    "INT64": (LongType(), 8),
-    "FLOAT": (FloatType(), 4),
-    "DOUBLE": (DoubleType(), 8),
-    "DATE": (DateType(), 8),
-    "TIME": (TimestampType(), 8),
-    "TIMESTAMP": (TimestampType(), 8),
-    "INSTANT": (TimestampType(), 12),
-    "LOCAL_DATE": (DateType(), 8),
-    "LOCAL_TIME": (LongType(), 8),
-    "LOCAL_DATE_TIME": (TimestampNTZType(), 16),
+
+class _Primitive(NamedTuple):
+    column: DataType
+    """Of the column `value`."""
+    width: int
+    """Bytes of a value."""
+    number: str = ""
+    """numpy's name of a value that is one number of the column; empty for one that `_decode` has to convert."""
+    arrow: pa.DataType | None = None
+    """The column's type in Arrow, for such a number."""
+
+
+_PRIMITIVES: Final[Mapping[str, _Primitive]] = {
+    "BOOLEAN": _Primitive(BooleanType(), 1),
+    "INT8": _Primitive(ByteType(), 1, ">i1", pa.int8()),
+    "INT16": _Primitive(ShortType(), 2, ">i2", pa.int16()),
+    "INT32": _Primitive(IntegerType(), 4, ">i4", pa.int32()),
+    "INT64": _Primitive(LongType(), 8, ">i8", pa.int64()),
+    "FLOAT": _Primitive(FloatType(), 4, ">f4", pa.float32()),
+    "DOUBLE": _Primitive(DoubleType(), 8, ">f8", pa.float64()),
+    "DATE": _Primitive(DateType(), 8),
+    "TIME": _Primitive(TimestampType(), 8),
+    "TIMESTAMP": _Primitive(TimestampType(), 8),
+    "INSTANT": _Primitive(TimestampType(), 12),
+    "LOCAL_DATE": _Primitive(DateType(), 8, ">i8", pa.date32()),
+    "LOCAL_TIME": _Primitive(LongType(), 8, ">i8", pa.int64()),
+    "LOCAL_DATE_TIME": _Primitive(TimestampNTZType(), 16),
 }
-"""Spark's type and the bytes on the wire, by schema type. LOCAL_TIME is nanoseconds of the day."""
+"""By schema type. LOCAL_TIME is nanoseconds of the day."""
 
 
 class PrimitiveValue:
@@ -84,11 +96,11 @@ class PrimitiveValue:
 
     def spark_fields(self) -> StructType:
         """A column `value` of the type that fits."""
-        return StructType([StructField("value", _PRIMITIVES[self._name][0])])
+        return StructType([StructField("value", _PRIMITIVES[self._name].column)])
 
-    def read(self, rows: Rows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
+    def read(self, rows: WantedRows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
         """MalformedEntry where a value has another length than its type."""
-        width = _PRIMITIVES[self._name][1]
+        width = _PRIMITIVES[self._name].width
         messages = rows.messages
         null = is_null(rows)
         starts = messages.starts[~null]
@@ -109,19 +121,9 @@ def _decode(name: str, places: Any) -> pa.Array:
 
     if name == "BOOLEAN":
         return flags(places[:, 0] != 0)
-    plain = {
-        "INT8": (">i1", pa.int8()),
-        "INT16": (">i2", pa.int16()),
-        "INT32": (">i4", pa.int32()),
-        "INT64": (">i8", pa.int64()),
-        "LOCAL_TIME": (">i8", pa.int64()),
-        "FLOAT": (">f4", pa.float32()),
-        "DOUBLE": (">f8", pa.float64()),
-        "LOCAL_DATE": (">i8", pa.date32()),
-    }
-    if name in plain:
-        kind, arrow_type = plain[name]
-        return numbers(big(kind), arrow_type)
+    primitive = _PRIMITIVES[name]
+    if primitive.number:
+        return numbers(big(primitive.number), primitive.arrow)
     if name == "DATE":
         # Rounded down, so that a time before 1970 falls on its own day and not on the next.
         return numbers(big(">i8") // _MS_PER_DAY, pa.date32())
@@ -162,7 +164,7 @@ class RecordValue:
         """A column per field of the newest schema, or of the user's definition."""
         return self._fields
 
-    def read(self, rows: Rows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
+    def read(self, rows: WantedRows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
         """Also raises BrokerRefused where a writer's schema version is missing on the broker."""
         chosen = StructType([part for part in self._fields.fields if part.name in wanted])
         schema = to_arrow_schema(chosen, timezone="UTC")
@@ -173,7 +175,7 @@ class RecordValue:
             return {name: spread(one, ~null) if null.any() else one for name, one in columns.items()}
         return self._read_avro(rows, schema, schemas)
 
-    def _read_avro(self, rows: Rows, schema: pa.Schema, schemas: SchemaSource) -> dict[str, pa.Array]:
+    def _read_avro(self, rows: WantedRows, schema: pa.Schema, schemas: SchemaSource) -> dict[str, pa.Array]:
         """Reads the messages of one topic and schema version at a time."""
         versions = rows.per_message(schema_versions(rows.entries))
         topics = rows.per_message(rows.origin.topic_rows)
@@ -193,7 +195,7 @@ class RecordValue:
             pieces.append((mine, found))
         return {part.name: _gather(part, pieces, len(there)) for part in schema}
 
-    def _writer(self, rows: Rows, topic_row: int, version: int, schemas: SchemaSource) -> Node:
+    def _writer(self, rows: WantedRows, topic_row: int, version: int, schemas: SchemaSource) -> AvroNode:
         if self._fixed or version < 0:
             assert self._definition is not None
             return parse_definition(self._definition)
@@ -234,25 +236,12 @@ def _fitted(column: pa.Array, part: pa.Field) -> pa.Array:
 # The choice of a class
 
 
-_NAMES: Final[Mapping[int, str]] = {
-    Schema.String: "STRING",
-    Schema.Json: "JSON",
-    Schema.Avro: "AVRO",
-    Schema.Bool: "BOOLEAN",
-    Schema.Int8: "INT8",
-    Schema.Int16: "INT16",
-    Schema.Int32: "INT32",
-    Schema.Int64: "INT64",
-    Schema.Float: "FLOAT",
-    Schema.Double: "DOUBLE",
-    Schema.Date: "DATE",
-    Schema.Time: "TIME",
-    Schema.Timestamp: "TIMESTAMP",
-    Schema.Instant: "INSTANT",
-    Schema.LocalDate: "LOCAL_DATE",
-    Schema.LocalTime: "LOCAL_TIME",
-    Schema.LocalDateTime: "LOCAL_DATE_TIME",
-}
+def _number_of(name: str) -> int:
+    """Returns the number on the wire of a schema type, which is spelled LocalDateTime there."""
+    return Schema.Type.Value("Bool" if name == "BOOLEAN" else name.title().replace("_", ""))
+
+
+_NAMES: Final = {_number_of(name): name for name in SCHEMA_TYPES if name != "BYTES"}
 """Schema types that have columns; all others (none, protobuf, key and value) are read as bytes."""
 
 

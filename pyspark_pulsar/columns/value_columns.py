@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_pulsar.columns.arrow_spans import flags, spread, take_ranges
-from pyspark_pulsar.columns.metadata_columns import Rows
+from pyspark_pulsar.columns.metadata_columns import WantedRows
 from pyspark_pulsar.cutting.entry_table import EntryField
 from pyspark_pulsar.cutting.message_table import MessageField
 from pyspark_pulsar.cutting.protobuf_columns import Flags
@@ -30,7 +30,7 @@ class ValueColumns(Protocol):
         """Returns all columns of a value, in order."""
         ...
 
-    def read(self, rows: Rows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
+    def read(self, rows: WantedRows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
         """Returns the columns `wanted`, one element per message; null for a message without a value.
 
         MalformedEntry where a value does not fit the schema.
@@ -38,13 +38,13 @@ class ValueColumns(Protocol):
         ...
 
 
-def is_null(rows: Rows) -> Flags:
+def is_null(rows: WantedRows) -> Flags:
     """Returns True for messages that were sent without a value."""
     null: Flags = rows.messages.numbers(rows.entries, MessageField.NULL_VALUE, EntryField.NULL_VALUE) != 0
     return null
 
 
-def value_bytes(rows: Rows) -> pa.BinaryArray:
+def value_bytes(rows: WantedRows) -> pa.BinaryArray:
     """Returns each message's payload; null where it was sent without a value."""
     values = take_ranges(rows.messages.data, rows.messages.starts, rows.messages.ends)
     null = is_null(rows)
@@ -58,6 +58,6 @@ class RawValue:
         """A column `value binary`."""
         return StructType([StructField("value", BinaryType())])
 
-    def read(self, rows: Rows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
+    def read(self, rows: WantedRows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
         """Never raises: any bytes are a value."""
         return {"value": value_bytes(rows)}

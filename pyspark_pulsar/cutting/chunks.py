@@ -48,7 +48,7 @@ class Chunks:
     def join(self, messages: Messages, entries: EntryTable, look_back: LookBack) -> Messages:
         """Returns frames of whole messages; `messages` itself if none is in chunks.
 
-        `look_back` is called for a message whose first chunks are missing, because the range begins behind them.
+        `look_back` is called for a message whose first chunks are missing, because the range begins after them.
         MalformedEntry where chunks are missing even then.
         """
         counts = entries.metadata.numbers(EntryField.CHUNKS)
@@ -97,7 +97,7 @@ def _whole(messages: Messages, entries: EntryTable, row: int, parts: Parts, coun
     if len(parts) < count:
         raise MalformedEntry(
             f"entry {entries.ledger_ids[row]}:{entries.entry_ids[row]} is the last of {count} chunks of a message, and "
-            f"{count - len(parts)} of the others are missing: start behind this entry"
+            f"{count - len(parts)} of the others are missing: start after this entry"
         )
     metadata = metadata_of(messages, entries, row)
     for name in ("num_chunks_from_msg", "total_chunk_msg_size", "chunk_id", "uuid"):

@@ -64,7 +64,7 @@ class Decryption:
     def readable(self, messages: Messages, entries: EntryTable, rows: Ints) -> Ints:
         """Returns the rows that are not encrypted any more; the others are an error, or discarded with a warning.
 
-        Only for rows that the query wants: an entry behind its end must not make it fail. MalformedEntry.
+        Only for rows that the query wants: an entry after its end must not make it fail. MalformedEntry.
         """
         if not entries.metadata.has_repeated(EntryField.ENCRYPTION_KEYS):
             return rows
@@ -178,7 +178,7 @@ def read_key(name: str, place: str) -> bytes:
         try:
             pem = base64.b64decode(text, validate=True) if head.endswith(";base64") else text.encode()
         except ValueError:
-            raise OptionError("decryptionKeys: a key is no base64 behind its comma") from None
+            raise OptionError("decryptionKeys: a key is no base64 after its comma") from None
     else:
         path = place.removeprefix("file://")
         if "-----BEGIN" in path:

@@ -1,7 +1,7 @@
 """Turns MESSAGE frames into a table of entries: consumer, position, metadata, and the payload's place in the buffer.
 
 A frame: `u32 total size, u32 command size, BaseCommand(MESSAGE), [0x0e02 u32 size, broker entry metadata,]
-[0x0e01 u32 CRC32C,] u32 metadata size, MessageMetadata, payload`. The checksum covers everything behind it.
+[0x0e01 u32 CRC32C,] u32 metadata size, MessageMetadata, payload`. The checksum covers everything after it.
 """
 
 from __future__ import annotations
@@ -73,18 +73,6 @@ _REPEATED = (EntryField.PROPERTIES, EntryField.ENCRYPTION_KEYS)
 class EntryTable:
     """Entries in order of arrival, as columns with one element per entry."""
 
-    __slots__ = (
-        "consumer_ids",
-        "data",
-        "entry_ids",
-        "ledger_ids",
-        "metadata",
-        "metadata_starts",
-        "payload_ends",
-        "payload_starts",
-        "redeliveries",
-    )
-
     def __init__(self, data: Bytes, command: Fields, message_id: Fields, ends: Ints) -> None:
         """Reads the commands; `cut_entries` adds the metadata columns once the checksums are verified."""
         self.data = data
@@ -98,7 +86,7 @@ class EntryTable:
         self.entry_ids = message_id.numbers(_ENTRY_ID)
         """Entry id within the ledger."""
         self.payload_ends = ends
-        """Index behind the payload, which is the end of the frame."""
+        """Index after the payload, which is the end of the frame."""
         self.payload_starts: Ints
         """Index of the payload's first byte."""
         self.metadata_starts: Ints
@@ -128,13 +116,13 @@ def cut_entries(messages: Messages) -> EntryTable:
     command, message_id = _read_commands(data, starts, command_starts, command_ends)
     ends = starts + 4 + _u32(data, starts)
     table = EntryTable(data, command, message_id, ends)
-    bodies = _behind_entry_metadata(data, command_ends)
+    bodies = _after_entry_metadata(data, command_ends)
     bodies = _check_sums(messages.buffer, data, bodies, ends, table)
     table.metadata_starts = metadata_starts = bodies + 4
     table.payload_starts = metadata_starts + _u32(data, bodies)
     if (table.payload_starts > ends).any():
-        raise MalformedEntry("an entry's metadata reaches behind its end")
-    # Only behind the checksums: damaged metadata would be reported as malformed instead of as a wrong checksum.
+        raise MalformedEntry("an entry's metadata reaches past its end")
+    # Only after the checksums: damaged metadata would be reported as malformed instead of as a wrong checksum.
     table.metadata = read_fields(data, metadata_starts, table.payload_starts, _SINGLE, _REPEATED)
     return table
 
@@ -166,7 +154,7 @@ def _u32(data: Bytes, at: Ints) -> Ints:
     return found
 
 
-def _behind_entry_metadata(data: Bytes, at: Ints) -> Ints:
+def _after_entry_metadata(data: Bytes, at: Ints) -> Ints:
     """Skips the block 0x0e02, which a broker sends if exposingBrokerEntryMetadataToClientEnabled is set (PIP-90)."""
     shown = (data[at] == 0x0E) & (data[at + 1] == 0x02)
     if not shown.any():

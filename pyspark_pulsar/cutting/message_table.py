@@ -64,8 +64,6 @@ class MessageTable:
     Either all of them come in batches, with metadata of their own, or none does and `fields` is None.
     """
 
-    __slots__ = ("batch_indexes", "data", "ends", "entry_rows", "field_rows", "fields", "starts")
-
     def __init__(
         self,
         data: Bytes,
@@ -83,7 +81,7 @@ class MessageTable:
         self.starts = starts
         """First byte of each message's value."""
         self.ends = ends
-        """The byte behind each message's value."""
+        """The byte after each message's value."""
         self.batch_indexes = batch_indexes
         """Index in the batch from 0; -1 outside of batches."""
         self.fields = fields
@@ -139,7 +137,7 @@ class _Payloads(NamedTuple):
 def cut_messages(entries: EntryTable, rows: Ints, buffer: bytearray) -> Iterator[MessageTable]:
     """Yields the messages of the entries `rows`, in a table each for batches and others, compressed and plain.
 
-    `buffer` is the bytearray behind `entries.data`. The caller sorts by entry and batch index to restore the order.
+    `buffer` is the bytearray of `entries.data`. The caller sorts by entry and batch index to restore the order.
     None of the entries is encrypted. MalformedEntry for damaged ones.
     """
     compressed = entries.metadata.numbers(EntryField.COMPRESSION)[rows] != 0
@@ -172,7 +170,7 @@ def _unpack(entries: EntryTable, rows: Ints, buffer: bytearray) -> _Payloads:
     kinds = entries.metadata.numbers(EntryField.COMPRESSION)
     ends = np.cumsum(sizes)
     starts = ends - sizes
-    # Spare bytes, because reading a damaged number may go on behind the last message.
+    # Spare bytes, because reading a damaged number may go on after the last message.
     unpacked = bytearray(int(ends[-1]) + SLACK_BYTES)
     view = memoryview(buffer)
     for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
@@ -252,11 +250,11 @@ def _prove_alike(payloads: _Payloads, start: int, end: int, count: int) -> tuple
 def _layout(buffer: bytearray | memoryview, start: int, head: int) -> tuple[list[int], int] | None:
     """Returns the bytes that determine a message's layout, as indexes from `start`, and its payload size.
 
-    None for a message whose fields come in another order than payload size behind properties and key.
+    None for a message whose fields come in another order than payload size after properties and key.
     """
     places = [0, 1, 2, 3]
-    at, behind = start + 4, start + 4 + head
-    while at < behind:
+    at, after = start + 4, start + 4 + head
+    while at < after:
         tag = buffer[at]
         places.append(at - start)
         at += 1
@@ -269,7 +267,7 @@ def _layout(buffer: bytearray | memoryview, start: int, head: int) -> tuple[list
             shift += 7
             if byte < 0x80:
                 break
-            if at >= behind:
+            if at >= after:
                 return None
         if tag == _PAYLOAD_SIZE_TAG:
             return places, value
@@ -287,11 +285,11 @@ def _walk(buffer: bytearray | memoryview, start: int, end: int, count: int) -> t
     at = start
     for _ in range(count):
         head = at + 4
-        # A size field that is cut off by the end of the batch is not read at all: the bytes behind it belong to
+        # A size field that is cut off by the end of the batch is not read at all: the bytes after it belong to
         # another entry.
         value = head + _size_at(buffer, at)[0] if head <= end else end + 1
         if value > end:
-            raise MalformedEntry("a message's metadata reaches behind the end of its batch")
+            raise MalformedEntry("a message's metadata reaches past the end of its batch")
         size = buffer[head + 1]
         # Most messages have no key and no properties and fewer than 128 bytes: the payload size is the first field.
         if buffer[head] == _PAYLOAD_SIZE_TAG and size < 0x80:
@@ -302,7 +300,7 @@ def _walk(buffer: bytearray | memoryview, start: int, end: int, count: int) -> t
                 raise MalformedEntry("a message of a batch does not say how long it is")
             at = value + layout[1]
         if at > end:
-            raise MalformedEntry("a message reaches behind the end of its batch")
+            raise MalformedEntry("a message reaches past the end of its batch")
         heads.append(head)
         values.append(value)
         ends.append(at)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 SLACK_BYTES: Final = 16
-"""Spare bytes behind the last frame of a buffer.
+"""Spare bytes after the last frame of a buffer.
 
 `read_varints` reads up to 10 bytes from any start without a bounds check per byte, so a number that a damaged frame
 cuts off must still end inside the buffer.

@@ -30,31 +30,29 @@ _VARINT_BYTES_MAX: Final = 10
 
 
 def read_varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """Returns the varints at the indexes `at`, and the indexes behind them. MalformedEntry for more than ten bytes.
+    """Returns the varints at the indexes `at`, and the indexes after them. MalformedEntry for more than ten bytes.
 
-    `data` must have 10 spare bytes at its end, because a damaged number may continue behind its message.
+    `data` must have 10 spare bytes at its end, because a damaged number may continue after its message.
     """
     first = data[at]
     values = (first & 0x7F).astype(np.uint64)
-    behind = at + 1
+    after = at + 1
     rows = np.flatnonzero(first & 0x80)
     shift = 7
     while rows.size:
         if shift >= 7 * _VARINT_BYTES_MAX:
             raise MalformedEntry("a number of more than ten bytes in the metadata of a message")
-        more = data[behind[rows]]
+        more = data[after[rows]]
         values[rows] |= (more & 0x7F).astype(np.uint64) << np.uint64(shift)
-        behind[rows] += 1
+        after[rows] += 1
         rows = rows[(more & 0x80) != 0]
         shift += 7
     # Protobuf writes a negative number as its two's complement in 64 bits.
-    return values.view(np.int64), behind
+    return values.view(np.int64), after
 
 
 class Spans:
     """The place of a bytes field in each message, as columns with one element per message."""
-
-    __slots__ = ("lengths", "present", "starts")
 
     def __init__(self, starts: Ints, lengths: Ints, present: Flags) -> None:
         self.starts = starts
@@ -71,8 +69,6 @@ class Spans:
 
 class Fields:
     """Columns by field number, as `read_fields` found them: one element per message."""
-
-    __slots__ = ("_lengths", "_present", "_repeated", "_values", "count")
 
     def __init__(self, count: int, single: Iterable[int], repeated: Iterable[int]) -> None:
         self.count = count
@@ -140,22 +136,22 @@ def read_fields(
 ) -> Fields:
     """Reads the wanted fields of the messages from `starts` to `ends`; other fields are skipped.
 
-    `single` and `repeated` are field numbers. MalformedEntry where a field reaches behind its message.
+    `single` and `repeated` are field numbers. MalformedEntry where a field reaches past its message.
     """
     fields = Fields(len(starts), single, repeated)
     at = starts.astype(np.int64)
     rows = np.flatnonzero(at < ends)
     while rows.size:
-        tags, behind = read_varints(data, at[rows])
+        tags, after = read_varints(data, at[rows])
         # The usual case first: all messages are at the same field, and no row must be selected.
         if (tags == tags[0]).all():
-            at[rows] = _read_one(data, fields, int(tags[0]), rows, behind)
+            at[rows] = _read_one(data, fields, int(tags[0]), rows, after)
         else:
             for tag in np.unique(tags):
                 same = tags == tag
-                at[rows[same]] = _read_one(data, fields, int(tag), rows[same], behind[same])
+                at[rows[same]] = _read_one(data, fields, int(tag), rows[same], after[same])
         if (at[rows] > ends[rows]).any():
-            raise MalformedEntry("a field of a message's metadata reaches behind its end")
+            raise MalformedEntry("a field of a message's metadata reaches past its end")
         rows = rows[at[rows] < ends[rows]]
     return fields
 
@@ -164,16 +160,16 @@ def _read_one(data: Bytes, fields: Fields, tag: int, rows: Ints, at: Ints) -> In
     """Reads one field of the messages `rows`; returns the indexes of their next fields."""
     field, wire_type = tag >> 3, tag & 7
     if wire_type == _VARINT:
-        values, behind = read_varints(data, at)
+        values, after = read_varints(data, at)
         fields.put(field, rows, values, None)
-        return behind
+        return after
     if wire_type == _LENGTH:
-        lengths, behind = read_varints(data, at)
+        lengths, after = read_varints(data, at)
         # Before the addition: a damaged length near 2**63 would wrap around and pass the check of the end.
         if ((lengths < 0) | (lengths > data.size)).any():
             raise MalformedEntry("a field of a message's metadata is longer than the message")
-        fields.put(field, rows, behind, lengths)
-        return behind + lengths
+        fields.put(field, rows, after, lengths)
+        return after + lengths
     if wire_type == _FIXED64:
         return at + 8
     if wire_type == _FIXED32:
@@ -195,7 +191,7 @@ def write_varints(numbers: Ints) -> tuple[Bytes, Flags]:
 
 
 def join_rows(parts: Iterable[tuple[Bytes, Flags]]) -> tuple[Bytes, Ints]:
-    """Joins rows of several parts side by side and writes them one behind the other.
+    """Joins rows of several parts side by side and writes them one after the other.
 
     Returns the bytes and the length of each row.
     """

@@ -2,8 +2,8 @@
 
 `share` counts entries: every topic may take up to the same level; topics with less backlog than the level are read to
 their end, and the rest of their share raises the level for the others. Equal shares instead would waste the part of
-every topic that has little to read, and shares in proportion to the backlog would delay quiet topics behind one that is
-far behind.
+every topic that has little to read, and shares in proportion to the backlog would delay quiet topics for one that is
+further from its end.
 
 `admit` does the same for limits of rows and bytes, over entries whose sizes are known.
 """
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from pyspark_pulsar.client.entry_sizes import EntrySizes
 from pyspark_pulsar.cutting.protobuf_columns import Ints
-from pyspark_pulsar.options import Limits
+from pyspark_pulsar.options import BatchLimits
 
 Floats = npt.NDArray[np.float64]
 """One number per topic, or per entry."""
@@ -57,7 +57,7 @@ def share(entries: Ints, limit: int, turn: int) -> Ints:
     return taken
 
 
-def admit(runs: Sequence[EntrySizes], limits: Limits) -> list[int]:
+def admit(runs: Sequence[EntrySizes], limits: BatchLimits) -> list[int]:
     """Returns the number of entries to read of each topic, whose next entries are `runs`; every limit holds.
 
     Entries are admitted in the order of the part of the limits that their topic has used with them, until the first
@@ -80,7 +80,7 @@ def admit(runs: Sequence[EntrySizes], limits: Limits) -> list[int]:
     return taken
 
 
-def used_parts(run: EntrySizes, limits: Limits) -> Floats:
+def used_parts(run: EntrySizes, limits: BatchLimits) -> Floats:
     """Returns for each entry the part of the tightest limit that a topic has used with it and those before; 1 is all."""
     parts = [np.cumsum(_weights(run, name)) / limit for name, limit in _given(limits)]
     used: Floats = np.max(np.stack(parts), axis=0)
@@ -92,7 +92,7 @@ def is_full(used: Floats, level: float) -> bool:
     return bool(np.minimum(used, level).sum() >= 1 - _ROUNDING)
 
 
-def _given(limits: Limits) -> list[tuple[str, int]]:
+def _given(limits: BatchLimits) -> list[tuple[str, int]]:
     every = (("entries", limits.entries_max), ("rows", limits.rows_max), ("bytes", limits.bytes_max))
     return [(name, limit) for name, limit in every if limit is not None]
 

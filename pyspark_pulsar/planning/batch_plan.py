@@ -15,7 +15,7 @@ from pyspark_pulsar.options import SourceOptions
 from pyspark_pulsar.places import PlaceChoice
 from pyspark_pulsar.planning.range_columns import RangeColumns, columns_of
 from pyspark_pulsar.planning.split import LAST_ENTRY, cut_entries_evenly, cut_ledgers, weight
-from pyspark_pulsar.position import FOREVER_MS, Position, TopicRange
+from pyspark_pulsar.position import FOREVER_MS, MessagePosition, TopicRange
 
 CLOCK_SLACK_S: Final = 10
 """Seconds to read before startingTime and past endingTime, whose rows the tasks then leave out.
@@ -63,22 +63,26 @@ def batch_ranges(
 
 
 def start_positions(
-    cluster: Cluster, topics: Sequence[str], choice: PlaceChoice, newest: Sequence[Position], reader: str
-) -> list[Position]:
-    """Returns for each topic the position behind which the query begins to read.
+    cluster: Cluster,
+    topics: Sequence[str],
+    choice: PlaceChoice,
+    newest: Sequence[MessagePosition],
+    reader: str,
+) -> list[MessagePosition]:
+    """Returns for each topic the position after which the query begins to read.
 
-    `newest` holds the newest position of each topic; it is the start where `choice` says latest, or names a time behind
+    `newest` holds the newest position of each topic; it is the start where `choice` says latest, or names a time after
     the newest message.
     """
     by_time = _by_time(cluster, topics, choice, reader, CLOCK_SLACK_S)
-    starts: list[Position] = []
+    starts: list[MessagePosition] = []
     for topic, last in zip(topics, newest, strict=True):
         place = choice.place(topic)
         if topic in by_time:
             found = by_time[topic]
             # No entry from that time on: everything counts as read. Else stand before the entry that was found.
-            starts.append(last if found is None else Position(found.ledger, found.entry - 1))
-        elif isinstance(place, Position):
+            starts.append(last if found is None else MessagePosition(found.ledger, found.entry - 1))
+        elif isinstance(place, MessagePosition):
             starts.append(place)
         else:
             starts.append(last)
@@ -86,13 +90,17 @@ def start_positions(
 
 
 def _end_positions(
-    cluster: Cluster, topics: Sequence[str], choice: PlaceChoice, newest: Sequence[Position], reader: str
-) -> list[Position]:
+    cluster: Cluster,
+    topics: Sequence[str],
+    choice: PlaceChoice,
+    newest: Sequence[MessagePosition],
+    reader: str,
+) -> list[MessagePosition]:
     by_time = _by_time(cluster, topics, choice, reader, -CLOCK_SLACK_S)
-    ends: list[Position] = []
+    ends: list[MessagePosition] = []
     for topic, last in zip(topics, newest, strict=True):
         place = choice.place(topic)
-        end = min(place, last) if isinstance(place, Position) else last
+        end = min(place, last) if isinstance(place, MessagePosition) else last
         found = by_time.get(topic)
         ends.append(end if found is None else min(end, found))
     return ends
@@ -100,7 +108,7 @@ def _end_positions(
 
 def _by_time(
     cluster: Cluster, topics: Sequence[str], choice: PlaceChoice, reader: str, slack_s: int
-) -> dict[str, Position | None]:
+) -> dict[str, MessagePosition | None]:
     """Returns for topics with a time the first entry from about then on; None where the topic has none.
 
     Only narrows the range: tasks still compare each message's publish time, so `slack_s` costs reads, never rows.
@@ -117,7 +125,7 @@ def _by_time(
                 wanted.append(ReaderStart(topic, (-1, -1), 1))
     entries = cluster.first_entries(wanted, reader) if wanted else []
     return {
-        topic: None if entry is None else Position(entry.ledger, entry.entry)
+        topic: None if entry is None else MessagePosition(entry.ledger, entry.entry)
         for (topic, _, _), entry in zip(wanted, entries, strict=True)
     }
 
@@ -134,7 +142,7 @@ def _cut_large(cluster: Cluster, ranges: Sequence[TopicRange], tasks: int, reade
         if not known or first is None:
             pieces.append(one)
             continue
-        begun = one._replace(start=max(one.start, Position(first.ledger, first.entry - 1)))
+        begun = one._replace(start=max(one.start, MessagePosition(first.ledger, first.entry - 1)))
         ledgers = _ledgers(cluster, begun, reader)
         pieces += cut_ledgers(begun, ledgers)
     total = sum(weight(piece) for piece in pieces)
@@ -146,9 +154,9 @@ def _cut_large(cluster: Cluster, ranges: Sequence[TopicRange], tasks: int, reade
 
 
 def _ledgers(cluster: Cluster, topic_range: TopicRange, reader: str) -> list[int]:
-    """Returns the ledgers of a range in order; the last one stands for all behind it that were not looked up."""
+    """Returns the ledgers of a range in order; the last one stands for all after it that were not looked up."""
     ledgers = [topic_range.start.ledger]
-    # The protocol has no request for a topic's ledgers: read behind the end of each one to find the next.
+    # The protocol has no request for a topic's ledgers: read after the end of each one to find the next.
     while ledgers[-1] < topic_range.end.ledger and len(ledgers) < LEDGERS_MAX:
         following = cluster.first_entry(topic_range.topic, (ledgers[-1], LAST_ENTRY), reader)
         if following is None or following.ledger <= ledgers[-1] or following.ledger > topic_range.end.ledger:

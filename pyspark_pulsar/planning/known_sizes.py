@@ -29,10 +29,10 @@ from pyspark_pulsar.client.entry_sizes import (
 )
 from pyspark_pulsar.cutting.protobuf_columns import Ints
 from pyspark_pulsar.errors import BrokerLost
-from pyspark_pulsar.options import Limits
+from pyspark_pulsar.options import BatchLimits
 from pyspark_pulsar.planning.admission import admit, is_full, used_parts
 from pyspark_pulsar.planning.offsets import Offsets
-from pyspark_pulsar.position import Position
+from pyspark_pulsar.position import MessagePosition
 
 TOPICS_TOGETHER: Final = 500
 """Topics whose entries are read together; more are added while they do not fill the limits."""
@@ -45,10 +45,10 @@ _ROW_BYTES: Final = 1024.0
 class _Run(NamedTuple):
     """The known entries of one topic."""
 
-    begin: Position
+    begin: MessagePosition
     """No entry between this position and the first of `sizes` is left out."""
     sizes: EntrySizes
-    """The entries behind `begin`."""
+    """The entries after `begin`."""
 
 
 class KnownSizes:
@@ -62,12 +62,14 @@ class KnownSizes:
         self._row_bytes: dict[str, float] = {}
         """Mean bytes of a message among the entries of each topic that were read last."""
         self._turn_of = ""
-        """The topic behind which the next batch begins to choose."""
+        """The topic after which the next batch begins to choose."""
 
-    def next_ends(self, start: Offsets, last: Offsets, rows: Ints, limits: Limits) -> dict[int, Position]:
+    def next_ends(
+        self, start: Offsets, last: Offsets, rows: Ints, limits: BatchLimits
+    ) -> dict[int, MessagePosition]:
         """Returns the end of the batch for each of the topics at `rows` that moves; at least one does.
 
-        `rows` are the topics whose end in `last` is behind `start`. BrokerLost where the broker sends none of their
+        `rows` are the topics whose end in `last` is after `start`. BrokerLost where the broker sends none of their
         entries for the cluster's timeout.
         """
         scan = _Scan(start, last, limits, self._rotated(start, rows), set())
@@ -84,7 +86,7 @@ class KnownSizes:
                 break
             if waited > self._cluster.settings.timeout_s:
                 raise BrokerLost(
-                    f"{start.topics[scan.rows[0]]}: the broker sent no message behind "
+                    f"{start.topics[scan.rows[0]]}: the broker sent no message after "
                     f"{start.position(scan.rows[0])} for {waited:.0f} s"
                 )
             # Nothing came at all: the same topics are asked again. An end at `start` would end the query
@@ -94,7 +96,7 @@ class KnownSizes:
         return self._admitted(scan, scan.rows[:count])
 
     def _rotated(self, start: Offsets, rows: Ints) -> list[int]:
-        """Returns the rows in the order of their topics, from the one behind the last turn's on."""
+        """Returns the rows in the order of their topics, from the one after the last turn's on."""
         first = bisect.bisect_right(start.topics, self._turn_of)
         rotated: list[int] = np.roll(rows, -int(np.searchsorted(rows, first))).tolist()
         return rotated
@@ -106,7 +108,7 @@ class KnownSizes:
             topic, begin = scan.start.topics[row], scan.start.position(row)
             run = self._runs.get(topic)
             if run is None or begin < run.begin:
-                # Unknown, or the stream went back behind the first known entry.
+                # Unknown, or the stream went back before the first known entry.
                 run = _Run(begin, NO_ENTRIES)
             ledger, entry = begin.first_entry()
             kept[topic] = _Run(begin, run.sizes.from_row(run.sizes.count_up_to((ledger, entry - 1))))
@@ -160,17 +162,17 @@ class KnownSizes:
     def _wanted(self, scan: _Scan, row: int, part: float) -> SizesWanted:
         topic, limits = scan.start.topics[row], scan.limits
         sizes = self._runs[topic].sizes
-        behind = sizes.last() if len(sizes) else scan.start.position(row)
+        after = sizes.last() if len(sizes) else scan.start.position(row)
         entries, rows, in_bytes = (
             math.inf if limit is None else max(1.0, part * limit)
             for limit in (limits.entries_max, limits.rows_max, limits.bytes_max)
         )
         row_bytes = max(1.0, self._row_bytes.get(topic, _ROW_BYTES))
         permits = min(PERMITS_MAX, math.ceil(min(rows, in_bytes / row_bytes, PERMITS_MAX)))
-        start = ReaderStart(topic, behind.first_entry())
+        start = ReaderStart(topic, after.first_entry())
         return SizesWanted(start, scan.last.position(row), permits, entries, rows, in_bytes)
 
-    def _admitted(self, scan: _Scan, rows: Sequence[int]) -> dict[int, Position]:
+    def _admitted(self, scan: _Scan, rows: Sequence[int]) -> dict[int, MessagePosition]:
         # A topic whose entries are gone moves to its end: its task finds the gap and reports the data loss.
         ends = {row: scan.last.position(row) for row in scan.gone}
         known = [row for row in rows if len(self._runs[scan.start.topics[row]].sizes)]
@@ -178,7 +180,7 @@ class KnownSizes:
             runs = [self._runs[scan.start.topics[row]].sizes for row in known]
             for row, run, taken in zip(known, runs, admit(runs, scan.limits), strict=True):
                 if taken:
-                    ends[row] = Position(int(run.ledgers[taken - 1]), int(run.entries[taken - 1]))
+                    ends[row] = MessagePosition(int(run.ledgers[taken - 1]), int(run.entries[taken - 1]))
         return ends
 
 
@@ -187,12 +189,12 @@ class _Scan(NamedTuple):
 
     start: Offsets
     last: Offsets
-    limits: Limits
+    limits: BatchLimits
     rows: list[int]
     """The topics that wait, in the order of their turns."""
     gone: set[int]
     """Topics whose entries up to the end do not exist any more."""
 
 
-def _used(run: EntrySizes, limits: Limits) -> float:
+def _used(run: EntrySizes, limits: BatchLimits) -> float:
     return float(used_parts(run, limits)[-1]) if len(run) else 0.0

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from pyspark_pulsar.cutting.protobuf_columns import Ints, join_rows, read_varints, write_varints
 from pyspark_pulsar.errors import PulsarSourceError
-from pyspark_pulsar.position import EARLIEST, WHOLE, Position
+from pyspark_pulsar.position import EARLIEST, WHOLE, MessagePosition
 
 READABLE_MAX: Final = 100
 """Topics up to which the JSON is a readable table."""
@@ -59,8 +59,6 @@ class Offsets:
     Topics are sorted by name and unique. Immutable by agreement: the arrays are shared between offsets.
     """
 
-    __slots__ = ("batches", "entries", "identity", "ledgers", "topics")
-
     def __init__(
         self, identity: str, topics: tuple[str, ...], ledgers: Ints, entries: Ints, batches: Ints
     ) -> None:
@@ -73,10 +71,10 @@ class Offsets:
         self.entries = entries
         """Entry of each position."""
         self.batches = batches
-        """Batch index of each position, WHOLE behind a complete entry."""
+        """Batch index of each position, WHOLE after a complete entry."""
 
     @classmethod
-    def at(cls, identity: str, topics: Sequence[str], positions: Sequence[Position]) -> Offsets:
+    def at(cls, identity: str, topics: Sequence[str], positions: Sequence[MessagePosition]) -> Offsets:
         """Builds offsets from one position per topic; topics must be sorted."""
         table = np.array(positions, np.int64).reshape(len(topics), 3)
         return cls(identity, tuple(topics), table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy())
@@ -84,19 +82,19 @@ class Offsets:
     def __len__(self) -> int:
         return len(self.topics)
 
-    def position(self, row: int) -> Position:
+    def position(self, row: int) -> MessagePosition:
         """Returns the position of the topic at index `row`."""
-        return Position(int(self.ledgers[row]), int(self.entries[row]), int(self.batches[row]))
+        return MessagePosition(int(self.ledgers[row]), int(self.entries[row]), int(self.batches[row]))
 
     def same_as(self, other: Offsets) -> bool:
         """Returns True if topics and positions are equal; the identity is not compared."""
         return (
             self.topics == other.topics
-            and not self.is_behind(other).any()
-            and not other.is_behind(self).any()
+            and not self.is_before(other).any()
+            and not other.is_before(self).any()
         )
 
-    def is_behind(self, other: Offsets) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def is_before(self, other: Offsets) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Returns for each topic True if `other`, which must have the same topics, is further."""
         return _is_before(
             (self.ledgers, self.entries, self.batches), (other.ledgers, other.entries, other.batches)
@@ -124,7 +122,7 @@ _Columns = tuple[Ints, Ints, Ints]
 
 
 def _is_before(first: _Columns, second: _Columns) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Compares positions row by row; `Position` compares tuples the same way."""
+    """Compares positions row by row; `MessagePosition` compares tuples the same way."""
     (ledgers, entries, batches), (ledgers2, entries2, batches2) = first, second
     found: np.ndarray[Any, np.dtype[np.bool_]] = (ledgers < ledgers2) | (
         (ledgers == ledgers2) & ((entries < entries2) | ((entries == entries2) & (batches < batches2)))
@@ -200,9 +198,9 @@ def task_limit(found: Mapping[str, Any], option: int) -> int:
     return tasks
 
 
-def _position(text: str) -> Position:
+def _position(text: str) -> MessagePosition:
     try:
-        return Position(*(int(part) for part in text.split(":")))
+        return MessagePosition(*(int(part) for part in text.split(":")))
     except (ValueError, TypeError):
         raise PulsarSourceError(
             f"the checkpoint's offset has {text!r} where ledger:entry is expected"

@@ -14,7 +14,7 @@ import numpy as np
 
 from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints
 from pyspark_pulsar.planning.split import LAST_ENTRY, LEDGER_ENTRIES
-from pyspark_pulsar.position import Position, TopicRange
+from pyspark_pulsar.position import MessagePosition, TopicRange
 
 
 class RangeColumns(NamedTuple):
@@ -48,7 +48,7 @@ class RangeColumns(NamedTuple):
             strict=True,
         )
         for topic, start, end, retained, from_ms, to_ms in columns:
-            yield TopicRange(topic, Position(*start), Position(*end), retained, from_ms, to_ms)
+            yield TopicRange(topic, MessagePosition(*start), MessagePosition(*end), retained, from_ms, to_ms)
 
     def weights(self) -> Ints:
         """Returns the `weight` of each range."""

@@ -1,6 +1,6 @@
 """Plans a micro-batch: its end offset under the limits, and the ranges of its tasks.
 
-Spark fixes the end offset first (`Admission.next_offsets`) and writes it to the checkpoint; only then it asks for the
+Spark fixes the end offset first (`BatchAdmission.next_offsets`) and writes it to the checkpoint; only then it asks for the
 tasks (`stream_tasks`). After a restart the tasks of an unfinished batch are planned again from the same two offsets.
 `stream_tasks` must then give each task the same ranges in the same order: the sink numbers rows within a task.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from pyspark_pulsar.client.cluster import Cluster, FirstEntry, ReaderStart
 from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints
-from pyspark_pulsar.options import Limits
+from pyspark_pulsar.options import BatchLimits
 from pyspark_pulsar.places import PlaceChoice
 from pyspark_pulsar.planning.admission import share
 from pyspark_pulsar.planning.known_sizes import KnownSizes
@@ -22,7 +22,7 @@ from pyspark_pulsar.planning.offsets import Offsets
 from pyspark_pulsar.planning.range_columns import RangeColumns, columns_of
 from pyspark_pulsar.planning.split import cut_entries_evenly, weight
 from pyspark_pulsar.planning.topic_watch import TopicWatch
-from pyspark_pulsar.position import FOREVER_MS, WHOLE, Position, TopicRange
+from pyspark_pulsar.position import FOREVER_MS, WHOLE, MessagePosition, TopicRange
 
 PEEKS_MAX: Final = 500
 """Topics whose next entries are read on the driver together."""
@@ -30,7 +30,7 @@ _ENTRIES_UNKNOWN: Final = 1 << 20
 """Entries assumed in the rest of an older ledger; reading ends at the ledger's end anyhow."""
 
 
-class Admission:
+class BatchAdmission:
     """Chooses the end of the next micro-batch under the limits.
 
     Lives on the driver; the sizes of entries are lost with it and read again.
@@ -42,9 +42,9 @@ class Admission:
         self._turn = 0
         self._sizes = KnownSizes(cluster, reader)
 
-    def next_offsets(self, start: Offsets, last: Offsets, limits: Limits) -> Offsets:
+    def next_offsets(self, start: Offsets, last: Offsets, limits: BatchLimits) -> Offsets:
         """Returns the end of the batch that begins at `start`; `last` holds the ends of the same topics."""
-        waiting = start.is_behind(last)
+        waiting = start.is_before(last)
         if not limits.any or not waiting.any():
             return _furthest(start, last, waiting)
         if limits.rows_max is not None or limits.bytes_max is not None:
@@ -58,7 +58,7 @@ class Admission:
     def _count(self, start: Offsets, last: Offsets, waiting: Flags) -> tuple[tuple[Ints, Ints], Ints]:
         """Returns (ledger, entry) of each topic's next entry, and the number of entries from there on.
 
-        The number is exact in a topic's last ledger. A topic that is behind by a ledger is read from the broker to
+        The number is exact in a topic's last ledger. A topic read only up to an earlier ledger is read from the broker to
         find its next entry; beyond `PEEKS_MAX` such topics the rest counts as empty until a later batch.
         """
         ledgers = start.ledgers.copy()
@@ -94,7 +94,7 @@ def _furthest(start: Offsets, last: Offsets, waiting: Flags) -> Offsets:
     return Offsets(start.identity, start.topics, *columns)
 
 
-def _moved(start: Offsets, ends: Mapping[int, Position]) -> Offsets:
+def _moved(start: Offsets, ends: Mapping[int, MessagePosition]) -> Offsets:
     """Returns `start` with the rows of `ends` moved there."""
     ledgers, entries, batches = start.ledgers.copy(), start.entries.copy(), start.batches.copy()
     for row, end in ends.items():
@@ -121,7 +121,7 @@ def stream_tasks(
 ) -> list[RangeColumns]:
     """Returns the ranges between two offsets, for at most `tasks` tasks. Topics that did not move have none."""
     begin = start.aligned_to(end.topics)
-    rows = np.flatnonzero(begin.is_behind(end))
+    rows = np.flatnonzero(begin.is_before(end))
     topics = [end.topics[row] for row in rows.tolist()]
     times = np.array([choice.time_of(topic) or 0 for topic in topics], np.int64)
     columns = RangeColumns(

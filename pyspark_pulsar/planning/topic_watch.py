@@ -11,6 +11,7 @@ topics that moved in the last round come first and the others take turns, so tha
 from __future__ import annotations
 
 import bisect
+import contextlib
 import logging
 import time
 from collections.abc import Sequence
@@ -20,11 +21,11 @@ import numpy as np
 
 from protocol import requests
 from pyspark_pulsar.client.cluster import NOT_FOUND, Cluster, signed
-from pyspark_pulsar.client.connection import Connection, Request
+from pyspark_pulsar.client.connection import BrokerConnection, Request
 from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused
 from pyspark_pulsar.planning.offsets import Offsets
-from pyspark_pulsar.position import WHOLE, Position
+from pyspark_pulsar.position import WHOLE, MessagePosition
 
 log = logging.getLogger("pyspark_pulsar")
 
@@ -51,12 +52,12 @@ class TopicWatch:
         """Each topic's newest entry, -1 like `ledgers`."""
         self._mark_ledgers: Ints = np.zeros(0, np.int64)
         self._mark_entries: Ints = np.zeros(0, np.int64)
-        """Mark-delete position of the subscription's cursor; nothing behind it has been trimmed."""
-        self._consumers: dict[str, tuple[Connection, int]] = {}
+        """Mark-delete position of the subscription's cursor; nothing after it has been trimmed."""
+        self._consumers: dict[str, tuple[BrokerConnection, int]] = {}
         self._moved: Ints = np.zeros(0, np.int64)
         self._turn = 0
-        self._not_retained: dict[str, Position] = {}
-        """The stream's positions on topics whose subscription was new at the start: ledgers behind may be trimmed."""
+        self._not_retained: dict[str, MessagePosition] = {}
+        """The stream's positions on topics whose subscription was new at the start: later ledgers may be trimmed."""
 
     def follow(self, topics: tuple[str, ...]) -> None:
         """Replaces the list of topics; ends and cursors of topics in both lists are kept."""
@@ -116,7 +117,7 @@ class TopicWatch:
     def _ask(self, rows: Ints, gone: list[str]) -> Ints:
         topics = [self.topics[row] for row in rows.tolist()]
         gone += self._subscribe([topic for topic in topics if topic not in self._consumers])
-        by_connection: dict[int, list[tuple[int, Connection, int]]] = {}
+        by_connection: dict[int, list[tuple[int, BrokerConnection, int]]] = {}
         for row, topic in zip(rows.tolist(), topics, strict=True):
             if topic in self._consumers:
                 connection, consumer_id = self._consumers[topic]
@@ -126,20 +127,17 @@ class TopicWatch:
             moved += self._ask_one_broker(asked)
         return np.array(moved, np.int64)
 
-    def _ask_one_broker(self, asked: Sequence[tuple[int, Connection, int]]) -> list[int]:
+    def _ask_one_broker(self, asked: Sequence[tuple[int, BrokerConnection, int]]) -> list[int]:
         connection = asked[0][1]
         if connection.closed_consumers:
             # Topics move to another broker. Treat it like a lost one: look all topics up again, open new consumers.
             connection.closed_consumers.clear()
             raise BrokerLost(f"{connection} closed consumers, because their topics move to another broker")
         answers = connection.ask_all(
-            Request(
-                request_id,
-                requests.last_message_id(request_id, consumer_id),
-                f"asking for the end of {self.topics[row]}",
+            connection.request(
+                f"asking for the end of {self.topics[row]}", requests.last_message_id, consumer_id
             )
             for row, _, consumer_id in asked
-            for request_id in (connection.next_id(),)
         )
         moved = []
         for (row, _, _), answer in zip(asked, answers, strict=True):
@@ -168,23 +166,21 @@ class TopicWatch:
         return gone
 
     def _open_consumers(
-        self, connection: Connection, topics: Sequence[str], *, earliest: bool
+        self, connection: BrokerConnection, topics: Sequence[str], *, earliest: bool
     ) -> dict[str, int]:
         """Returns the consumer ids of the topics that exist.
 
-        `earliest` puts the cursor of a new subscription before the first entry, otherwise behind the last one.
+        `earliest` puts the cursor of a new subscription before the first entry, otherwise after the last one.
         """
         consumer_ids = [connection.next_id() for _ in topics]
         answers = connection.try_all(
-            Request(
-                request_id,
-                requests.subscribe_durable(
-                    request_id, consumer_id, topic, self._subscription, earliest=earliest
-                ),
+            connection.request(
                 f"subscribing {self._subscription} to {topic}",
+                requests.subscribe_durable,
+                *(consumer_id, topic, self._subscription),
+                earliest=earliest,
             )
             for topic, consumer_id in zip(topics, consumer_ids, strict=True)
-            for request_id in (connection.next_id(),)
         )
         opened = {}
         for topic, consumer_id, (_, refused) in zip(topics, consumer_ids, answers, strict=True):
@@ -195,47 +191,40 @@ class TopicWatch:
         return opened
 
     def retain_from(self, offsets: Offsets) -> None:
-        """Makes the subscription's cursors retain everything behind these positions; called once, before `refresh`.
+        """Makes the subscription's cursors retain everything after these positions; called once, before `refresh`.
 
         A subscription that exists has retained it all the time. A new one is created at the end of the topic, so that
-        a cursor behind the stream's position shows that it is new, and is then set back by SEEK. Ledgers may have been
+        a cursor past the stream's position shows that it is new, and is then set back by SEEK. Ledgers may have been
         trimmed before it existed, so tasks check those topics for gaps (`retained` is False).
         """
         rows = [row for row in range(len(offsets)) if offsets.ledgers[row] >= 0]
         topics = [offsets.topics[row] for row in rows]
         for owner, names in self._cluster.by_owner(topics).items():
-            connection = self._cluster.new_connection(owner)
-            try:
+            with contextlib.closing(self._cluster.new_connection(owner)) as connection:
                 self._retain_on_broker(connection, names, offsets)
-            finally:
-                connection.close()
 
-    def _retain_on_broker(self, connection: Connection, names: Sequence[str], offsets: Offsets) -> None:
+    def _retain_on_broker(self, connection: BrokerConnection, names: Sequence[str], offsets: Offsets) -> None:
         rows = {topic: row for row, topic in enumerate(offsets.topics)}
         opened = self._open_consumers(connection, names, earliest=False)
         answers = connection.ask_all(
-            Request(
-                request_id,
-                requests.last_message_id(request_id, consumer_id),
-                f"asking for the end of {topic}",
-            )
+            connection.request(f"asking for the end of {topic}", requests.last_message_id, consumer_id)
             for topic, consumer_id in opened.items()
-            for request_id in (connection.next_id(),)
         )
         seeks = []
         for (topic, consumer_id), answer in zip(opened.items(), answers, strict=True):
             mark = answer.getLastMessageIdResponse.consumer_mark_delete_position
             position = offsets.position(rows[topic])
-            if signed(mark.entryId) >= 0 and Position(signed(mark.ledgerId), signed(mark.entryId)) > position:
+            if (
+                signed(mark.entryId) >= 0
+                and MessagePosition(signed(mark.ledgerId), signed(mark.entryId)) > position
+            ):
                 self._not_retained[topic] = position
-                request_id = connection.next_id()
-                frame = requests.seek(request_id, consumer_id, position.first_entry())
                 doing = f"setting the cursor of {self._subscription} back on {topic}"
-                seeks.append(Request(request_id, frame, doing))
+                seeks.append(connection.request(doing, requests.seek, consumer_id, position.first_entry()))
         connection.ask_all(seeks)
 
     def retained(self, begin: Offsets, rows: Ints) -> Flags:
-        """Returns for the topics at `rows` of `begin` True if the cursor has retained everything behind it.
+        """Returns for the topics at `rows` of `begin` True if the cursor has retained everything after it.
 
         That is so while the cursor is not ahead of the stream. A cursor at entry -1 of a later ledger counts too: the
         broker moved it there when it trimmed the ledger before, which the stream had acknowledged as a whole.
@@ -246,11 +235,11 @@ class TopicWatch:
         else:
             mine = rows
         ledgers, entries = self._mark_ledgers[mine], self._mark_entries[mine]
-        behind = (ledgers < begin.ledgers[rows]) | (
+        not_ahead = (ledgers < begin.ledgers[rows]) | (
             (ledgers == begin.ledgers[rows]) & (entries <= begin.entries[rows])
         )
-        kept: Flags = (mine >= 0) & (ledgers >= 0) & ((entries < 0) | behind)
-        # Only the first batch behind such a position is in doubt: from the next on, the cursor stood before it.
+        kept: Flags = (mine >= 0) & (ledgers >= 0) & ((entries < 0) | not_ahead)
+        # Only the first batch after such a position is in doubt: from the next on, the cursor stood before it.
         for topic, position in self._not_retained.items():
             at = np.flatnonzero(rows == self._row_of(begin, topic))
             if at.size and begin.position(int(rows[at[0]])) == position:
@@ -264,7 +253,7 @@ class TopicWatch:
     def acknowledge(self, offsets: Offsets) -> None:
         """Moves the cursors up to `offsets`, after Spark has committed that batch.
 
-        A lost broker is no error: the cursor then stays behind until the next call and retains more than needed.
+        A lost broker is no error: the cursor then stays where it is until the next call and retains more than needed.
         """
         aligned = offsets.aligned_to(self.topics)
         # A position inside a batch acknowledges the entries before it; the entry itself must stay readable.
@@ -273,16 +262,14 @@ class TopicWatch:
         ahead = (ledgers > self._mark_ledgers) | (
             (ledgers == self._mark_ledgers) & (entries > self._mark_entries)
         )
-        wanted: dict[int, tuple[Connection, list[Request]]] = {}
+        wanted: dict[int, tuple[BrokerConnection, list[Request]]] = {}
         for row in np.flatnonzero(ahead & (ledgers >= 0) & (entries >= 0)).tolist():
             topic = self.topics[row]
             if topic in self._consumers:
                 connection, consumer_id = self._consumers[topic]
-                request_id = connection.next_id()
-                position = int(ledgers[row]), int(entries[row])
-                frame = requests.acknowledge_up_to(request_id, consumer_id, position)
                 known = wanted.setdefault(id(connection), (connection, []))
-                known[1].append(Request(request_id, frame, f"acknowledging {topic}"))
+                doing, position = f"acknowledging {topic}", (int(ledgers[row]), int(entries[row]))
+                known[1].append(connection.request(doing, requests.acknowledge_up_to, consumer_id, position))
         try:
             for connection, frames in wanted.values():
                 connection.ask_all(frames)

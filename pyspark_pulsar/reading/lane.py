@@ -9,10 +9,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from pyspark_pulsar.client.connection import Connection
+from pyspark_pulsar.client.connection import BrokerConnection
 from pyspark_pulsar.cutting.entry_table import EntryTable
 from pyspark_pulsar.cutting.protobuf_columns import Flags
-from pyspark_pulsar.position import WHOLE, Position, TopicRange
+from pyspark_pulsar.position import WHOLE, MessagePosition, TopicRange
 
 WINDOW_BYTES: Final = 16 << 20
 """Permits are messages; this many bytes of them, about, are granted to the head lane."""
@@ -21,9 +21,9 @@ WINDOW_MESSAGES_MIN: Final = 1000
 WINDOW_MESSAGES_MAX: Final = 500_000
 """Upper limit of the head lane's window, for small messages."""
 AHEAD_BYTES: Final = 1 << 20
-"""Bytes granted, about, to a lane behind the head."""
+"""Bytes granted, about, to a lane after the head."""
 AHEAD_MESSAGES_MAX: Final = 100
-"""Upper limit of the window of a lane behind the head."""
+"""Upper limit of the window of a lane after the head."""
 FIRST_BYTES_PER_MESSAGE: Final = 16_384
 """Size of a message assumed before the first has come; large, so that the first grant is cautious."""
 
@@ -52,10 +52,10 @@ class Lane:
         self.state = LaneState.CLOSED
         """Written by `opening`, `finish` and the reader, when the subscription is answered."""
         self.reached = topic_range.start
-        """The last message whose row is built; a lane that reconnects continues behind it."""
+        """The last message whose row is built; a lane that reconnects continues after it."""
         self.is_head = False
         """True for the lane whose rows are yielded now; it is granted a large window."""
-        self.connection: Connection | None = None
+        self.connection: BrokerConnection | None = None
         """Shared with other lanes of the same broker; None before the first subscribe."""
         self.consumer_id = 0
         """Id on `connection`; another one after each reconnect."""
@@ -69,10 +69,10 @@ class Lane:
 
     @property
     def has_reached_end(self) -> bool:
-        """True once the range's last entry, or one behind it, has arrived."""
+        """True once the range's last entry, or one after it, has arrived."""
         return self.reached >= self.range.end._replace(batch=WHOLE)
 
-    def opening(self, connection: Connection, consumer_id: int, request_id: int) -> None:
+    def opening(self, connection: BrokerConnection, consumer_id: int, request_id: int) -> None:
         """Notes that SUBSCRIBE was sent; permits of the former consumer are void."""
         self.connection, self.consumer_id, self.request_id = connection, consumer_id, request_id
         self.state = LaneState.OPENING
@@ -92,7 +92,7 @@ class Lane:
             window = int(min(max(WINDOW_BYTES / size, WINDOW_MESSAGES_MIN), WINDOW_MESSAGES_MAX))
         else:
             window = int(min(max(AHEAD_BYTES / size, 1), AHEAD_MESSAGES_MAX))
-        # Behind the head only a lane without any permit gets more: its rows stay in memory until it becomes the head.
+        # After the head only a lane without any permit gets more: its rows stay in memory until it becomes the head.
         if self._permits > window // 2 or (not self.is_head and self._permits > 0):
             return 0
         due = window - self._permits
@@ -105,13 +105,13 @@ class Lane:
         self.last_heard = time.monotonic()
         self._first_refused = 0.0
 
-    def rows_of(self, entries: EntryTable, connection: Connection) -> Flags:
+    def rows_of(self, entries: EntryTable, connection: BrokerConnection) -> Flags:
         """Returns True for the entries that were sent to this lane's consumer."""
         # Consumer ids are unique per connection only; after reconnecting, entries of the old consumer must not count.
         found: Flags = (entries.consumer_ids == self.consumer_id) & (connection is self.connection)
         return found
 
-    def move_to(self, position: Position) -> None:
+    def move_to(self, position: MessagePosition) -> None:
         """Notes that rows are built up to `position`; never moves back."""
         self.reached = max(self.reached, position)
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from protocol import requests
 from pyspark_pulsar.client.cluster import NOT_FOUND, TRY_AGAIN, Cluster, ask_last, unused_name
-from pyspark_pulsar.client.connection import Connection
+from pyspark_pulsar.client.connection import BrokerConnection
 from pyspark_pulsar.columns.arrow_spans import numbers, texts
 from pyspark_pulsar.columns.batch_builder import BatchBuilder, Cuts
 from pyspark_pulsar.columns.metadata_columns import Origin
@@ -33,14 +33,14 @@ from pyspark_pulsar.cutting.entry_table import EntryField, EntryTable, cut_entri
 from pyspark_pulsar.cutting.messages import Messages
 from pyspark_pulsar.cutting.protobuf_columns import Ints
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused, DataLoss, PulsarSourceError
-from pyspark_pulsar.position import WHOLE, Position, TopicRange
+from pyspark_pulsar.position import WHOLE, MessagePosition, TopicRange
 from pyspark_pulsar.reading.lane import Lane, LaneState
 from pyspark_pulsar.topic_names import partition_of
 
 log = logging.getLogger("pyspark_pulsar")
 
 OPEN_AHEAD: Final = 32
-"""Lanes behind the head that are subscribed already."""
+"""Lanes after the head that are subscribed already."""
 CHUNK_BYTES: Final = 4 << 20
 """Bytes of messages that are cut together, if so many arrive: a numpy step costs the same for few and for many."""
 BUFFER_BYTES: Final = 2 * CHUNK_BYTES
@@ -142,7 +142,7 @@ class RangeReader:
         except BrokerLost as error:
             self._recover(error)
 
-    def _subscribe(self, lane: Lane, connection: Connection) -> None:
+    def _subscribe(self, lane: Lane, connection: BrokerConnection) -> None:
         request_id, consumer_id = connection.next_id(), connection.next_id()
         lane.opening(connection, consumer_id, request_id)
         self._by_consumer[id(connection), consumer_id] = lane
@@ -152,7 +152,7 @@ class RangeReader:
         connection.send(requests.subscribe_reader(request_id, consumer_id, lane.range.topic, name, start))
 
     def _recover(self, error: BrokerLost) -> None:
-        """Subscribes all active lanes again behind the positions they have reached; retries for the timeout."""
+        """Subscribes all active lanes again after the positions they have reached; retries for the timeout."""
         deadline = time.monotonic() + self._cluster.settings.timeout_s
         log.warning("%s; connecting again", error)
         self._cluster.close()
@@ -199,7 +199,7 @@ class RangeReader:
         elif time.monotonic() - head.last_heard > IDLE_CHECK_S and head.state is LaneState.READING:
             self._check_silence(head)
 
-    def _notice_answers(self, connection: Connection) -> None:
+    def _notice_answers(self, connection: BrokerConnection) -> None:
         for lane in list(self._active):
             if lane.connection is connection and lane.state is LaneState.OPENING:
                 try:
@@ -222,7 +222,7 @@ class RangeReader:
         else:
             raise refused
 
-    def _notice_closed(self, connection: Connection) -> None:
+    def _notice_closed(self, connection: BrokerConnection) -> None:
         """Subscribes lanes again whose consumers the broker closed, because their topics move."""
         closed, connection.closed_consumers = connection.closed_consumers, set()
         lanes = [self._by_consumer.pop((id(connection), number), None) for number in closed]
@@ -234,7 +234,7 @@ class RangeReader:
             if permits:
                 lane.connection.send(requests.flow(lane.consumer_id, permits))
 
-    def _receive(self, connection: Connection, messages: Messages) -> None:
+    def _receive(self, connection: BrokerConnection, messages: Messages) -> None:
         arrived = cut_entries(messages)
         lanes = self._lanes_of(connection, arrived)
         # Of `arrived`, because permits are used up by every message that was sent, also by those outside of the
@@ -260,10 +260,12 @@ class RangeReader:
         for lane in lanes:
             rows = np.flatnonzero(lane.rows_of(arrived, connection))
             if lane.state is not LaneState.DONE:
-                lane.move_to(Position(int(arrived.ledger_ids[rows[-1]]), int(arrived.entry_ids[rows[-1]])))
+                lane.move_to(
+                    MessagePosition(int(arrived.ledger_ids[rows[-1]]), int(arrived.entry_ids[rows[-1]]))
+                )
             self._close_if_done(lane)
 
-    def _look_back(self, connection: Connection, arrived: EntryTable, row: int, uuid: bytes) -> Parts:
+    def _look_back(self, connection: BrokerConnection, arrived: EntryTable, row: int, uuid: bytes) -> Parts:
         """Reads the chunks before the range of a message whose last chunk is in it."""
         lane = self._by_consumer[id(connection), int(arrived.consumer_ids[row])]
         last = int(arrived.ledger_ids[row]), int(arrived.entry_ids[row])
@@ -274,7 +276,7 @@ class RangeReader:
             parts |= parts_of(opened, entries if opened is messages else cut_entries(opened), uuid)
         return parts
 
-    def _lanes_of(self, connection: Connection, entries: EntryTable) -> list[Lane]:
+    def _lanes_of(self, connection: BrokerConnection, entries: EntryTable) -> list[Lane]:
         found = (
             self._by_consumer.get((id(connection), number))
             for number in np.unique(entries.consumer_ids).tolist()
@@ -297,7 +299,7 @@ class RangeReader:
         inside = new & ((ledgers < end.ledger) | ((ledgers == end.ledger) & (ids <= end.entry)))
         first = rows[(ledgers == start.ledger) & (ids == start.entry)]
         # A range that begins inside a batch is sent the whole entry again.
-        cuts.behind[first] = start.batch
+        cuts.after[first] = start.batch
         cuts.last[rows[(ledgers == end.ledger) & (ids == end.entry)]] = end.batch
         times = entries.metadata.numbers(EntryField.PUBLISH_TIME)[rows]
         inside &= (times >= lane.range.from_ms) & (times <= lane.range.to_ms)
@@ -344,7 +346,7 @@ class RangeReader:
             self._finish(lane)
         elif time.monotonic() - lane.last_heard > self._settings.poll_timeout_s:
             raise PulsarSourceError(
-                f"{lane.range.topic}: no message came behind {lane.reached} for {self._settings.poll_timeout_s:g} s, "
+                f"{lane.range.topic}: no message came after {lane.reached} for {self._settings.poll_timeout_s:g} s, "
                 f"but the broker has messages up to {newest}; raise pollTimeoutMs if it is slow"
             )
 
@@ -359,13 +361,13 @@ class RangeReader:
             return
         previous = lane.reached
         for row in np.flatnonzero(np.diff(ledgers, prepend=previous.ledger)).tolist():
-            found = Position(int(ledgers[row]), int(ids[row]))
-            last = previous if row == 0 else Position(int(ledgers[row - 1]), int(ids[row - 1]))
+            found = MessagePosition(int(ledgers[row]), int(ids[row]))
+            last = previous if row == 0 else MessagePosition(int(ledgers[row - 1]), int(ids[row - 1]))
             # An entry that was sent again before the position (`found` <= `last`) is no gap.
             if last.ledger >= 0 and last < found and not self._is_there(lane.range.topic, last):
                 self._lost(lane, "ledger trimmed", str(found))
 
-    def _is_there(self, topic: str, position: Position) -> bool:
+    def _is_there(self, topic: str, position: MessagePosition) -> bool:
         """Returns True if the entry at `position` can still be read; its ledger then exists up to its end."""
         first = self._cluster.first_entry(
             topic, (position.ledger, max(position.entry, 0)), self._settings.subscription

@@ -1,7 +1,7 @@
 """Spark's interface for a stream: one reader lives on the driver, plans micro-batches and moves the cursors.
 
 Spark calls, per micro-batch: `latestOffset` (the end; then it writes the checkpoint), `partitions` (the tasks), in the
-tasks `read`, and `commit`, which acknowledges the batch *before*: a cursor is always one batch behind, so the unfinished
+tasks `read`, and `commit`, which acknowledges the batch *before*: a cursor is always one batch late, so the unfinished
 batch can be read again after a crash.
 
 A killed driver loses nothing: the checkpoint has the last two offsets and the query's id, which names the subscription.
@@ -31,12 +31,12 @@ from pyspark.sql.types import StructType
 from pyspark_pulsar.client.cluster import Cluster
 from pyspark_pulsar.columns.value_columns import ValueColumns
 from pyspark_pulsar.errors import DataLoss, OptionError
-from pyspark_pulsar.options import Limits, SourceOptions
+from pyspark_pulsar.options import BatchLimits, SourceOptions
 from pyspark_pulsar.planning.batch_plan import start_positions
 from pyspark_pulsar.planning.offset_files import OffsetFolder
 from pyspark_pulsar.planning.offsets import Offsets, from_json, new_identity, task_limit, to_json
 from pyspark_pulsar.planning.range_columns import RangeColumns, columns_of
-from pyspark_pulsar.planning.stream_plan import Admission, stream_tasks
+from pyspark_pulsar.planning.stream_plan import BatchAdmission, stream_tasks
 from pyspark_pulsar.planning.topic_watch import TopicWatch
 from pyspark_pulsar.planning.topics import choose_topics
 from pyspark_pulsar.position import WHOLE
@@ -90,7 +90,9 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @one_sentence()
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """Returns the end of the micro-batch that begins at `start`, within the limits of the options."""
-        limits = Limits(None, None, None) if isinstance(limit, ReadAllAvailable) else self._options.limits
+        limits = (
+            BatchLimits(None, None, None) if isinstance(limit, ReadAllAvailable) else self._options.limits
+        )
         driver = self._open()
         return driver.cluster.retrying(lambda: driver.latest(start, limits))
 
@@ -142,7 +144,7 @@ class StreamDriver:
         """The connections of this driver; the caller repeats calls with `cluster.retrying`."""
         self._files = None if options.offsets_location is None else OffsetFolder(options.offsets_location)
         self._watch: TopicWatch | None = None
-        self._admission: Admission | None = None
+        self._admission: BatchAdmission | None = None
         self._stop_at: Offsets | None = None
         self._available_now = False
         self._listed_at = 0.0
@@ -162,7 +164,7 @@ class StreamDriver:
         starts = start_positions(self.cluster, topics, self._options.start, newest, reader)
         return self._encode(Offsets.at(identity, topics, starts))
 
-    def latest(self, start: Json, limits: Limits) -> Json:
+    def latest(self, start: Json, limits: BatchLimits) -> Json:
         """Returns the end of the batch that begins at `start`. DataLoss where a topic was deleted."""
         begin = self._decode(start)
         is_first = self._watch is None
@@ -228,7 +230,7 @@ class StreamDriver:
         if self._watch is None:
             name = self._options.subscription or f"{self._options.subscription_prefix}-{begin.identity}"
             self._watch = TopicWatch(self.cluster, name)
-            self._admission = Admission(self.cluster, f"{name}-peek")
+            self._admission = BatchAdmission(self.cluster, f"{name}-peek")
             # Before anything else: from here on the cursors keep what the query has still to read.
             self._watch.retain_from(begin)
         elif self._stop_at is not None or time.monotonic() - self._listed_at < NEW_TOPICS_S:

@@ -8,7 +8,7 @@ that of query and task. Broker-side deduplication stores an id of one producer n
 again is harmless, and Spark's commit has nothing left to do.
 
 * A task dies in the middle: Spark runs it again. The new producer is told the highest id that is stored, and continues
-  behind it.
+  after it.
 * The driver dies in the middle of a batch: the next driver repeats the batch with the same number and offsets.
 * The driver dies between the last receipt and the commit: the whole batch is repeated, and the broker stores none of it.
 * The broker dies: the publisher connects again and sends the entries without a receipt; duplicates are dropped by id.

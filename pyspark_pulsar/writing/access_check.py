@@ -15,7 +15,6 @@ from pyspark_pulsar.client.cluster import (
     open_cluster,
     unused_name,
 )
-from pyspark_pulsar.client.connection import Request
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused
 
 BUSY = frozenset({"ProducerBusy", "ProducerFenced"})
@@ -45,11 +44,8 @@ def _open_producer(cluster: Cluster, topic: str, schema: Schema | None) -> None:
     name = f"{topic}-partition-0" if partitions else topic
     connection = cluster.connection(cluster.owners([name])[0])
     producer_id = connection.next_id()
-    opening, closing = connection.next_id(), connection.next_id()
-    frame = requests.producer(
-        opening, producer_id, name, unused_name("spark-check"), schema=schema, metadata={}
-    )
-    connection.ask(Request(opening, frame, f"opening a producer on {name}"))
+    doing, fields = f"opening a producer on {name}", (producer_id, name, unused_name("spark-check"))
+    connection.ask(connection.request(doing, requests.producer, *fields, schema=schema, metadata={}))
     # A producer that stayed would count against the topic's limit until the broker has noticed the closed connection.
-    frame = requests.close_producer(closing, producer_id)
-    connection.ask(Request(closing, frame, f"closing the producer of {name}"))
+    closing = f"closing the producer of {name}"
+    connection.ask(connection.request(closing, requests.close_producer, producer_id))

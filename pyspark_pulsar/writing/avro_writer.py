@@ -32,7 +32,7 @@ def _join(pieces: list[pa.BinaryArray]) -> pa.BinaryArray:
 
 
 def _optional(column: pa.Array) -> pa.BinaryArray:
-    """Returns the union's branch number and behind it the value, if there is one."""
+    """Returns the union's branch number and after it the value, if there is one."""
     there: Flags = column.is_valid().to_numpy(zero_copy_only=False)
     values = _plain(column)
     empty = values if there.all() else pc.if_else(flags(there), values, _NOTHING)
@@ -99,7 +99,7 @@ def _offsets(column: pa.Array) -> Ints:
 def _blocks(offsets: Ints, items: pa.BinaryArray, count: int) -> pa.BinaryArray:
     """Returns each row's items as one block and the final block of count 0.
 
-    The items of all rows lie one behind the other already, so a row's block is a slice of them: only offsets change.
+    The items of all rows lie one after the other already, so a row's block is a slice of them: only offsets change.
     """
     ends = np.frombuffer(items.buffers()[1], np.int32)[items.offset : items.offset + len(items) + 1]
     borders = ends[offsets - offsets[0]]

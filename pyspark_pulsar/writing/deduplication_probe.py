@@ -8,6 +8,7 @@ topic would be seen by its readers, and could not be taken back where the answer
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import time
@@ -18,7 +19,7 @@ from crc32c import crc32c
 from protocol import requests
 from protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata, ServerError
 from pyspark_pulsar.client.cluster import Cluster
-from pyspark_pulsar.client.connection import Connection, Request
+from pyspark_pulsar.client.connection import BrokerConnection
 from pyspark_pulsar.errors import BrokerRefused
 from pyspark_pulsar.topic_names import PROBE_TOPIC
 
@@ -42,8 +43,7 @@ def deduplicates(cluster: Cluster, namespace: str, producer_name: str) -> bool |
 
 def _probe(cluster: Cluster, topic: str, name: str) -> bool:
     # A connection of its own: on a shared one, the receipts of the task's entries would be taken here.
-    connection = cluster.new_connection(cluster.owners([topic])[0])
-    try:
+    with contextlib.closing(cluster.new_connection(cluster.owners([topic])[0])) as connection:
         producer_id, known = _open(connection, topic, name)
         if known >= 0:
             # A probe before a break was stored.
@@ -51,23 +51,21 @@ def _probe(cluster: Cluster, topic: str, name: str) -> bool:
         body = _empty_message(name)
         connection.send(requests.send_head(producer_id, 0, 0, 1, len(body)) + body)
         _await_receipt(connection, topic)
-        request_id = connection.next_id()
-        frame = requests.close_producer(request_id, producer_id)
-        connection.ask(Request(request_id, frame, f"closing the producer of {topic}"))
+        closing = f"closing the producer of {topic}"
+        connection.ask(connection.request(closing, requests.close_producer, producer_id))
         return _open(connection, topic, name)[1] >= 0
-    finally:
-        connection.close()
 
 
-def _open(connection: Connection, topic: str, name: str) -> tuple[int, int]:
+def _open(connection: BrokerConnection, topic: str, name: str) -> tuple[int, int]:
     """Returns the producer's id and the last sequence id that the broker knows of its name, -1 for none."""
-    request_id, producer_id = connection.next_id(), connection.next_id()
-    frame = requests.producer(request_id, producer_id, topic, name, schema=None, metadata={})
-    answer = connection.ask(Request(request_id, frame, f"opening a producer on {topic}"))
+    producer_id = connection.next_id()
+    fields = producer_id, topic, name
+    doing = f"opening a producer on {topic}"
+    answer = connection.ask(connection.request(doing, requests.producer, *fields, schema=None, metadata={}))
     return producer_id, answer.producer_success.last_sequence_id
 
 
-def _await_receipt(connection: Connection, topic: str) -> None:
+def _await_receipt(connection: BrokerConnection, topic: str) -> None:
     deadline = time.monotonic() + connection.timeout_s
     while not connection.receipts:
         connection.receive(deadline - time.monotonic())

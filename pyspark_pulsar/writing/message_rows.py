@@ -1,6 +1,6 @@
 """Encodes rows as messages of a batch, column by column: `u32 size, SingleMessageMetadata, payload` each.
 
-All messages of an Arrow batch lie one behind the other in one buffer, so an entry's payload is a slice of it. The fields
+All messages of an Arrow batch lie one after the other in one buffer, so an entry's payload is a slice of it. The fields
 of the metadata come in the order of their numbers, each in a column of bytes, and Arrow joins the columns.
 """
 
@@ -75,7 +75,7 @@ class MessageRows(NamedTuple):
     data: pa.Buffer
     """The bytes of all messages of an Arrow batch; slices share them."""
     offsets: Ints
-    """Index of each message in `data`, and behind the last one its end."""
+    """Index of each message in `data`, and after the last one its end."""
     sequence_ids: Ints
     """Rising, one per message."""
 

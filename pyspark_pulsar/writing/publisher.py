@@ -15,12 +15,12 @@ from typing import Final, NamedTuple
 from protocol import requests
 from protocol.pulsar_api_pb2 import BaseCommand, Schema, ServerError
 from pyspark_pulsar.client.cluster import TRY_AGAIN, Cluster
-from pyspark_pulsar.client.connection import Connection, Request
+from pyspark_pulsar.client.connection import BrokerConnection
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused, PulsarSourceError
 from pyspark_pulsar.writing.access_check import BUSY
 from pyspark_pulsar.writing.deduplication_probe import deduplicates
 from pyspark_pulsar.writing.message_rows import MessageRows
-from pyspark_pulsar.writing.topic_producer import Entry, EntrySettings, TopicProducer
+from pyspark_pulsar.writing.topic_producer import EntrySettings, TopicProducer, UnsentEntry
 
 log = logging.getLogger("pyspark_pulsar")
 
@@ -58,10 +58,10 @@ class Publisher:
         self._settings = settings
         self._schema = schema
         self._producers: dict[str, TopicProducer] = {}
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[str, BrokerConnection] = {}
         self._by_id: dict[tuple[int, int], TopicProducer] = {}
         """Producers by connection and producer id, as receipts name them."""
-        self._pending_entries: dict[Connection, int] = {}
+        self._pending_entries: dict[BrokerConnection, int] = {}
         self._pending_bytes = 0
         self._deduplicated: set[str] = set()
         """Namespaces for which the broker has shown that it deduplicates; it is set per namespace."""
@@ -98,15 +98,12 @@ class Publisher:
         self._wait_until(0)
         for connection, producers in self._by_connection().items():
             connection.ask_all(
-                Request(
-                    request_id, requests.close_producer(request_id, one.producer_id), f"closing {one.topic}"
-                )
+                connection.request(f"closing {one.topic}", requests.close_producer, one.producer_id)
                 for one in producers
-                for request_id in (connection.next_id(),)
             )
 
-    def _by_connection(self) -> dict[Connection, list[TopicProducer]]:
-        found: dict[Connection, list[TopicProducer]] = {}
+    def _by_connection(self) -> dict[BrokerConnection, list[TopicProducer]]:
+        found: dict[BrokerConnection, list[TopicProducer]] = {}
         for topic, producer in self._producers.items():
             found.setdefault(self._connections[topic], []).append(producer)
         return found
@@ -138,15 +135,14 @@ class Publisher:
             connection = self._cluster.connection(owner)
             ids = {topic: connection.next_id() for topic in topics}
             answers = connection.try_all(
-                Request(
-                    request_id,
-                    requests.producer(
-                        request_id, ids[topic], topic, self._name, schema=self._schema, metadata={}
-                    ),
+                connection.request(
                     f"opening a producer on {topic}",
+                    requests.producer,
+                    *(ids[topic], topic, self._name),
+                    schema=self._schema,
+                    metadata={},
                 )
                 for topic in topics
-                for request_id in (connection.next_id(),)
             )
             for topic, (answer, refused) in zip(topics, answers, strict=True):
                 producer = by_topic[topic]
@@ -179,9 +175,8 @@ class Publisher:
         """
         self._wait_until(0)
         connection = self._connections[producer.topic]
-        request_id = connection.next_id()
-        frame = requests.close_producer(request_id, producer.producer_id)
-        connection.ask(Request(request_id, frame, f"closing the producer of {producer.topic}"))
+        doing = f"closing the producer of {producer.topic}"
+        connection.ask(connection.request(doing, requests.close_producer, producer.producer_id))
         self._again_until_open([producer])
         if not producer.is_deduplicated:
             raise _not_deduplicated(producer.topic)
@@ -189,7 +184,7 @@ class Publisher:
 
     # Entries
 
-    def _send_all(self, producer: TopicProducer, entries: Iterator[Entry]) -> None:
+    def _send_all(self, producer: TopicProducer, entries: Iterator[UnsentEntry]) -> None:
         for entry in entries:
             self._check_size(producer, entry)
             producer.pending.append(entry)
@@ -200,7 +195,7 @@ class Publisher:
                 self._check_deduplication(producer)
             self._wait_until(PENDING_BYTES_MAX)
 
-    def _check_size(self, producer: TopicProducer, entry: Entry) -> None:
+    def _check_size(self, producer: TopicProducer, entry: UnsentEntry) -> None:
         limit = self._connections[producer.topic].message_bytes_max
         if len(entry.body) > limit:
             raise PulsarSourceError(
@@ -208,7 +203,7 @@ class Publisher:
                 f"{limit}; split the value, or raise maxMessageSize of the broker"
             )
 
-    def _send(self, producer: TopicProducer, entry: Entry) -> None:
+    def _send(self, producer: TopicProducer, entry: UnsentEntry) -> None:
         connection = self._connections[producer.topic]
         self._pending_entries[connection] = self._pending_entries.get(connection, 0) + 1
         try:
@@ -246,7 +241,7 @@ class Publisher:
                 raise BrokerLost(f"{connection} closed a producer")
         return came
 
-    def _receipt(self, connection: Connection, receipt: BaseCommand) -> None:
+    def _receipt(self, connection: BrokerConnection, receipt: BaseCommand) -> None:
         failed = receipt.type == BaseCommand.SEND_ERROR
         answer = receipt.send_error if failed else receipt.send_receipt
         # A receipt for a producer that was closed in between; its entries are pending again under a new id.

@@ -1,7 +1,7 @@
 """One task's producer for one topic: rows become entries with the same borders each time, and each is stored once.
 
 The broker remembers the highest sequence id per producer name. A task that runs again uses the same name, is told that
-id when it opens the producer, and continues behind it.
+id when it opens the producer, and continues after it.
 
 Law: the borders of entries follow from the rows alone (the first message alone, then as many as fit), never from time
 or from the Arrow batches in which rows arrive. The broker drops an entry if its first sequence id is not above the
@@ -34,7 +34,7 @@ from pyspark_pulsar.writing.message_rows import MessageRows
 _u32: Final = struct.Struct(">I")
 
 
-class Entry(NamedTuple):
+class UnsentEntry(NamedTuple):
     """An entry ready to send, except for the producer id, which changes with each connection."""
 
     first: int
@@ -83,7 +83,7 @@ class EntryCutter:
                 yield self._take()
 
     def _end_of_entry(self, ends: Ints, at: int) -> tuple[int, bool]:
-        """Returns the row behind the last that fits into the entry, and True if the entry is complete with it."""
+        """Returns the row after the last that fits into the entry, and True if the entry is complete with it."""
         messages_max = 1 if self._is_first else self._settings.messages_max
         before = int(ends[at - 1]) if at else 0
         free = self._settings.bytes_max - self._bytes
@@ -107,7 +107,7 @@ class EntryCutter:
 
 def make_entry(
     pieces: list[MessageRows], producer_name: str, schema_version: bytes, settings: EntrySettings
-) -> Entry:
+) -> UnsentEntry:
     """Builds a batch entry with metadata and checksum. The publish time is the time of the call."""
     payload = b"".join(
         memoryview(piece.data)[int(piece.offsets[0]) : int(piece.offsets[-1])] for piece in pieces
@@ -131,7 +131,7 @@ def make_entry(
     head = metadata.SerializeToString()
     head = _u32.pack(len(head)) + head
     checksum = crc32c(packed, crc32c(head))
-    return Entry(first, last, messages, b"".join((b"\x0e\x01", _u32.pack(checksum), head, packed)))
+    return UnsentEntry(first, last, messages, b"".join((b"\x0e\x01", _u32.pack(checksum), head, packed)))
 
 
 class TopicProducer:
@@ -151,7 +151,7 @@ class TopicProducer:
         """True if the broker knew no sequence id of the producer's name when the task opened it first."""
         self.is_deduplicated = False
         """True once the broker has returned a sequence id, which it does only with deduplication."""
-        self.pending: deque[Entry] = deque()
+        self.pending: deque[UnsentEntry] = deque()
         """Entries that were sent and have no receipt, in order."""
         self._name = name
         self._schema_version = b""
@@ -171,19 +171,19 @@ class TopicProducer:
         self.is_deduplicated |= last_sequence_id >= 0
         self.pending = deque(entry for entry in self.pending if entry.last > self.stored)
 
-    def add(self, rows: MessageRows) -> Iterator[Entry]:
+    def add(self, rows: MessageRows) -> Iterator[UnsentEntry]:
         """Yields the entries that `rows` complete, without rows that are stored already."""
         for pieces in self._cutter.add(rows):
             yield from self._entry(pieces)
 
-    def rest(self) -> Iterator[Entry]:
+    def rest(self) -> Iterator[UnsentEntry]:
         """Yields the last entry, at the end of the task."""
         if pieces := self._cutter.rest():
             yield from self._entry(pieces)
 
-    def _entry(self, pieces: list[MessageRows]) -> Iterator[Entry]:
+    def _entry(self, pieces: list[MessageRows]) -> Iterator[UnsentEntry]:
         # Usually `stored` is the end of an entry. It is inside one if the sink's batching options were changed between
-        # the attempts; then the rows behind it become an entry of their own.
+        # the attempts; then the rows after it become an entry of their own.
         if int(pieces[-1].sequence_ids[-1]) <= self.stored:
             return
         kept = [
@@ -199,7 +199,7 @@ class TopicProducer:
             self._settings,
         )
 
-    def frame(self, entry: Entry) -> bytes:
+    def frame(self, entry: UnsentEntry) -> bytes:
         """Returns the SEND frame of an entry for the present connection."""
         head = requests.send_head(self.producer_id, entry.first, entry.last, entry.messages, len(entry.body))
         return head + entry.body

@@ -48,7 +48,7 @@ class ValueEncoder(Protocol):
         ...
 
 
-class RawValue:
+class RawEncoder:
     """One column of bytes or text, written as it is."""
 
     def __init__(self, column: str, *, text: bool) -> None:
@@ -75,7 +75,7 @@ _PRIMITIVES: dict[type[DataType], tuple[str, str, Schema.Type.ValueType]] = {
 }
 
 
-class PrimitiveValue:
+class PrimitiveEncoder:
     """One column of numbers or booleans, written as Pulsar's clients do: big-endian, of fixed size."""
 
     def __init__(self, column: str, kind: type[DataType]) -> None:
@@ -180,9 +180,9 @@ def make_encoder(schema: StructType, choice: SchemaChoice | None) -> ValueEncode
     field = fields[0]
     kind = type(field.dataType)
     if kind in (BinaryType, StringType) and wanted in (None, "BYTES", "STRING"):
-        return RawValue(field.name, text=wanted == "STRING" or (kind is StringType and wanted is None))
+        return RawEncoder(field.name, text=wanted == "STRING" or (kind is StringType and wanted is None))
     if kind in _PRIMITIVES and wanted in (None, _PRIMITIVES[kind][1].upper()):
-        return PrimitiveValue(field.name, kind)
+        return PrimitiveEncoder(field.name, kind)
     raise OptionError(
         f"column {field.name} is of type {field.dataType.simpleString()}, which cannot be a value of type "
         f"{wanted or 'BYTES'}: cast it, or set schemaType=AVRO or JSON"

@@ -151,7 +151,7 @@ class PulsarBatchWriter(DataSourceArrowWriter):
         self._job = uuid.uuid4().hex[:16]
 
     def check_access(self) -> None:
-        """See `RowWriter.check_access`."""
+        """Asks the broker, on the driver, for what the tasks will need. BrokerRefused, TlsRefused."""
         self._rows.check_access()
 
     @one_sentence()
@@ -170,7 +170,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         self._rows = RowWriter(options, schema)
 
     def check_access(self) -> None:
-        """See `RowWriter.check_access`."""
+        """Asks the broker, on the driver, for what the tasks will need. BrokerRefused, TlsRefused."""
         self._rows.check_access()
 
     @one_sentence()

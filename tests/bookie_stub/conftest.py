@@ -13,11 +13,11 @@ import pytest
 
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.record import KEY, frame
-from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
+from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers
 from bookie_stub.compose.bookie import Bookie
-from bookie_stub.config.settings import for_directory
 from bookkeeper.client.digest import seal
 from tests.bookie_stub.bookie_process import Process
+from tests.support.bookie_settings import for_directory
 
 MASTER_KEY = b"k" * 20
 JAVA = Path(__file__).parent / "java"
@@ -130,8 +130,10 @@ class Bench:
         self.file_system = FaultyFileSystem()
         self.loop = asyncio.get_running_loop()
         self.bookie: Bookie | None = None
-        self.metadata: ClusterLedgers | None = None
+        self.metadata: ZooKeeperLedgers | None = None
         """The metadata store of the next bookie; None: it has none."""
+        self.gathers_turns = False
+        """The next bookie gathers the records of a turn, as bookies of a process do, and may write them in the loop."""
 
     def open(self, **settings: object) -> Bookie:
         self.bookie = Bookie.open(
@@ -139,6 +141,7 @@ class Bench:
             self.loop.call_soon_threadsafe,
             file_system=self.file_system,
             metadata=self.metadata,
+            at_end_of_turn=(lambda run: self.loop.call_soon(run, 0)) if self.gathers_turns else None,
         )
         return self.bookie
 
@@ -169,7 +172,7 @@ class Bench:
         assert self.bookie is not None
         answered: asyncio.Future[int] = self.loop.create_future()
         record = record_of(ledger, entry, payload)
-        self.bookie.add(ledger, entry, record, key, recovery, lambda rc, _: answered.set_result(rc))
+        self.bookie.adds.add(ledger, entry, record, key, recovery, lambda rc, _: answered.set_result(rc))
         return answered
 
     async def add_all(self, ledger: int, entries: Iterable[int], payload: bytes = b"payload") -> None:
@@ -183,7 +186,7 @@ class Bench:
         for entry in entries:
             answered: asyncio.Future[int] = self.loop.create_future()
             record = frame(signed(ledger, entry, payload))
-            self.bookie.add(ledger, entry, record, MASTER_KEY, False, partial(_answer, answered))
+            self.bookie.adds.add(ledger, entry, record, MASTER_KEY, False, partial(_answer, answered))
             assert await asyncio.wait_for(answered, HANG_S) == 0
 
     async def add(

@@ -100,7 +100,7 @@ class Stack:
         print("  ports are published on the loopback, and each service warns once")
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(self.admin + path, timeout=10) as answer:
+        with urllib.request.urlopen(self.admin + path, timeout=60) as answer:
             text: str = answer.read().decode()
         return text
 

@@ -13,7 +13,8 @@ import pytest
 from bookie_stub.http.exposition import render
 from bookkeeper.repair.exposition import render as render_copies
 from bookkeeper.repair.stats import RecoveryStats
-from broker.metrics import broker_families, topic_families
+from broker.metrics import broker_families
+from broker.numbers import topic_families
 from tests.bookie_stub.conftest import Bench
 from tests.test_docs import anchors_of
 

@@ -11,7 +11,8 @@ import pytest
 
 from bookkeeper.repair.exposition import render as render_copies
 from bookkeeper.repair.stats import RecoveryStats
-from broker.metrics import broker_families, topic_families
+from broker.metrics import broker_families
+from broker.numbers import topic_families
 from tests.compose.boards import queries
 
 BROKERS = 'label_values(up{job="broker"}, p)'

@@ -112,7 +112,7 @@ def test_prometheus_evaluates_every_alert(running: Running) -> None:
     """Each rule is evaluated without an error, and none fires on a healthy cluster."""
 
     def rules() -> list[dict[str, object]]:
-        with urllib.request.urlopen(f"{running.prometheus.url}/api/v1/rules", timeout=10) as answer:
+        with urllib.request.urlopen(f"{running.prometheus.url}/api/v1/rules", timeout=60) as answer:
             groups = json.load(answer)["data"]["groups"]
         return [rule for group in groups for rule in group["rules"]]
 

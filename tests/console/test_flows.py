@@ -65,6 +65,7 @@ def test_overview_shows_rates_and_follows_them(show: Callable[[str], Page]) -> N
     tile = page.locator(".tile", has_text="Published").locator(".big")
     expect(tile).to_have_text(re.compile(r"^[1-9].* msg/s$"))
     expect(page.locator(".connection")).to_have_text("live")
+    expect(page.locator(".tile", has_text="Storage")).to_contain_text("last journal writes")
     first = page.get_by_role("img", name=re.compile("^Messages"))
     expect(first).to_have_attribute("aria-label", re.compile(r"published: now [\d.]+ (k )?msg/s, lowest"))
     page.get_by_role("button", name="Last 5 minutes").click()
@@ -77,6 +78,7 @@ def test_topics_are_searched_sorted_and_paged(show: Callable[[str], Page]) -> No
     page = show("topics")
     rows = page.locator("tbody tr")
     expect(rows).to_have_count(50)
+    expect(page.get_by_text("hit ratios since the topics were opened")).to_be_visible()
     page.get_by_role("button", name="Next").click()
     expect(page.get_by_text("51 to 100")).to_be_visible()
     page.get_by_role("button", name="Backlog").click()
@@ -235,6 +237,7 @@ def test_topic_shows_cursors_clients_and_policies(admin: Admin, show: Callable[[
         "row", name=re.compile("shipping")
     )
     expect(shipping).to_contain_text(re.compile(r"[1-9][\d.]* msg/s"))
+    expect(page.get_by_text("since the subscription was opened")).to_be_visible()
 
 
 def test_message_is_sent_and_peeked_by_its_schema(
@@ -396,6 +399,8 @@ def test_cache_page_shows_topics_queue_and_the_effect_of_another_size(
     admin: Admin, show: Callable[[str], Page]
 ) -> None:
     page = show("cache")
+    inserted = page.locator(".tile", has_text="Entries inserted")
+    expect(inserted).to_contain_text(re.compile(r"over \d+ s; .* since the start"))
     expect(
         page.get_by_role("region", name="Topics by cached bytes").get_by_role("link").first
     ).to_be_visible()
@@ -436,7 +441,7 @@ def test_bookies_show_their_disks(show: Callable[[str], Page]) -> None:
     page = show("bookies")
     expect(page.get_by_text("writable").first).to_be_visible()
     expect(page.get_by_role("list", name="Disks").get_by_role("listitem")).to_have_count(1)
-    expect(page.get_by_text("journal sync")).to_be_visible()
+    expect(page.get_by_text("newest journal syncs")).to_be_visible()
 
 
 def test_page_has_one_stream_at_a_time(admin: Admin, page: Page, show: Callable[[str], Page]) -> None:

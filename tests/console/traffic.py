@@ -89,9 +89,9 @@ def _ignore(*_: object) -> None:
 
 
 @contextmanager
-def busy_broker(folder: Path) -> Iterator[BrokerProcess]:
+def busy_broker(folder: Path, *, test_faults: bool = False) -> Iterator[BrokerProcess]:
     """Runs a broker whose topic `orders` has several ledgers before this returns."""
-    with BrokerProcess(folder, SETTINGS) as broker:
+    with BrokerProcess(folder, SETTINGS, test_faults=test_faults) as broker:
         admin = Admin(broker.addresses.admin)
         for number in range(QUIET_TOPICS):
             admin.put(f"persistent/public/default/quiet-{number:03}")

@@ -10,14 +10,16 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers
 from bookie_stub.compose.bookie import Bookie
-from bookie_stub.config.settings import BookieSettings, CollectionSettings, for_directory
+from bookie_stub.config.settings import BookieSettings, CollectionSettings
 from bookie_stub.wire.server import BookieServer
 from tests.crash.crash_points import CrashPoints
+from tests.support.bookie_settings import for_directory
 
 
 def settings_of(directory: Path) -> BookieSettings:
@@ -43,8 +45,8 @@ def settings_of(directory: Path) -> BookieSettings:
     )
 
 
-class Cluster:
-    """`cluster_ledgers.LedgerMetadata`: all ledgers exist and are here but those that are written down."""
+class Cluster(ZooKeeperLedgers):
+    """Stands for ZooKeeper: all ledgers exist and are here but those that are written down."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -60,8 +62,9 @@ class Cluster:
         names = path.read_text().split() if path.exists() else []
         return sorted(set(map(int, names)) & set(ledger_ids))
 
-    def replication_lock(self, ledger_id: int, bookie_id: str) -> AbstractContextManager[bool]:
-        return nullcontext(True)
+    @contextmanager
+    def replication_lock(self, ledger_id: int, bookie_id: str) -> Iterator[bool]:
+        yield True
 
     def naming(self, bookie_id: str) -> list[int]:
         raise NotImplementedError("nothing was lost")
@@ -76,6 +79,7 @@ async def run(directory: Path) -> None:
         loop.call_soon_threadsafe,
         file_system=CrashPoints.from_environment(),
         metadata=Cluster(directory),
+        at_end_of_turn=lambda callback: loop.call_soon(callback, 0),
     )
     server = BookieServer(bookie)
     await server.start()

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from broker.service.lifecycle.deletion.intents import Intent, Intents, Kind
+from broker.service.lifecycle.deletion.intents import DeletedKind, Intent, Intents
 from broker.service.lifecycle.deletion.steps import DeletionSteps, Step
 from magnetar.__main__ import main
 from tests.crash.compaction_broker import ARMED
@@ -53,7 +53,7 @@ def arm(point: str, armed: Path) -> None:
 
     steps_of, finished = DeletionSteps.of, Intents.finished
 
-    def of(self: DeletionSteps, wanted: Kind) -> Sequence[Step]:
+    def of(self: DeletionSteps, wanted: DeletedKind) -> Sequence[Step]:
         return [(name, killing(name, call)) for name, call in steps_of(self, wanted)]
 
     async def finish(self: Intents, intent: Intent) -> None:

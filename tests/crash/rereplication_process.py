@@ -23,7 +23,7 @@ from bookkeeper.repair import copying, worker
 from bookkeeper.repair.auditor import Auditor
 from bookkeeper.repair.copying import Copying
 from bookkeeper.repair.marks import Marks
-from bookkeeper.repair.pace import Pace
+from bookkeeper.repair.pace import CopyPace
 from bookkeeper.repair.stats import RecoveryStats
 from bookkeeper.repair.worker import ReplicationWorker
 from broker.compose.ledger_settings import QuarantineSettings
@@ -143,7 +143,7 @@ async def main(folder: Path, lost: str) -> None:
     settings = AutoRecoverySettings(
         open_ledger_grace_ns=0, backoff_ns=100_000_000, backoff_ns_max=500_000_000
     )
-    means = Copying(bookies, Pace(0), 10, clock.monotonic_ns, stats.worker)
+    means = Copying(bookies, CopyPace(0), 10, clock.monotonic_ns, stats.worker)
     replication = ReplicationWorker(
         store,
         bookies,

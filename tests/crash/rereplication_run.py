@@ -32,7 +32,7 @@ from bookkeeper.repair.replicas import read_entry
 from broker.compose.ledger_settings import QuarantineSettings
 from foundation.loop import clock
 from foundation.loop.turn import Turn
-from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment
+from protocol.ledger_metadata import LedgerMetadata, LedgerSegment, LedgerState
 from tests.crash.broker_process import ROOT
 from tests.crash.rereplication_process import BOOKIE_POINTS, COUNT, POINT, WORKER_POINTS
 from tests.support.bookies import BookieProcesses
@@ -151,7 +151,7 @@ class _Cluster:
         first, second, third, *_ = self._addresses
         for ledger_id, members in enumerate(((first, second), (second, third, first), (second, first))):
             metadata = LedgerMetadata(
-                (Segment(members),), ensemble_size=len(members), write_quorum=2, ack_quorum=2
+                (LedgerSegment(members),), ensemble_size=len(members), write_quorum=2, ack_quorum=2
             )
             own, _ = await OwnLedger.create(self._store, ledger_id, metadata, lambda *_: None)
             await self._add(own)
@@ -169,8 +169,8 @@ class _Cluster:
             length += len(body)
             writer.add(
                 own.ledger_id,
-                entry_id,
-                DEFAULT_DIGEST.seal(own.ledger_id, entry_id, entry_id - 1, length, b"", body),
+                (entry_id,),
+                [DEFAULT_DIGEST.seal(own.ledger_id, entry_id, entry_id - 1, length, b"", body)],
                 master_key=DEFAULT_DIGEST.master_key,
                 recovery=False,
                 done=partial(_settle, answer),

@@ -74,10 +74,10 @@ def lines_about(broker: BrokerProcess, text: str) -> list[str]:
 
 
 def test_damaged_last_entry_is_named_when_its_topic_cannot_be_opened(broker: BrokerProcess) -> None:
-    with contextlib.closing(pulsar.Client(broker.addresses.pulsar, operation_timeout_seconds=3)) as client:
-        with pytest.raises(pulsar.PulsarException):
-            client.subscribe("t", "s")
-        # Other topics are served.
+    impatient = connect(broker.addresses.pulsar, operation_timeout_seconds=3)
+    with contextlib.closing(impatient), pytest.raises(pulsar.PulsarException):
+        impatient.subscribe("t", "s")
+    with contextlib.closing(connect(broker.addresses.pulsar)) as client:
         client.create_producer("other").send(b"served")
     wait_until(lambda: bool(lines_about(broker, "cannot open")), "the line", WAIT_S)
     line = lines_about(broker, "cannot open")[0]

@@ -19,11 +19,12 @@ import pulsar
 import pytest
 
 from bookie_stub.base.disk_reserve import NAME
-from magnetar.audit.facts import Found, gather, judge
+from magnetar.audit.facts import AuditFinding, gather, judge
 from magnetar.snapshot.node_sources import nodes_of
 from tests.interop.support import Admin, connect, wait_until
 from tests.support.bookies import BookieProcess, ensemble_settings
 from tests.support.file_sizes import bytes_of
+from tests.support.log_file import wait_for_lines
 from tests.vectors.broker_process import BrokerProcess
 
 DISK_MIB = 72
@@ -274,7 +275,7 @@ def test_removal_goes_on_when_the_disk_fills_up_in_its_middle(
     assert left_behind(small_disk) == []
 
 
-def left_behind(disk: Path) -> list[Found]:
+def left_behind(disk: Path) -> list[AuditFinding]:
     """Everything that the audits find in the broker's metadata."""
     return list(judge(gather(nodes_of(f"file:{disk / 'metadata.sqlite'}"))))
 
@@ -328,7 +329,7 @@ def test_bookie_process_starts_on_a_full_disk_and_serves(small_disk: Path, tmp_p
             producer = client.create_producer("full-too", batching_enabled=False, send_timeout_millis=2000)
             with pytest.raises(pulsar.Timeout):
                 send_many(producer)
+        wait_for_lines(tmp_path / "bookie" / "bookie.log", "is full: its reserve of")
     finally:
         broker.kill()
         bookie.kill()
-    assert "is full: its reserve of" in (tmp_path / "bookie" / "bookie.log").read_text()

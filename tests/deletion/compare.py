@@ -27,15 +27,29 @@ class StageOnDisk(Stage):
     def __init__(self, store: SqliteMetadataStore) -> None:
         super().__init__(entries_per_ledger=3, bucket_entries=4, metadata=store)
         self.store = store
+        self._awaited = 0
+        """Calls of `run` that wait."""
+        self._turning: asyncio.Task[None] | None = None
 
     async def run(self, work: Coroutine[object, object, T] | asyncio.Future[T]) -> T:
-        """Turn the loop until the work is done; the store's thread needs time in between."""
-        task = asyncio.ensure_future(work)
-        while not task.done():
+        """Waits for the work while one task turns the loop for all calls.
+
+        With a task for each of fifty calls the loop kept the interpreter so busy that the store's thread came to nothing.
+        """
+        self._awaited += 1
+        if self._turning is None:
+            self._turning = asyncio.create_task(self._turn())
+        try:
+            return await work
+        finally:
+            self._awaited -= 1
+
+    async def _turn(self) -> None:
+        while self._awaited:
             while self.soon:
                 self.soon.popleft()()
-            await asyncio.sleep(0 if self.soon else 0.0002)
-        return task.result()
+            await asyncio.sleep(0.0002)
+        self._turning = None
 
     async def settle(self) -> None:
         """Run everything that was asked for, also behind writes: the store carries these out in order."""

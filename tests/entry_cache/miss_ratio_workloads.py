@@ -158,14 +158,14 @@ def play(
                 composed.decisions.watch(watch(composed, {log.cache.name: log.cursors for log in logs}))
         for log in logs:
             log.append(now_ns)
-            log.follow(manager.delivered, now_ns)
+            log.follow(manager.mark_delivered, now_ns)
             if chance.random() < workload.jumps:
                 # The same entries at every size: chance decides before the cache is asked.
                 first = max(0, log.end - chance.randrange(1, 4000))
                 name = next(iter(log.lags))
                 back = log.cursors.position(name)
                 log.cursors.update(name, Position(log.ledger_id, first))
-                log.read(name, first, min(first + 40, log.end), manager.delivered, now_ns)
+                log.read(name, first, min(first + 40, log.end), manager.mark_delivered, now_ns)
                 log.cursors.update(name, back)
         composed.run_pending(now_ns)
         composed.tick(now_ns)

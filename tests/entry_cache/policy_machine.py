@@ -174,7 +174,7 @@ class PolicyMachine(RuleBasedStateMachine):
                 partial(self.caches[log].listener.redelivery_changed, Redelivery.POSTPONED), log, name, taken
             )
         else:
-            self.manager.delivered(taken)
+            self.manager.mark_delivered(taken)
 
     @rule(log=logs, name=names, entry=entry_ids)
     def go_elsewhere(self, log: int, name: str, entry: int) -> None:

@@ -45,8 +45,8 @@ def test_expected_reads_requeue_an_entry_until_they_are_done() -> None:
     manager = new_manager(extend_recently_accessed=False)
     cache = manager.open("log")
     cache.insert_run(run := new_run(0, 1), 2, now_ns=0)
-    manager.delivered(run)
-    manager.delivered(run[:1])
+    manager.mark_delivered(run)
+    manager.mark_delivered(run[:1])
     manager.tick(SECOND + 1)
     assert ids(list(manager.policy)) == [1]
     assert manager.policy.requeues["expected_reads"] == 1

@@ -135,7 +135,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
         for slot in found:
             slot.accessed = True
         for _ in range(readers):
-            self.manager.delivered(taken)
+            self.manager.mark_delivered(taken)
             for slot in found:
                 slot.expected = self.after_hand_over(slot.expected)
 

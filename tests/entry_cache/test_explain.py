@@ -47,7 +47,7 @@ class Room:
         """Reads and delivers a run."""
         taken = self.cache.read_run(self.cache.reader(name), 1, first, last, 1 << 40)
         self.cursors.update(name, Position(1, last + 1))
-        self.manager.delivered(taken)
+        self.manager.mark_delivered(taken)
         return taken
 
     def pass_over(self) -> None:
@@ -166,7 +166,7 @@ def test_explain_counts_storage_reads_as_reads() -> None:
     room.cursors.add("later", Position(1, 0))
     entries = new_run(0, 4)
     room.insert(*entries, expected=2)
-    room.manager.delivered(entries * 2)
+    room.manager.mark_delivered(entries * 2)
     room.after(30)
     room.manager.evict_bytes(1, room.now)
     told = room.why(0)

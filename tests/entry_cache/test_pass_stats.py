@@ -61,7 +61,7 @@ def test_requeue_renews_the_idle_time_but_not_the_age() -> None:
     cache.insert_run(new_run(3, 3), 0, now_ns=0)
     for now in (2, 4):
         manager.tick(now * SECOND)
-    manager.delivered(cache.get_present(READER, 1, 0, 9))
+    manager.mark_delivered(cache.get_present(READER, 1, 0, 9))
     manager.tick(int(5.5 * SECOND))
     stats = manager.eviction_stats.passes[Reason.TTL]
     assert ages(stats.age) == {2: 1, 10: 3}
@@ -87,7 +87,7 @@ def test_eviction_stats_count_expected_entries_and_bytes() -> None:
     sizes = (10, 20, 30, 40)
     run = [new_entry(number, b"x" * size) for number, size in enumerate(sizes)]
     cache.insert_run(run, 1, now_ns=0)
-    manager.delivered(run[:2])
+    manager.mark_delivered(run[:2])
     manager.evict_bytes(100, 1)
     assert manager.eviction_stats.evicted_expected_entries[Reason.SIZE] == 2
     assert manager.eviction_stats.evicted_expected_bytes[Reason.SIZE] == 70
@@ -268,8 +268,8 @@ def test_expected_level_counts_entries_with_reads_left(
     one.insert_run(new_run(0, 4, ledger_id=3), 0, now_ns=0)
     run = new_run(100, 109, ledger_id=2)
     two.insert_run(run, 2, now_ns=0)
-    manager.delivered(run)
-    manager.delivered(run[:4])
+    manager.mark_delivered(run)
+    manager.mark_delivered(run[:4])
     assert walked([one, two])[0] == ExpectedLevel(16, 160)
 
 

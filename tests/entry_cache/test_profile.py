@@ -29,7 +29,7 @@ def test_profile_counts_expected_reads(
     found = [entry.expected_reads]
     for step in ["down"] * down + ["up"] * up:
         if step == "down":
-            manager.delivered([entry])
+            manager.mark_delivered([entry])
         else:
             manager.expect_redelivery(READER, [entry])
         found.append(entry.expected_reads)

@@ -201,7 +201,7 @@ def test_ledger_logs_keep_ledgers_with_cached_entries(policy: str, monkeypatch: 
     recording.manager.expect_redelivery(recording.reader, [first])
     listener = recording.cache.listener
     listener.redelivery_changed(Redelivery.POSTPONED, recording.reader, [first])
-    recording.manager.delivered([first])
+    recording.manager.mark_delivered([first])
     dropped = recording.cache.present([(1, 0)])
     listener.redelivery_changed(Redelivery.DROPPED, recording.reader, dropped)
     recording.cache.invalidate_before(Position(19, 0))
@@ -221,7 +221,7 @@ def test_ledger_logs_keep_the_newest_closed_ledgers(
     for entry in entries:
         recording.append([entry])
     recording.manager.clear()
-    recording.manager.delivered(entries)
+    recording.manager.mark_delivered(entries)
     delivered = [(event.ledger_id, event.log) for event in recording.record() if event.op is Op.DELIVER]
     assert delivered == [(1, ""), (2, ""), (3, ""), (4, ""), (5, "log"), (6, "log"), (7, "log")]
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import VALUE_BYTES_MAX, MetadataStore, Put, Versioned
+from bookkeeper.metadata.metadata_store import (
+    VALUE_BYTES_MAX,
+    MetadataStore,
+    SessionState,
+    Stop,
+    Versioned,
+    Write,
+)
 from foundation.model.errors import MetadataError
 
 
@@ -27,7 +34,7 @@ class FakeMetadata(MemoryMetadataStore):
             raise MetadataError("refused by the test")
         return await super().put(key, value, expected)
 
-    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
         if self.gate is not None:
             await self.gate.wait()
         if self.refusing:
@@ -45,7 +52,27 @@ class FakeMetadata(MemoryMetadataStore):
         await super().delete(key, expected)
 
 
-class WritesUntilCrash:
+class Unwatched:
+    """The part of a store that tests of writes do without: no news of the session, no watches."""
+
+    async def sync(self) -> None:
+        """Reads show every write."""
+
+    async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
+        return _nothing
+
+    async def watch_children(self, key: str, changed: Callable[[], None]) -> Stop:
+        return _nothing
+
+    def listen(self, told: Callable[[SessionState], None]) -> None:
+        """There is no news."""
+
+
+def _nothing() -> None:
+    """Ends no watch."""
+
+
+class WritesUntilCrash(Unwatched):
     """One broker's way to a store that others share: writes behind the given number never arrive.
 
     The broker that waits for them is dead, and another one may begin on `shared`.
@@ -70,7 +97,7 @@ class WritesUntilCrash:
         await self._arrive()
         return await self.shared.put(key, value, expected)
 
-    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
         await self._arrive()
         return await self.shared.put_all(puts)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from broker.service.ports import ProducerPort
+from broker.service.ports import SinglePort
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError
 
 Key: TypeAlias = tuple[int, int]
 
 
-class FakeProducerPort(ProducerPort):
+class FakeProducerPort(SinglePort):
     def __init__(self) -> None:
         self.receipts: list[tuple[int, int, int]] = []
         """(sequence id, ledger id, entry id)"""

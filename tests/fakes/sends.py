@@ -16,4 +16,4 @@ def send(
     delayed: bool = False,
 ) -> None:
     """Publish `body`; the producer's port gets the outcome."""
-    producer.publish(sequence_id, 0, messages, body, len(body), chunk, delayed)
+    producer.publish(sequence_id, 0, messages, [body], len(body), chunk, delayed)

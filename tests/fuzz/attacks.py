@@ -168,6 +168,74 @@ async def never_opened(target: Target) -> Outcomes:
         await connection.close()
 
 
+async def version_5_wrong_order(target: Target) -> Outcomes:
+    """Ends of sessions and watches that were never begun, before and after requests: each is accepted, none is answered."""
+    ends: dict[str, corpus.Fields] = {
+        "SCALABLE_TOPIC_CLOSE": {"session_id": 4711},
+        "WATCH_SCALABLE_TOPICS_CLOSE": {"watch_id": 4711},
+        "WATCH_TC_ASSIGNMENTS_CLOSE": {"watch_id": 4711},
+    }
+    requests: dict[str, tuple[corpus.Fields, str]] = {
+        "SCALABLE_TOPIC_UNSUBSCRIBE": ({"request_id": 5, "consumer_id": 4711}, "SUCCESS"),
+        "SCALABLE_TOPIC_LOOKUP": ({"session_id": 4711, "topic": target.topic()}, "SCALABLE_TOPIC_UPDATE"),
+        "WATCH_SCALABLE_TOPICS": (
+            {"watch_id": 4711, "namespace": "public/default"},
+            "WATCH_SCALABLE_TOPICS_UPDATE",
+        ),
+        "WATCH_TC_ASSIGNMENTS": ({"watch_id": 4711}, "WATCH_TC_ASSIGNMENTS_UPDATE"),
+    }
+    connection = await connected(target)
+    try:
+        for name, (fields, answer) in requests.items():
+            for end, of_end in ends.items():
+                connection.send(end, **of_end)
+            connection.send(name, **fields)
+            await connection.receive(answer)
+        connection.send("PING")
+        await connection.receive("PONG")
+        return Counter({ANSWERED: len(requests), WAITING: len(ends) * len(requests)})
+    finally:
+        await connection.close()
+
+
+async def version_5_flood(target: Target) -> Outcomes:
+    """Registers consumers without end, in groups of their own, and opens sessions: a member elsewhere keeps its share."""
+    topic, count = target.topic(), 2000 * target.scale
+    member, flooding = await connected(target), await connected(target)
+    join: corpus.Fields = {"topic": topic, "subscription": "kept", "consumer_type": "STREAM"}
+    try:
+        member.send("SCALABLE_TOPIC_SUBSCRIBE", **join, consumer_name="m", consumer_id=1, request_id=1)
+        await member.receive("SCALABLE_TOPIC_SUBSCRIBE_RESPONSE")
+        refused = 0
+        for first in range(0, count, 500):
+            numbers = range(first, first + 500)
+            for number in numbers:
+                group: corpus.Fields = {**join, "subscription": f"g{number}-" + "g" * 1000}
+                flooding.send(
+                    "SCALABLE_TOPIC_SUBSCRIBE",
+                    **group,
+                    consumer_name=f"c{number}",
+                    consumer_id=number,
+                    request_id=number,
+                )
+                flooding.send("SCALABLE_TOPIC_LOOKUP", session_id=number, topic=topic)
+            await flooding.drain()
+            for _ in range(2 * len(numbers)):
+                frame = await flooding.receive(
+                    "SCALABLE_TOPIC_SUBSCRIBE_RESPONSE", "SCALABLE_TOPIC_UPDATE", timeout_s=60
+                )
+                refused += frame.command.scalableTopicSubscribeResponse.HasField("error")
+        assert refused > 0, "one connection may register consumers without a limit"
+        # Nothing has been told to the member meanwhile, and its connection is open.
+        member.send("PING")
+        await member.receive("PONG")
+        assert await member.quiet(0.2) is None
+        return Counter({ANSWERED: 2 * count})
+    finally:
+        await flooding.close()
+        await member.close()
+
+
 async def small_frames(target: Target) -> Outcomes:
     """A flood of the smallest commands; every PING of it must have its PONG."""
     batches, pings = 100 * target.scale, 500
@@ -303,6 +371,8 @@ ATTACKS: Final[tuple[Callable[[Target], Awaitable[Outcomes]], ...]] = (
     bad_checksum,
     out_of_order,
     never_opened,
+    version_5_wrong_order,
+    version_5_flood,
     small_frames,
     flood,
     drip,

@@ -33,6 +33,8 @@ _TOPICS: Final = (
     "",
     "persistent://public/default/" + "n" * 5000,
     "persistent://public/default/ü/../%2F",
+    "topic://public/default/fuzz",
+    "segment://public/default/fuzz/0000-ffff-0",
 )
 
 
@@ -120,6 +122,24 @@ _MAKERS: Final[dict[str, Callable[[Random], Fields]]] = {
     },
     "GET_SCHEMA": lambda rng: {"request_id": _number(rng), "topic": rng.choice(_TOPICS)},
     "NEW_TXN": lambda rng: {"request_id": _number(rng), "tc_id": _number(rng)},
+    "SCALABLE_TOPIC_LOOKUP": lambda rng: {"session_id": _number(rng), "topic": rng.choice(_TOPICS)},
+    "SCALABLE_TOPIC_CLOSE": lambda rng: {"session_id": _number(rng)},
+    "SCALABLE_TOPIC_SUBSCRIBE": lambda rng: {
+        "request_id": _number(rng),
+        "topic": rng.choice(_TOPICS),
+        "subscription": rng.choice(("s", "", "s" * 3000)),
+        "consumer_name": rng.choice(("c", "", "c" * 3000)),
+        "consumer_id": _number(rng),
+        "consumer_type": rng.choice(("STREAM", "CHECKPOINT")),
+    },
+    "SCALABLE_TOPIC_UNSUBSCRIBE": lambda rng: {"request_id": _number(rng), "consumer_id": _number(rng)},
+    "WATCH_SCALABLE_TOPICS": lambda rng: {
+        "watch_id": _number(rng),
+        "namespace": rng.choice(("public/default", "public/nope", "x", "")),
+    },
+    "WATCH_SCALABLE_TOPICS_CLOSE": lambda rng: {"watch_id": _number(rng)},
+    "WATCH_TC_ASSIGNMENTS": lambda rng: {"watch_id": _number(rng)},
+    "WATCH_TC_ASSIGNMENTS_CLOSE": lambda rng: {"watch_id": _number(rng)},
     "PING": lambda rng: {},
     "PONG": lambda rng: {},
     "UNSUBSCRIBE": lambda rng: {"consumer_id": _number(rng), "request_id": _number(rng)},

@@ -15,7 +15,8 @@ from typing import Final
 
 import pulsar
 
-from tests.interop.support import Admin, receive, wait_until
+import magnetar
+from tests.interop.support import Admin, connect, receive, wait_until
 from tests.vectors.broker_process import REPOSITORY, BrokerProcess
 
 PAGE: Final = REPOSITORY / "docs" / "how-to" / "cache_why.md"
@@ -136,3 +137,22 @@ def test_why_names_an_unknown_topic_ledger_or_entry(
     assert f"has no entry 7; its last one is {place(sent)} (404)" in run(
         broker, "why", "known", f"{sent.ledger_id()}:7", status=1
     )
+
+
+def test_events_of_an_entry_are_in_order_after_an_advance_of_the_clock() -> None:
+    with magnetar.Broker() as broker:
+        client = connect(broker.pulsar_url)
+        consumer = client.subscribe("t", "s")
+        producer = client.create_producer("t", batching_enabled=False)
+        broker.clock.advance(hours=1)
+        place = producer.send(b"x")
+        receive(consumer, 1)
+        client.close()
+        path = f"persistent/public/default/t/{place.ledger_id()}/{place.entry_id()}"
+        told = Admin(broker.admin_url).get(f"magnetar/cache/why/{path}")
+    assert isinstance(told, dict)
+    events = told["events"]
+    assert isinstance(events, list)
+    ages = [event["secondsAgo"] for event in events if isinstance(event, dict)]
+    assert len(ages) >= 2
+    assert all(isinstance(age, float) and 0 <= age < 60 for age in ages), ages

@@ -121,7 +121,7 @@ def test_certificate_of_a_name_that_lost_its_right_is_refused(tmp_path: Path) ->
             broker.addresses.pulsar_tls,
             authentication=proof,
             tls_trust_certs_file_path=str(certificates.authority),
-            operation_timeout_seconds=10,
+            operation_timeout_seconds=60,
         )
         try:
             client.create_producer("ended").send(b"x")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 import sys
 import unicodedata
 import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Final
@@ -15,6 +18,8 @@ import pulsar
 import pytest
 
 from tests.interop.support import connect
+from tests.support.command_json import Json
+from tests.support.raw_client import RawConnection
 from tests.vectors.broker_process import BrokerProcess
 
 
@@ -52,6 +57,28 @@ NAMES: Final = (
 REFUSED: Final = ("", " ", "a/b", "/", "a\nINFO forged", "a\tb\x7f", "x" * 65_536)
 """Names that no topic may have."""
 TOPICS: Final = "/admin/v2/persistent/public/default"
+DOTS: Final = (".", "..", "%2e", "%2e%2e", "%2E%2E", ".%2e", "%2e.")
+"""Spellings of the two names that clients take for folders, as they stand on the first line of a request."""
+NEARLY_DOTS: Final = (
+    "%252e%252e",
+    "%252e",
+    "..%2f",
+    "..%5c",
+    "..;",
+    "..%20",
+    "%c0%ae%c0%ae",
+    "%2e%2e%2fdefault",
+)
+"""Spellings that some program between a client and a file takes for them."""
+REFUSALS: Final = {
+    "PARTITIONED_METADATA": ("TopicNotFound", "Namespace not found"),
+    "LOOKUP": ("TopicNotFound", "Namespace not found"),
+    "PRODUCER": ("ServiceNotReady", "Please redo the lookup"),
+    "SUBSCRIBE": ("ServiceNotReady", "Please redo the lookup"),
+    "GET_SCHEMA": ("TopicNotFound", "Topic not found"),
+    "GET_OR_CREATE_SCHEMA": ("TopicNotFound", "Topic not found"),
+}
+"""The answers of commands about a topic: those about a namespace that does not exist."""
 
 
 def ask(broker: BrokerProcess, method: str, path: str) -> tuple[int, bytes]:
@@ -96,7 +123,7 @@ def test_hostile_names_are_names_over_the_wire_over_http_and_after_a_kill(tmp_pa
                 status, body = ask(broker, "GET", f"{url_of(name)}/stats")
                 assert (status, [*json.loads(body)["subscriptions"]]) == (200, [name]), name
                 assert ask(broker, "DELETE", f"{url_of(name)}?force=true")[0] == 204
-        assert "Traceback" not in broker.log_path.read_text(encoding="utf-8")
+    assert "Traceback" not in broker.log_path.read_text(encoding="utf-8")
 
 
 def test_names_that_no_topic_may_have_are_refused_and_store_nothing(tmp_path: Path) -> None:
@@ -117,3 +144,80 @@ def test_names_that_no_topic_may_have_are_refused_and_store_nothing(tmp_path: Pa
         broker.stop()
         lines = broker.log_path.read_text(encoding="utf-8").splitlines()
     assert not [line for line in lines if "Traceback" in line or line.startswith("INFO forged")]
+
+
+def ask_raw(broker: BrokerProcess, method: str, path: str, body: object) -> tuple[int, str]:
+    """Sends the path as it is, without the normalisation of HTTP clients; returns the status and the answer."""
+    text = json.dumps(body)
+    lines = (
+        f"{method} {path} HTTP/1.1",
+        "Host: localhost",
+        "Content-Type: application/json",
+        f"Content-Length: {len(text)}",
+        "Connection: close",
+    )
+    port = int(broker.addresses.admin.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall("\r\n".join((*lines, "", text)).encode())
+        answer = b"".join(iter(lambda: connection.recv(65_536), b"")).decode()
+    return int(answer.split(" ", 2)[1]), answer.partition("\r\n\r\n")[2]
+
+
+async def ask_by_wire(url: str, namespace: str) -> None:
+    """Sends each command that names a topic or a namespace, as a client that looks nothing up."""
+    connection = await RawConnection.open(url)
+    await connection.connect()
+    topic = f"persistent://{namespace}/t"
+    schema: dict[str, Json] = {"name": "t", "schema_data": "", "type": "String"}
+    more: dict[str, dict[str, Json]] = {
+        "PARTITIONED_METADATA": {"metadata_auto_creation_enabled": True},
+        "PRODUCER": {"producer_id": 1},
+        "SUBSCRIBE": {"subscription": "s", "subType": "Shared", "consumer_id": 1},
+        "GET_OR_CREATE_SCHEMA": {"schema": schema},
+    }
+    for name, (error, reason) in REFUSALS.items():
+        connection.send(name, topic=topic, request_id=1, **more.get(name, {}))
+        told = str((await connection.receive()).command)
+        assert f": {error}\n" in told, told
+        assert reason in told, told
+    connection.send("GET_TOPICS_OF_NAMESPACE", namespace=namespace, request_id=1)
+    listed = await connection.receive("GET_TOPICS_OF_NAMESPACE_RESPONSE")
+    assert not listed.command.getTopicsOfNamespaceResponse.topics
+    connection.send("WATCH_TOPIC_LIST", namespace=namespace, request_id=1, watcher_id=1, topics_pattern=".*")
+    watched = await connection.receive("WATCH_TOPIC_LIST_SUCCESS")
+    assert not watched.command.watchTopicListSuccess.topic
+    await connection.close()
+
+
+def test_tenants_and_namespaces_of_dots_are_refused_in_every_spelling(tmp_path: Path) -> None:
+    tenant = {"allowedClusters": ["standalone"], "adminRoles": []}
+    with BrokerProcess(tmp_path, memory=True) as broker:
+        for spelling in DOTS:
+            name = urllib.parse.unquote(spelling)
+            folder = f"name is not valid: clients take {name} in a path for a folder"
+            for path, kind, body in (
+                ("tenants", "Tenant", tenant),
+                ("namespaces/public", "Namespace", {}),
+                ("clusters", "Cluster", {}),
+            ):
+                status, told = ask_raw(broker, "PUT", f"/admin/v2/{path}/{spelling}", body)
+                assert (status, json.loads(told)) == (412, {"reason": f"{kind} {folder}"}), spelling
+            for namespace in (f"public/{spelling}", f"{spelling}/default", f"{spelling}/{spelling}"):
+                for path in (f"{namespace}/t", f"{namespace}/t/partitions"):
+                    status, told = ask_raw(broker, "PUT", f"/admin/v2/persistent/{path}", 3)
+                    assert (status, json.loads(told)) == (404, {"reason": "Namespace not found"}), path
+        for spelling in NEARLY_DOTS:
+            for path in ("tenants", "namespaces/public", "persistent/public/default/../%s/t"):
+                place = path % spelling if "%s" in path else f"{path}/{spelling}"
+                assert ask_raw(broker, "PUT", f"/admin/v2/{place}", tenant)[0] in (404, 412), place
+        # With a slash at the end no route has the path, whatever the name.
+        for spelling in (*DOTS, *NEARLY_DOTS):
+            assert ask_raw(broker, "PUT", f"/admin/v2/tenants/{spelling}/", tenant)[0] == 404
+            assert ask_raw(broker, "PUT", f"/admin/v2/namespaces/public/{spelling}/", {})[0] == 404
+        for namespace in ("public/..", "public/.", "../default", "./default", "../.."):
+            asyncio.run(ask_by_wire(broker.addresses.pulsar, namespace))
+        assert json.loads(ask(broker, "GET", "/admin/v2/tenants")[1]) == ["public", "pulsar"]
+        assert json.loads(ask(broker, "GET", "/admin/v2/namespaces/public")[1]) == ["public/default"]
+        assert json.loads(ask(broker, "GET", "/admin/v2/clusters")[1]) == ["standalone"]
+        broker.stop()
+        assert "Traceback" not in broker.log_path.read_text(encoding="utf-8")

@@ -35,7 +35,7 @@ SETTINGS: Final = {
 PIP430: Final = {"entryCachePolicy": "pip430"}
 POLICIES: Final[Mapping[str, Mapping[str, str]]] = {
     "4.2": PIP430,
-    "5.0": {**PIP430, "magnetarProfile": "5.0"},
+    "5.0": {**PIP430, "pulsarDefaults": "5.0"},
     "stash": {"entryCachePolicy": "pip430-stash"},
     "fifo-ttl": {"entryCachePolicy": "fifo-ttl"},
     "magnetar": {"entryCachePolicy": "magnetar"},

@@ -30,8 +30,8 @@ from bookkeeper.ensembles.placement import write_set
 from bookkeeper.repair.fragments import bookies_needed
 from bookkeeper.repair.replicas import read_entry
 from bookkeeper.repair.zookeeper_locks import ZookeeperElection
-from magnetar.process.rereplication import Cluster, joined
-from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment
+from magnetar.process.rereplication import ClusterConnections, joined
+from protocol.ledger_metadata import LedgerMetadata, LedgerSegment, LedgerState
 from protocol.underreplication import ELECTION, LOCKS
 from tests.support.apache_bookie import ApacheBookie
 from tests.support.bookies import ROOT, BookieProcess
@@ -81,7 +81,7 @@ class Bookies:
                 bookie.kill()
 
     @asynccontextmanager
-    async def cluster(self) -> AsyncIterator[Cluster]:
+    async def cluster(self) -> AsyncIterator[ClusterConnections]:
         overrides = [f"{key}={value}" for key, value in self.settings.items()]
         settings = load_bookie_settings(None, environ={}, overrides=overrides)
         async with joined(BookieSettings.of(settings)) as cluster:
@@ -128,10 +128,10 @@ class Written:
     closed: bool = True
 
 
-async def write(cluster: Cluster, ledgers: Sequence[Written]) -> None:
+async def write(cluster: ClusterConnections, ledgers: Sequence[Written]) -> None:
     for ledger in ledgers:
         metadata = LedgerMetadata(
-            (Segment(ledger.members),), ensemble_size=len(ledger.members), write_quorum=2, ack_quorum=2
+            (LedgerSegment(ledger.members),), ensemble_size=len(ledger.members), write_quorum=2, ack_quorum=2
         )
         own = await OwnLedger.create(cluster.store, ledger.ledger_id, metadata, lambda *_: None)
         await add(cluster, own[0], ledger.entries)
@@ -140,7 +140,7 @@ async def write(cluster: Cluster, ledgers: Sequence[Written]) -> None:
             await own[0].close(ledger.entries - 1, sum(sizes))
 
 
-async def add(cluster: Cluster, own: OwnLedger, count: int) -> None:
+async def add(cluster: ClusterConnections, own: OwnLedger, count: int) -> None:
     loop = asyncio.get_running_loop()
     writer = EnsembleWriter(own, cluster.bookies, call_soon=loop.call_soon, spawn=loop.create_task)
     answers: list[asyncio.Future[int]] = []
@@ -152,8 +152,8 @@ async def add(cluster: Cluster, own: OwnLedger, count: int) -> None:
         parts = DEFAULT_DIGEST.seal(own.ledger_id, entry_id, entry_id - 1, length, b"", body)
         writer.add(
             own.ledger_id,
-            entry_id,
-            parts,
+            (entry_id,),
+            [parts],
             master_key=DEFAULT_DIGEST.master_key,
             recovery=False,
             done=partial(settle, answer),
@@ -166,13 +166,13 @@ def settle(answer: asyncio.Future[int], rc: int, _entry_id: int) -> None:
     answer.set_result(rc)
 
 
-async def ledger_of(cluster: Cluster, ledger_id: int) -> LedgerMetadata:
+async def ledger_of(cluster: ClusterConnections, ledger_id: int) -> LedgerMetadata:
     found = await read_metadata(cluster.store, ledger_id)
     assert found is not None
     return found[0]
 
 
-async def check_copies(cluster: Cluster, ledger: Written, lost: str) -> None:
+async def check_copies(cluster: ClusterConnections, ledger: Written, lost: str) -> None:
     """Every entry can be read from every bookie of its write set, and none of these is the lost one."""
     metadata = await ledger_of(cluster, ledger.ledger_id)
     assert metadata.state is LedgerState.CLOSED
@@ -261,11 +261,11 @@ async def test_autorecovery_copies_what_a_killed_bookie_held(
             assert lost not in bookies.apache.shell("ledgermetadata", "-ledgerid", str(ledger.ledger_id))
 
 
-async def all_registered(cluster: Cluster, count: int) -> bool:
+async def all_registered(cluster: ClusterConnections, count: int) -> bool:
     return len(cluster.bookies.reachable_clients()) == count
 
 
-async def is_replicated(cluster: Cluster, ledgers: Sequence[Written], lost: str) -> bool:
+async def is_replicated(cluster: ClusterConnections, ledgers: Sequence[Written], lost: str) -> bool:
     """The lost bookie is noticed, every ledger was looked at, and no mark is left."""
     if lost in await cluster.registered():
         return False
@@ -275,7 +275,7 @@ async def is_replicated(cluster: Cluster, ledgers: Sequence[Written], lost: str)
     return not [ledger_id async for ledger_id in cluster.marks.ledgers()]
 
 
-async def has_no_locks(cluster: Cluster) -> bool:
+async def has_no_locks(cluster: ClusterConnections) -> bool:
     return not await cluster.store.children(LOCKS)
 
 
@@ -333,11 +333,11 @@ async def test_mark_of_ours_is_worked_off_by_apaches_worker(
         await check_copies(cluster, ledgers[0], lost)
 
 
-async def is_gone(cluster: Cluster, bookie: str) -> bool:
+async def is_gone(cluster: ClusterConnections, bookie: str) -> bool:
     return bookie not in await cluster.registered()
 
 
-async def has_votes(cluster: Cluster, count: int) -> bool:
+async def has_votes(cluster: ClusterConnections, count: int) -> bool:
     return len(await cluster.store.children(ELECTION)) == count
 
 
@@ -445,5 +445,5 @@ async def command(bookies: Bookies, *words: str) -> str:
     return done.stdout
 
 
-async def is_marked(cluster: Cluster, ledger_id: int) -> bool:
+async def is_marked(cluster: ClusterConnections, ledger_id: int) -> bool:
     return await cluster.marks.get(ledger_id) is not None

@@ -49,7 +49,7 @@ def test_shared_subscriptions_that_catch_up_together_read_each_entry_about_once(
     count = 20_000
     bodies = [b"%0512d" % number for number in range(count)]
     names = [f"s{number}" for number in range(5)]
-    with BrokerProcess(tmp_path, SETTINGS | {"magnetarProfile": profile}) as broker:
+    with BrokerProcess(tmp_path, SETTINGS | {"pulsarDefaults": profile}) as broker:
         client = connected(broker.addresses.pulsar)
         for name in names:
             client.subscribe(topic, name, Type.Shared).close()

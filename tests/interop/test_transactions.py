@@ -103,6 +103,37 @@ async def move_the_rest(url: str) -> list[int]:
     return found
 
 
+async def test_acknowledgements_of_open_transactions_survive_a_kill(tmp_path: Path) -> None:
+    """Committed after it they stay, also over the next kill; aborted, the message comes again."""
+    with BrokerProcess(tmp_path, SETTINGS) as broker:
+        mover = await Mover.open(broker.addresses.pulsar)
+        ends = {}
+        for action in ("COMMIT", "ABORT"):
+            await mover.publish(2, action.encode())
+            ends[action] = await mover.begin(VANISHED_MS * 5)
+            _, position, _ = await mover.message()
+            await mover.acknowledge(position, ends[action])
+        await restart(broker, mover)
+        mover = await Mover.open(broker.addresses.pulsar)
+        await mover.publish(2, b"later")
+        assert (await mover.message())[2] == b"later", "a message came that a transaction has acknowledged"
+        for action, txn in ends.items():
+            answer = await mover.ask("END_TXN", "END_TXN_RESPONSE", txn_action=action, **txn)
+            assert not answer.command.endTxnResponse.HasField("error")
+        assert (await mover.message())[2] == b"ABORT"
+        await restart(broker, mover)
+        mover = await Mover.open(broker.addresses.pulsar)
+        assert [(await mover.message())[2] for _ in range(2)] == [b"ABORT", b"later"]
+        assert await mover.cnx.quiet(0.3) is None
+        await mover.cnx.close()
+
+
+async def restart(broker: BrokerProcess, mover: Mover) -> None:
+    await mover.cnx.close()
+    broker.kill()
+    broker.start()
+
+
 OPEN = 10_000
 
 

@@ -17,8 +17,8 @@ from tests.support.ports import free_port
 from tests.vectors.broker_process import BrokerProcess
 
 HERE: Final = Path(__file__).parent / "java5"
-CHECKS: Final = 11
-"""Each on a topic without and on one with partitions; `restart` twice waits for a new start of the broker."""
+CHECKS: Final = 14
+"""Each on a topic without and on one with partitions; those that begin with `restart` wait for a new start of the broker."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(600)]
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from foundation.settings.load import FromOption
 from magnetar.commands.broker_command import ignored_variables, parse
-from magnetar.process.options import BrokerOptions
+from magnetar.process.options import BrokerOptions, Role
+from magnetar.process.standalone import load
 
 
 def test_options_are_empty_without_flags() -> None:
@@ -30,7 +32,28 @@ def test_every_flag_reaches_its_option() -> None:
 
 def test_set_overrides_the_advertised_address_flag() -> None:
     options, _, _ = parse("standalone", ["--set", "advertisedAddress=two", "-a", "one"])
-    assert options.overrides == ("advertisedAddress=one", "advertisedAddress=two")
+    flag = FromOption("-a/--advertised-address", "advertisedAddress", "one")
+    assert options.overrides == (flag, "advertisedAddress=two")
+
+
+@pytest.mark.parametrize("role", ["standalone", "broker"])
+@pytest.mark.parametrize(
+    ("words", "key", "origin"),
+    [
+        (["-a", "one"], "advertisedAddress", "-a/--advertised-address"),
+        (["--set", "advertisedAddress=one"], "advertisedAddress", "--set"),
+        (["--data", "folder"], "magnetarDataDirectory", "--data"),
+        (["--memory"], "magnetarInMemory", "--memory"),
+        (["--profile", "5.0"], "pulsarDefaults", "--profile"),
+    ],
+)
+def test_option_that_stands_for_a_key_is_the_origin_of_its_value(
+    role: Role, words: list[str], key: str, origin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options, _, _ = parse(role, ["--set", "bookieAddress=127.0.0.1:3181", *words])
+    settings = load(options).broker
+    assert settings.error(key, "wrong").line.startswith(f"{origin}: {key}=")
 
 
 def test_flags_without_effect_are_accepted_and_named() -> None:

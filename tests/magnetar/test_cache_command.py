@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from magnetar.commands.cache_command import main
-from magnetar.commands.cache_text import Event, Top, Topic, Why, top_text, why_text
+from magnetar.commands.cache_text import CacheWhy, EventRow, Top, TopicUse, top_text, why_text
 
 
 class Broker(http.server.BaseHTTPRequestHandler):
@@ -99,7 +99,7 @@ def test_answer_of_another_kind_of_server_is_refused(url: str, capsys: pytest.Ca
     assert "name a Magnetar broker with --admin-url" in capsys.readouterr().err
 
 
-def why(*events: Event) -> Why:
+def why(*events: EventRow) -> CacheWhy:
     return {
         "topic": "persistent://public/default/t",
         "ledgerId": 12,
@@ -109,7 +109,7 @@ def why(*events: Event) -> Why:
     }
 
 
-def top(*topics: Topic) -> Top:
+def top(*topics: TopicUse) -> Top:
     return {
         "sort": "bytes",
         "usedBytes": 3 << 20,
@@ -177,7 +177,7 @@ def test_why_text_has_a_line_per_event_and_the_conclusion() -> None:
 
 def test_top_text_is_a_table_with_a_row_per_topic() -> None:
     assert top_text(top()) == "3.0 MiB of 4.0 MiB in 12,345 entries, 1 topic open; first by bytes"
-    full: Topic = {
+    full: TopicUse = {
         "topic": "persistent://a/b/full",
         "bytes": 3 << 20,
         "entries": 12345,
@@ -187,7 +187,7 @@ def test_top_text_is_a_table_with_a_row_per_topic() -> None:
         "hitRatio": 1000 / 1015,
         "evictions": {"ttl": 1, "size": 20, "ledger": 2, "invalidate": 3},
     }
-    idle: Topic = {
+    idle: TopicUse = {
         "topic": "persistent://a/b/idle",
         "bytes": 0,
         "entries": 0,

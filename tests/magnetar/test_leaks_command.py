@@ -21,7 +21,7 @@ from bookkeeper.leaks.rules import NO_PERSISTENT_TOPIC, PARTITION
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from foundation.model.topic_name import parse_topic_name
 from magnetar.__main__ import main
-from protocol.ledger_metadata import LedgerMetadata, Segment, encode, ledger_key
+from protocol.ledger_metadata import LedgerMetadata, LedgerSegment, LedgerState, decode, encode, ledger_key
 from tests.crash.broker_process import BrokerProcess
 from tests.interop.support import connect
 
@@ -158,13 +158,32 @@ def test_leaks_are_found_put_into_quarantine_and_back_exported_and_deleted(
     assert store(broker, "get", ledger_key(kept)) is not None
 
 
+def test_leaked_ledger_that_its_writer_left_open_is_closed_and_exported(
+    broker: BrokerProcess, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """One such ledger ended the export of all leaks, and nothing ever closed it."""
+    _, leaked = plant(broker)
+    path = f"/admin/v2/magnetar/ledgers/{leaked}"
+    value = store(broker, "get", ledger_key(leaked))
+    assert isinstance(value, bytes)
+    opened = replace(decode(value), state=LedgerState.OPEN, length=0, last_entry_id=-1)
+    store(broker, "put", ledger_key(leaked), encode(opened))
+    assert status(broker, "GET", f"{path}/entries") == 412, "only one in quarantine is closed"
+    audit(broker, capsys, "--quarantine")
+    assert audit(broker, capsys, "--export", str(tmp_path))[0] == 0
+    copy = json.loads((tmp_path / f"ledger-{leaked}.json").read_text())
+    assert [base64.b64decode(one)[-2:] for one in copy["entries"]] == [b"m%d" % number for number in range(5)]
+    assert f"{leaked} deleted" in audit(broker, capsys, "--delete", str(tmp_path))[1]
+    assert store(broker, "get", ledger_key(leaked)) is None
+
+
 def test_young_ledger_is_left_out_and_metrics_show_an_orphan_of_age(
     broker: BrokerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A ledger whose reference was still to be written looked like an orphan, and `--quarantine` took it."""
     ledger_id, now_ms = 900_001, time.time_ns() // 1_000_000
     custom = {"application": b"pulsar", "component": b"managed-ledger"}
-    young = LedgerMetadata((Segment(("b:1",)),), created_ms=now_ms - 60_000, custom=custom)
+    young = LedgerMetadata((LedgerSegment(("b:1",)),), created_ms=now_ms - 60_000, custom=custom)
     store(broker, "put", ledger_key(ledger_id), encode(young))
     code, text = audit(broker, capsys)
     left_out = "1 younger than 86400 s are left out; --grace-seconds 0 shows them\n"

@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ import pytest
 from broker.config.security_keys import BASIC_PROVIDER, TLS_PROVIDER, TOKEN_PROVIDER
 from magnetar.commands.token_keys import token_by_secret
 from protocol.pulsar_api_pb2 import BaseCommand
+from tests.support.certificates import Certificates
 from tests.support.raw_client import simple_frame
 from tests.vectors.broker_process import BrokerProcess
 
@@ -71,7 +73,15 @@ def assert_silent(where: str, data: bytes) -> None:
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     folder = tmp_path_factory.mktemp("broker")
-    settings = {**SETTINGS, "entryCacheRecordDirectory": str(folder / "record")}
+    certificates = Certificates(tmp_path_factory.mktemp("certificates"))
+    settings = {
+        **SETTINGS,
+        "entryCacheRecordDirectory": str(folder / "record"),
+        "brokerServicePortTls": "0",
+        "webServicePortTls": "0",
+        "tlsCertificateFilePath": str(certificates.server),
+        "tlsKeyFilePath": str(certificates.key(certificates.server)),
+    }
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PULSAR_LOG_LEVEL", "debug")
         with BrokerProcess(folder, settings, memory=True) as running:
@@ -128,13 +138,19 @@ def connect_command(method: str, data: str, **original: str) -> bytes:
     return simple_frame(command)
 
 
-def answer_to(url: str, frames: bytes) -> bytes:
+def answer_to(url: str, frames: bytes, *, tls: bool = False) -> bytes:
     """All bytes that come until the broker closes."""
     parts = urlsplit(url)
     data = b""
-    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=60) as connection:
-        connection.sendall(frames)
-        with contextlib.suppress(ConnectionError):
+    with contextlib.ExitStack() as opened:
+        connection = socket.create_connection((parts.hostname or "", parts.port or 0), timeout=60)
+        opened.enter_context(connection)
+        if tls:
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            connection = opened.enter_context(context.wrap_socket(connection))
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            connection.sendall(frames)
             while part := connection.recv(65536):
                 data += part
     return data
@@ -186,6 +202,83 @@ def test_admin_port_shows_no_secret(broker: BrokerProcess) -> None:
             assert_silent(where, answer)
     assert_silent("the changed settings", ask(url, "GET", PATHS[2], GOOD))
     assert_silent("all settings", ask(url, "GET", PATHS[1], GOOD))
+
+
+WEB_PATHS: Final = (
+    "/console/",
+    "/admin/v2/magnetar/console/session",
+    "/admin/v2/clusters",
+    "/metrics",
+    "/ws/v2/producer/persistent/public/default/t",
+    "/ws/v2/consumer/persistent/public/default/t/s",
+    "/ws/v2/reader/persistent/public/default/t",
+    "/ws/v3/consumer/s",
+    "/ws/v2/nosuchkind",
+)
+LONG: Final = MARK + "x" * 10_000
+"""Longer than a header may be."""
+UPGRADE: Final = (
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+)
+
+
+def head(line: str, *headers: str) -> bytes:
+    return "\r\n".join([line, "Host: 127.0.0.1", *headers, "", ""]).encode()
+
+
+def unread_requests(path: str) -> list[bytes]:
+    """Requests with a credential that is too long, or where the parser does not expect it."""
+    return [
+        head(f"GET {path} HTTP/1.1", f"Authorization: Bearer {LONG}"),
+        head(f"GET {path} HTTP/1.1", *UPGRADE, f"Authorization: Bearer {LONG}"),
+        head(f"GET {path} HTTP/1.1", f"Authorization {FORGED}"),
+        head(f"GET {path} HTTP/1.1", f"Authorization: Bearer {FORGED}\0"),
+        head(f"GET {path} HTTP/1.1", f"Cookie: token={LONG}"),
+        head(f"GET {path} HTTP/1.1", "Connection: close", f"Expect: {FORGED}"),
+        head(f"GET {path}?token={LONG} HTTP/1.1", *UPGRADE),
+        head(f"GET {path}?token={FORGED} HTTP/9.9", *UPGRADE),
+        head(f"GET {path}?token={FORGED} {FORGED} HTTP/1.1", *UPGRADE),
+    ]
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_web_ports_show_no_part_of_a_request_that_they_cannot_read(broker: BrokerProcess, tls: bool) -> None:
+    url = broker.addresses.admin_tls if tls else broker.addresses.admin
+    requests = [request for path in WEB_PATHS for request in unread_requests(path)]
+    with ThreadPoolExecutor(8) as threads:
+        answers = threads.map(lambda one: answer_to(url, one, tls=tls), requests)
+        for request, answer in zip(requests, answers, strict=True):
+            assert answer.startswith((b"HTTP/1.0 4", b"HTTP/1.1 4")), request
+            assert_silent(f"the answer to {request[:100]!r}", answer)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_websocket_shows_no_token_of_its_query(broker: BrokerProcess, tls: bool) -> None:
+    url = broker.addresses.admin_tls if tls else broker.addresses.admin
+    # A close of the client without a mask, which breaks the protocol, ends those that are open.
+    requests = [
+        head(f"GET {path}?{query} HTTP/1.1", *UPGRADE) + b"\x88\x00"
+        for path in WEB_PATHS
+        if path.startswith("/ws/")
+        for token in (TOKEN, EXPIRED, FORGED)
+        for query in (f"topics=t,u&token={token}", f"%74oken={token}&receiverQueueSize=many")
+    ]
+    # Side by side: the broker delays the answer to each further refusal of an address, up to five seconds.
+    with ThreadPoolExecutor(12) as threads:
+        answers = list(threads.map(lambda one: answer_to(url, one, tls=tls), requests))
+    for request, answer in zip(requests, answers, strict=True):
+        assert_silent(request.partition(b"?")[0].decode(), answer)
+    for status in (b"101", b"400", b"401"):
+        assert any(answer.startswith(b"HTTP/1.1 " + status) for answer in answers), status
+
+
+@pytest.mark.parametrize("port", ["pulsar", "pulsar_tls", "admin_tls"])
+def test_port_of_another_protocol_shows_no_part_of_a_request(broker: BrokerProcess, port: str) -> None:
+    for request in unread_requests("/admin/v2/clusters"):
+        assert_silent(port, answer_to(getattr(broker.addresses, port), request))
 
 
 def test_record_and_log_show_no_secret(broker: BrokerProcess) -> None:

@@ -20,15 +20,15 @@ from broker.managed_ledger.managed_ledger_info import (
     encode_cursor_info,
     encode_ledger_info,
 )
-from broker.schemas.compatibility import Strategy
 from broker.schemas.schema import Schema, SchemaType
 from broker.schemas.schema_registry import SchemaRegistry
 from broker.schemas.schema_store import SchemaStore
+from broker.schemas.strategy import Strategy
 from foundation.model.position import Position
 from magnetar.__main__ import main
 from magnetar.snapshot.node_path import NodePath, describe
 from magnetar.snapshot.node_rows import Node, rows_of
-from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode, ledger_key
+from protocol.ledger_metadata import LedgerMetadata, LedgerSegment, LedgerState, encode, ledger_key
 from protocol.varint import varint
 from tests.interop.support import connect, numbered, publish
 from tests.support.java import ZooKeeper
@@ -228,7 +228,7 @@ def test_snapshot_writes_more_than_one_row_group(tmp_path: Path) -> None:
     """60,000 ledgers: more than one row group, and one progress report."""
     store = sqlite3.connect(tmp_path / "m.sqlite")
     store.execute("CREATE TABLE node (key TEXT PRIMARY KEY, value BLOB, version INTEGER)")
-    value = encode(LedgerMetadata((Segment(("b:1",)),), LedgerState.CLOSED, 10, 0))
+    value = encode(LedgerMetadata((LedgerSegment(("b:1",)),), LedgerState.CLOSED, 10, 0))
     store.executemany(
         "INSERT INTO node (key, value, version) VALUES (?, ?, 0)",
         ((ledger_key(n), value) for n in range(60_000)),

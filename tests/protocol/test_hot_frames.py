@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from protocol import pulsar_api_pb2 as api
 from protocol.frame import command_frame
-from protocol.hot_frames import MessageWriter, ReceiptWriter
+from protocol.hot_frames import MessageWriter, ReceiptWriter, SharedRun
 from protocol.varint import varint
 
 U64 = 2**64 - 1
@@ -102,6 +102,43 @@ def test_message_equals_the_general_codec(
         size = writer.write_one(entry, count, ack_set, out)
         frame = expected(entry, consumer_id, partition, epoch, count, ack_set)
         assert (b"".join(out), size) == (frame, len(frame))
+
+
+@given(
+    st.lists(st.tuples(uint64, st.integers(-1, 300), st.none() | uint64), min_size=1, max_size=6),
+    st.lists(entries, min_size=1, max_size=6),
+)
+def test_frames_of_a_shared_run_equal_those_of_a_writer_alone(
+    consumers: list[tuple[int, int, int | None]], entries: list[Entry]
+) -> None:
+    shared = SharedRun()
+    # Twice each: the first writer of a run notes it, the next one makes the pieces, and later ones use them.
+    for consumer_id, partition, epoch in consumers * 2:
+        writer = MessageWriter(consumer_id, partition=partition, epoch=epoch, shared=shared)
+        out: list[bytes | memoryview] = []
+        size = writer.write(entries, out)
+        frames = b"".join([expected(entry, consumer_id, partition, epoch, 0, ()) for entry in entries])
+        assert (b"".join(out), size) == (frames, len(frames))
+
+
+def test_a_run_is_shared_only_while_it_has_the_same_entries() -> None:
+    shared = SharedRun()
+    first, second, other = Entry(1, 1), Entry(1, 2), Entry(1, 2, body=b"another one at this position")
+    for run in ([first, second], [first, second], [first, other], [first], [first, second, other]):
+        for consumer_id in (1, 2, 3):
+            out: list[bytes | memoryview] = []
+            MessageWriter(consumer_id, shared=shared).write(run, out)
+            frames = [expected(entry, consumer_id, -1, None, 0, ()) for entry in run]
+            assert b"".join(out) == b"".join(frames)
+
+
+def test_large_bodies_are_not_copied_into_shared_frames() -> None:
+    shared = SharedRun()
+    large = Entry(1, 1, body=b"x" * (64 << 10))
+    for _ in range(3):
+        out: list[bytes | memoryview] = []
+        MessageWriter(1, shared=shared).write([large], out)
+        assert out[1] is large.body
 
 
 def test_renewed_epoch_is_on_all_later_messages() -> None:

@@ -13,15 +13,15 @@ from protocol.ledger_metadata import (
     DigestType,
     LedgerMetadata,
     LedgerMetadataError,
+    LedgerSegment,
     LedgerState,
-    Segment,
     decode,
     encode,
     ledger_key,
 )
 
 BOOKKEEPERS = LedgerMetadata(
-    (Segment(("127.0.0.1:3181", "127.0.0.1:3182")),),
+    (LedgerSegment(("127.0.0.1:3181", "127.0.0.1:3182")),),
     ensemble_size=2,
     write_quorum=2,
     ack_quorum=2,
@@ -40,7 +40,7 @@ RECORDED = [
     (BOOKKEEPERS, BOOKKEEPERS_BYTES),
     (
         LedgerMetadata(
-            (Segment(("a:1", "b:2", "c:3")), Segment(("a:1", "d:4", "c:3"), 17)),
+            (LedgerSegment(("a:1", "b:2", "c:3")), LedgerSegment(("a:1", "d:4", "c:3"), 17)),
             LedgerState.IN_RECOVERY,
             ensemble_size=3,
             write_quorum=2,
@@ -67,7 +67,7 @@ RECORDED = [
     ),
     (
         LedgerMetadata(
-            (Segment(("bookie-ü",)),),
+            (LedgerSegment(("bookie-ü",)),),
             LedgerState.CLOSED,
             length=2**40,
             last_entry_id=2**33,
@@ -99,7 +99,7 @@ NAMES = st.text(max_size=20)
 METADATA = st.builds(
     LedgerMetadata,
     st.lists(
-        st.builds(Segment, st.lists(NAMES, max_size=3).map(tuple), st.integers(0, 2**40)), max_size=3
+        st.builds(LedgerSegment, st.lists(NAMES, max_size=3).map(tuple), st.integers(0, 2**40)), max_size=3
     ).map(tuple),
     st.sampled_from(LedgerState),
     st.integers(0, 2**62),
@@ -142,7 +142,7 @@ MEMBERS = ("a:1", "b:1", "c:1")
 
 def test_decode_reads_version_2() -> None:
     assert decode(TEXT) == LedgerMetadata(
-        (Segment(MEMBERS),), LedgerState.CLOSED, 30, 2, 3, 2, 1, DigestType.HMAC, b"secret"
+        (LedgerSegment(MEMBERS),), LedgerState.CLOSED, 30, 2, 3, 2, 1, DigestType.HMAC, b"secret"
     )
 
 
@@ -168,7 +168,7 @@ LINES = b"BookieMetadataFormatVersion\t1\n2\n3\n30\n0\ta:1\tb:1\tc:1\n5\ta:1\td:
     ],
 )
 def test_decode_reads_version_1(end: bytes, state: LedgerState, last_entry_id: int) -> None:
-    segments = (Segment(MEMBERS), Segment(("a:1", "d:1", "c:1"), 5))
+    segments = (LedgerSegment(MEMBERS), LedgerSegment(("a:1", "d:1", "c:1"), 5))
     assert decode(LINES + end) == LedgerMetadata(
         segments, state, 30, last_entry_id, 3, 2, 2, DigestType.CRC32
     )
@@ -207,7 +207,7 @@ def test_decode_of_random_bytes_raises_only_its_own_error(message: bytes) -> Non
 
 
 def test_segment_of_an_entry_is_the_last_that_begins_before_it() -> None:
-    first, second = Segment(("a",)), Segment(("b",), 5)
+    first, second = LedgerSegment(("a",)), LedgerSegment(("b",), 5)
     metadata = LedgerMetadata((first, second))
     assert metadata.segment_of(4) == (first, 5)
     assert metadata.segment_of(5) == (second, None)
@@ -216,8 +216,8 @@ def test_segment_of_an_entry_is_the_last_that_begins_before_it() -> None:
 
 
 def test_ensemble_change_replaces_a_segment_without_entries() -> None:
-    metadata = LedgerMetadata((Segment(("a",)),)).with_ensemble(5, ("b",)).with_ensemble(5, ("c",))
-    assert metadata.segments == (Segment(("a",)), Segment(("c",), 5))
+    metadata = LedgerMetadata((LedgerSegment(("a",)),)).with_ensemble(5, ("b",)).with_ensemble(5, ("c",))
+    assert metadata.segments == (LedgerSegment(("a",)), LedgerSegment(("c",), 5))
 
 
 @pytest.mark.parametrize(

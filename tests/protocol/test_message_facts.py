@@ -86,14 +86,14 @@ def test_stamp_carries_the_time_and_the_message_index(timestamp: bool, index: bo
     stamp = EntryStamp(timestamp=timestamp, index=index, now_ms=lambda: next(now))
     body = message(b"x")
     for messages, at_ms, last in [(1, 1000, 0), (3, 1000, 3), (1, 1005, 4)]:
-        block = stamp.stamp(messages)
+        (block,) = stamp.stamp(messages, 1)
         read, rest = split(memoryview(block + body))
         assert (read, bytes(rest)) == (block, body)
         found = decode(block)
         assert found.broker_timestamp_ms == (at_ms if timestamp else None)
         assert found.index == (last if index else None)
     stamp.rollback(1)
-    assert decode(stamp.stamp(2)).index == (5 if index else None)
+    assert decode(stamp.stamp(2, 1)[0]).index == (5 if index else None)
 
 
 def test_split_refuses_a_block_longer_than_the_entry() -> None:

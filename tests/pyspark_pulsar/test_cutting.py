@@ -147,8 +147,8 @@ def test_cutting_refuses_an_entry_when_a_bit_is_flipped() -> None:
     ("payload", "count", "sentence"),
     [
         (b"", 3, "a batch of 3 messages in 0 bytes"),
-        (b"\xff\xff\xff\xff" + bytes(40), 2, "reaches behind the end of its batch"),
-        (struct.pack(">I", 2) + b"\x18\x7f" + bytes(20), 2, "reaches behind the end of its batch"),
+        (b"\xff\xff\xff\xff" + bytes(40), 2, "reaches past the end of its batch"),
+        (struct.pack(">I", 2) + b"\x18\x7f" + bytes(20), 2, "reaches past the end of its batch"),
         (struct.pack(">I", 2) + b"\x20\x01" + bytes(20), 2, "does not say how long it is"),
     ],
 )

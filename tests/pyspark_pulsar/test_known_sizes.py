@@ -12,11 +12,11 @@ pytest.importorskip("pulsar", reason="needs the official client, pip install pul
 
 from pyspark_pulsar.client import entry_sizes
 from pyspark_pulsar.client.cluster import open_cluster
-from pyspark_pulsar.options import Limits, source_options
+from pyspark_pulsar.options import BatchLimits, source_options
 from pyspark_pulsar.planning import known_sizes
 from pyspark_pulsar.planning.offsets import Offsets
-from pyspark_pulsar.planning.stream_plan import Admission
-from pyspark_pulsar.position import EARLIEST, Position
+from pyspark_pulsar.planning.stream_plan import BatchAdmission
+from pyspark_pulsar.position import EARLIEST, MessagePosition
 from tests.pyspark_pulsar.conftest import Publish
 
 SETTINGS = {"managedLedgerMaxEntriesPerLedger": "50", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
@@ -32,7 +32,7 @@ def mixed(publish: Publish, topic: str, large: int) -> int:
     return 1 + len(bodies) + 30
 
 
-def batches(url: str, names: list[str], limits: Limits) -> Batches:
+def batches(url: str, names: list[str], limits: BatchLimits) -> Batches:
     """All micro-batches of a stream over the topics, as begin and end."""
     topics = sorted(f"persistent://public/default/{name}" for name in names)
     options = source_options({"service.url": url, "topic": topics[0]}, streaming=True)
@@ -40,30 +40,30 @@ def batches(url: str, names: list[str], limits: Limits) -> Batches:
     with open_cluster(options.cluster) as cluster:
         start = Offsets.at("id", topics, [EARLIEST] * len(topics))
         last = Offsets.at("id", topics, cluster.last_entries(topics, "test"))
-        admission = Admission(cluster, "test-peek")
+        admission = BatchAdmission(cluster, "test-peek")
         while not start.same_as(last):
             end = admission.next_offsets(start, last, limits)
-            assert start.is_behind(end).any(), "a batch without an end would never end"
+            assert start.is_before(end).any(), "a batch without an end would never end"
             found.append((start, end))
             start = end
     return found
 
 
-def entries_of(client: Any, name: str) -> dict[Position, int]:
+def entries_of(client: Any, name: str) -> dict[MessagePosition, int]:
     """Rows of each entry, as the official client reads them."""
     import pulsar
 
     reader = client.create_reader(name, pulsar.MessageId.earliest)
-    rows: dict[Position, int] = {}
+    rows: dict[MessagePosition, int] = {}
     while reader.has_message_available():
         found = reader.read_next(60_000).message_id()
-        position = Position(found.ledger_id(), found.entry_id())
+        position = MessagePosition(found.ledger_id(), found.entry_id())
         rows[position] = rows.get(position, 0) + 1
     reader.close()
     return rows
 
 
-def rows_in(counts: dict[str, dict[Position, int]], begin: Offsets, end: Offsets) -> list[int]:
+def rows_in(counts: dict[str, dict[MessagePosition, int]], begin: Offsets, end: Offsets) -> list[int]:
     """The rows of each entry of the batch."""
     return [
         rows
@@ -83,7 +83,7 @@ def test_batches_keep_the_limit_of_rows_when_the_first_entries_are_small(
     counts = {name: entries_of(client, name) for name in names}
     sizes = [
         sum(rows_in(counts, begin, end))
-        for begin, end in batches(broker_url, names, Limits(None, None, limit))
+        for begin, end in batches(broker_url, names, BatchLimits(None, None, limit))
     ]
     assert sum(sizes) == total
     assert max(sizes) <= limit
@@ -96,7 +96,7 @@ def test_batches_keep_the_limit_of_bytes(broker_url: str, client: Any, publish: 
     counts = {topic: entries_of(client, topic)}
     found = [
         len(rows_in(counts, begin, end))
-        for begin, end in batches(broker_url, [topic], Limits(100_000, None, None))
+        for begin, end in batches(broker_url, [topic], BatchLimits(100_000, None, None))
     ]
     assert found == [5, *[5] * 7, 1]
 
@@ -107,7 +107,8 @@ def test_batch_of_one_entry_is_made_when_no_entry_fits(
     mixed(publish, topic, 5)
     counts = {topic: entries_of(client, topic)}
     found = [
-        rows_in(counts, begin, end) for begin, end in batches(broker_url, [topic], Limits(None, None, 20))
+        rows_in(counts, begin, end)
+        for begin, end in batches(broker_url, [topic], BatchLimits(None, None, 20))
     ]
     assert [1] in found
     assert all(sum(rows) <= 20 or len(rows) == 1 for rows in found), "one entry may exceed the limit"
@@ -116,13 +117,13 @@ def test_batch_of_one_entry_is_made_when_no_entry_fits(
 def test_every_entry_is_read_once_on_the_driver(
     broker_url: str, client: Any, publish: Publish, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read: list[tuple[Position, Position]] = []
+    read: list[tuple[MessagePosition, MessagePosition]] = []
     real: Callable[..., Any] = entry_sizes.read_sizes
 
     def noting(*arguments: Any) -> Any:
         found = real(*arguments)
         read.extend(
-            (Position(int(one.sizes.ledgers[0]), int(one.sizes.entries[0])), one.sizes.last())
+            (MessagePosition(int(one.sizes.ledgers[0]), int(one.sizes.entries[0])), one.sizes.last())
             for one in found
             if len(one.sizes)
         )
@@ -130,7 +131,7 @@ def test_every_entry_is_read_once_on_the_driver(
 
     monkeypatch.setattr(known_sizes, "read_sizes", noting)
     mixed(publish, topic, 60)
-    assert len(batches(broker_url, [topic], Limits(None, None, 500))) > 10
+    assert len(batches(broker_url, [topic], BatchLimits(None, None, 500))) > 10
     assert read == sorted(read)
     assert all(last < first for (_, last), (first, _) in pairwise(read))
 
@@ -143,7 +144,7 @@ def test_topics_are_read_in_groups_and_all_have_their_turn(
     for name in names:
         mixed(publish, name, 3)
     counts = {name: entries_of(client, name) for name in names}
-    found = batches(broker_url, names, Limits(None, None, 250))
+    found = batches(broker_url, names, BatchLimits(None, None, 250))
     assert max(sum(rows_in(counts, begin, end)) for begin, end in found) <= 250
     first_moves = [
         next(number for number, (begin, end) in enumerate(found) if begin.position(row) < end.position(row))
@@ -163,5 +164,5 @@ def test_topic_moves_to_its_end_when_its_entries_are_gone(
         (newest,) = cluster.last_entries([name], "test")
         start = Offsets.at("id", [name], [newest])
         trimmed = Offsets.at("id", [name], [newest._replace(entry=newest.entry + 5)])
-        end = Admission(cluster, "test-peek").next_offsets(start, trimmed, Limits(None, None, 10))
+        end = BatchAdmission(cluster, "test-peek").next_offsets(start, trimmed, BatchLimits(None, None, 10))
     assert end.same_as(trimmed)

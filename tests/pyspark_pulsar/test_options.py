@@ -17,7 +17,7 @@ from pyspark_pulsar.nearest_name import distance
 from pyspark_pulsar.options import SINK_NAMES, SOURCE_NAMES, sink_options, source_options
 from pyspark_pulsar.places import parse_time_ms
 from pyspark_pulsar.planning.topics import pattern_parts
-from pyspark_pulsar.position import EARLIEST, Position
+from pyspark_pulsar.position import EARLIEST, MessagePosition
 
 ROOT = Path(__file__).resolve().parents[2]
 GIVEN = {"service.url": "pulsar://127.0.0.1:6650", "topic": "t"}
@@ -181,11 +181,11 @@ def test_places_include_both_ends() -> None:
     options = source_options(
         {**GIVEN, "startingOffsets": f'{{"t": {packed}}}', "endingOffsets": "7:8"}, streaming=False
     )
-    assert options.start.place("persistent://public/default/t") == Position(5, 300, 1)
-    assert options.start.place("persistent://public/default/t-partition-3") == Position(5, 300, 1)
+    assert options.start.place("persistent://public/default/t") == MessagePosition(5, 300, 1)
+    assert options.start.place("persistent://public/default/t-partition-3") == MessagePosition(5, 300, 1)
     assert options.start.default == EARLIEST
-    assert options.end.default == Position(7, 8)
-    starts = {"3:4": Position(3, 3), "3:4:0": Position(3, 3), "3:4:1": Position(3, 4, 0)}
+    assert options.end.default == MessagePosition(7, 8)
+    starts = {"3:4": MessagePosition(3, 3), "3:4:0": MessagePosition(3, 3), "3:4:1": MessagePosition(3, 4, 0)}
     for text, expected in starts.items():
         assert source_options({**GIVEN, "startingOffsets": text}, streaming=None).start.default == expected
 

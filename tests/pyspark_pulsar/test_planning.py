@@ -15,13 +15,13 @@ pytest.importorskip("pyarrow", reason="needs the extra spark")
 
 from pyspark_pulsar.client.entry_sizes import EntrySizes  # noqa: E402
 from pyspark_pulsar.errors import OptionError, PulsarSourceError  # noqa: E402
-from pyspark_pulsar.options import Limits  # noqa: E402
+from pyspark_pulsar.options import BatchLimits  # noqa: E402
 from pyspark_pulsar.planning.admission import admit, fair_level, share  # noqa: E402
 from pyspark_pulsar.planning.offset_files import OffsetFolder  # noqa: E402
 from pyspark_pulsar.planning.offsets import Offsets, from_json, task_limit, to_json  # noqa: E402
 from pyspark_pulsar.planning.range_columns import columns_of  # noqa: E402
 from pyspark_pulsar.planning.split import LEDGER_ENTRIES, cut_entries_evenly, cut_ledgers, weight  # noqa: E402
-from pyspark_pulsar.position import EARLIEST, WHOLE, Position, TopicRange  # noqa: E402
+from pyspark_pulsar.position import EARLIEST, WHOLE, MessagePosition, TopicRange  # noqa: E402
 
 # Offsets
 
@@ -31,10 +31,10 @@ def random_offsets(count: int, seed: int) -> Offsets:
     topics = sorted(f"persistent://public/default/topic-{number}" for number in range(count))
     choices = [
         EARLIEST,
-        Position(chance.getrandbits(40), -1),
-        Position(5, 2**40),
-        Position(7, 3, 12),
-        Position(0, 0),
+        MessagePosition(chance.getrandbits(40), -1),
+        MessagePosition(5, 2**40),
+        MessagePosition(7, 3, 12),
+        MessagePosition(0, 0),
     ]
     return Offsets.at("id", topics, [chance.choice(choices) for _ in topics])
 
@@ -53,7 +53,7 @@ def test_offsets_survive_json_and_files(count: int, stored: bool, tmp_path: Path
 
 
 def test_offsets_json_is_a_readable_table_for_few_topics() -> None:
-    offsets = Offsets.at("3f", ["persistent://public/default/a"], [Position(12, 40)])
+    offsets = Offsets.at("3f", ["persistent://public/default/a"], [MessagePosition(12, 40)])
     assert to_json(offsets, 8) == {
         "version": 1,
         "id": "3f",
@@ -118,9 +118,9 @@ def test_offset_folder_refuses_an_impossible_location(tmp_path: Path) -> None:
 
 
 def test_aligned_offsets_start_new_topics_at_the_beginning_and_drop_deleted_ones() -> None:
-    before = Offsets.at("id", ["a", "c"], [Position(1, 5), Position(2, 6)])
+    before = Offsets.at("id", ["a", "c"], [MessagePosition(1, 5), MessagePosition(2, 6)])
     after = before.aligned_to(("b", "c", "d"))
-    assert [after.position(row) for row in range(3)] == [EARLIEST, Position(2, 6), EARLIEST]
+    assert [after.position(row) for row in range(3)] == [EARLIEST, MessagePosition(2, 6), EARLIEST]
 
 
 # Limits
@@ -164,7 +164,7 @@ def sizes(rows: list[int], size: int = 10) -> EntrySizes:
 
 def test_admit_reads_small_topics_to_their_end_and_gives_large_ones_the_rest() -> None:
     runs = [sizes([1] * 3), sizes([1] * 1000), sizes([1] * 5), sizes([1] * 1000)]
-    assert admit(runs, Limits(None, None, 100)) == [3, 46, 5, 46]
+    assert admit(runs, BatchLimits(None, None, 100)) == [3, 46, 5, 46]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -174,7 +174,7 @@ def test_admit_keeps_every_limit_however_entries_differ(seed: int) -> None:
         sizes(chance.integers(1, 1000, int(chance.integers(1, 60))).tolist(), int(chance.integers(0, 2000)))
         for _ in range(int(chance.integers(1, 40)))
     ]
-    limits = Limits(*(int(chance.integers(1, most)) for most in (500_000, 200, 50_000)))
+    limits = BatchLimits(*(int(chance.integers(1, most)) for most in (500_000, 200, 50_000)))
     taken = admit(runs, limits)
     read = [
         sizes(run.rows[:count].tolist(), int(run.bytes[0])) for run, count in zip(runs, taken, strict=True)
@@ -189,36 +189,36 @@ def test_admit_keeps_every_limit_however_entries_differ(seed: int) -> None:
         assert all(amount <= limit for amount, limit in zip(used, limits_of(limits), strict=True)), used
 
 
-def limits_of(limits: Limits) -> list[int]:
+def limits_of(limits: BatchLimits) -> list[int]:
     given = (limits.bytes_max, limits.entries_max, limits.rows_max)
     return [one for one in given if one is not None]
 
 
 def test_admit_reads_an_entry_that_exceeds_the_limit_alone() -> None:
-    assert admit([sizes([5000, 1]), sizes([1])], Limits(None, None, 100)) == [1, 0]
+    assert admit([sizes([5000, 1]), sizes([1])], BatchLimits(None, None, 100)) == [1, 0]
 
 
 def test_admit_ends_at_the_limit_when_the_first_entry_is_small() -> None:
-    assert admit([sizes([1, 1000, 1000, 1000, 1000])], Limits(None, None, 3000)) == [3]
+    assert admit([sizes([1, 1000, 1000, 1000, 1000])], BatchLimits(None, None, 3000)) == [3]
 
 
 # Splits
 
 
 def test_cut_entries_evenly_leaves_no_gap() -> None:
-    whole = TopicRange("t", Position(3, 9), Position(3, 1009))
+    whole = TopicRange("t", MessagePosition(3, 9), MessagePosition(3, 1009))
     parts = cut_entries_evenly(whole, 4)
     assert len(parts) == 4
     assert parts[0].start == whole.start
     assert parts[-1].end == whole.end
     assert all(first.end == second.start for first, second in itertools.pairwise(parts))
-    assert cut_entries_evenly(TopicRange("t", Position(3, 9), Position(3, 12)), 4) == [
-        TopicRange("t", Position(3, 9), Position(3, 12))
+    assert cut_entries_evenly(TopicRange("t", MessagePosition(3, 9), MessagePosition(3, 12)), 4) == [
+        TopicRange("t", MessagePosition(3, 9), MessagePosition(3, 12))
     ]
 
 
 def test_ledger_of_unknown_length_stays_whole() -> None:
-    first, last = cut_ledgers(TopicRange("t", Position(3, 9), Position(5, 20)), [3, 5])
+    first, last = cut_ledgers(TopicRange("t", MessagePosition(3, 9), MessagePosition(5, 20)), [3, 5])
     assert cut_entries_evenly(first, 4) == [first]
     assert weight(first) == LEDGER_ENTRIES
     tasks = columns_of([first, first, first, first, last]).into_tasks(4)
@@ -226,15 +226,15 @@ def test_ledger_of_unknown_length_stays_whole() -> None:
 
 
 def test_cut_ledgers_cuts_a_range_at_each_ledger() -> None:
-    whole = TopicRange("t", Position(3, 9), Position(8, 2, 1))
+    whole = TopicRange("t", MessagePosition(3, 9), MessagePosition(8, 2, 1))
     first, second, third = cut_ledgers(whole, [3, 5, 8])
-    assert (first.start, first.end.ledger) == (Position(3, 9), 3)
-    assert (second.start, second.end.ledger) == (Position(5, -1), 5)
-    assert (third.start, third.end) == (Position(8, -1), Position(8, 2, 1))
+    assert (first.start, first.end.ledger) == (MessagePosition(3, 9), 3)
+    assert (second.start, second.end.ledger) == (MessagePosition(5, -1), 5)
+    assert (third.start, third.end) == (MessagePosition(8, -1), MessagePosition(8, 2, 1))
 
 
 def test_into_tasks_gives_consecutive_groups_of_similar_weight() -> None:
-    ranges = [TopicRange(f"t{n:03d}", Position(n, -1), Position(n, 9)) for n in range(100)]
+    ranges = [TopicRange(f"t{n:03d}", MessagePosition(n, -1), MessagePosition(n, 9)) for n in range(100)]
     tasks = columns_of(ranges).into_tasks(8)
     assert [one for task in tasks for one in task.ranges()] == ranges
     assert {len(task) for task in tasks} <= {12, 13}

@@ -11,7 +11,7 @@ from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.repair.auditor import Auditor
 from bookkeeper.repair.copying import Copying
 from bookkeeper.repair.marks import Marks
-from bookkeeper.repair.pace import Pace
+from bookkeeper.repair.pace import CopyPace
 from bookkeeper.repair.stats import RecoveryStats
 from bookkeeper.repair.worker import ReplicationWorker
 from foundation.model.errors import BrokerError, MetadataError
@@ -163,7 +163,9 @@ class Processes:
         settings = AutoRecoverySettings(
             open_ledger_grace_ns=GRACE_NS, backoff_ns=100_000_000, backoff_ns_max=10**9
         )
-        means = Copying(ledgers.bookies, Pace(0), self.rng.choice((1, 1, 5, 100)), now_ns, self.stats.worker)
+        means = Copying(
+            ledgers.bookies, CopyPace(0), self.rng.choice((1, 1, 5, 100)), now_ns, self.stats.worker
+        )
         worker = ReplicationWorker(
             store,
             ledgers.bookies,

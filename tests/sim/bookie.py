@@ -20,7 +20,7 @@ from bookie_stub.ledgers.ledger import Ledger
 from bookie_stub.ledgers.ledger_records import LedgerRecords
 from bookie_stub.ledgers.limbo import add_lost_ledgers, put_in_limbo
 from bookie_stub.ledgers.registry import LedgerRegistry
-from bookie_stub.ledgers.replay import Replay
+from bookie_stub.ledgers.replay import JournalReplay
 from protocol.bookie_frame import (
     LAST_ENTRY,
     RC_IO_ERROR,
@@ -110,7 +110,7 @@ class SimBookie:
 
     def _start(self, disk: list[bytes]) -> None:
         self._ledgers: dict[int, Ledger] = {}
-        replay = Replay(self._ledgers, _UNLIMITED, _write_nothing, lambda _: False)
+        replay = JournalReplay(self._ledgers, _UNLIMITED, _write_nothing, lambda _: False)
         for record in disk:
             replay.apply(record)
         self.deleted = replay.deleted

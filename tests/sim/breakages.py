@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from unittest import mock
 
 from bookie_stub.ledgers.registry import LedgerRegistry
-from bookie_stub.ledgers.replay import Replay
+from bookie_stub.ledgers.replay import JournalReplay
 from bookkeeper.client.result_codes import UNREACHABLE
 from bookkeeper.ensembles import recovery
 from bookkeeper.ensembles.bookies import Bookies
@@ -44,10 +44,13 @@ def _old_answers_count() -> object:
 
     plain = EnsembleWriter.add
 
-    def add(self: EnsembleWriter, ledger_id: int, entry_id: int, *values: object, **named: object) -> None:
-        plain(self, ledger_id, entry_id, *values, **named)  # type: ignore[arg-type]
-        if entry_id in self._pending:
-            self._pending[entry_id].acks = Sticky(self._pending[entry_id].acks)
+    def add(
+        self: EnsembleWriter, ledger_id: int, entry_ids: Sequence[int], *values: object, **named: object
+    ) -> None:
+        plain(self, ledger_id, entry_ids, *values, **named)  # type: ignore[arg-type]
+        for entry_id in entry_ids:
+            if entry_id in self._pending:
+                self._pending[entry_id].acks = Sticky(self._pending[entry_id].acks)
 
     return mock.patch.object(EnsembleWriter, "add", add)
 
@@ -160,7 +163,7 @@ def _recovers_in_front() -> object:
 
     async def find(self: recovery._Recovery) -> int:
         metadata = self._metadata
-        last = replace(metadata.segments[-1], first_entry_id=0)
+        last = metadata.segments[-1]._replace(first_entry_id=0)
         self._metadata = replace(metadata, segments=(*metadata.segments[:-1], last))
         try:
             return await plain(self)
@@ -171,7 +174,7 @@ def _recovers_in_front() -> object:
 
 
 def _fence_lost_in_a_crash() -> object:
-    return mock.patch.object(Replay, "_fence", return_value=None)
+    return mock.patch.object(JournalReplay, "_fence", return_value=None)
 
 
 def _answered_before_the_sync() -> object:

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import VALUE_BYTES_MAX, Put, Versioned
+from bookkeeper.metadata.metadata_store import VALUE_BYTES_MAX, Check, Versioned, Write
 from foundation.model.errors import MetadataError
 from protocol.ledger_metadata import LedgerMetadata, LedgerState, decode, ledger_key
+from tests.fakes.metadata import Unwatched
 from tests.sim.network import Client
 
 LEDGER, OTHER_LEDGER = 7, 8
@@ -27,6 +28,7 @@ class SharedState:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.store = MemoryMetadataStore()
+        self.sessions: list[tuple[Client, MemoryMetadataStore]] = []
         self.error_rate = 0.0
         self.slow_rate = 0.0
         self.history: list[LedgerMetadata] = []
@@ -38,6 +40,12 @@ class SharedState:
         """True while re-replication is at work."""
         self.moves = 0
         """Changes of the members of a closed fragment."""
+
+    async def end_crashed(self) -> None:
+        """Ends the sessions of clients that crashed, without a delay."""
+        for client, session in self.sessions if self.store._owners else ():
+            if client.crashed:
+                await session.close()
 
     def written(self, key: str, value: bytes) -> None:
         """Judges a write of a ledger's metadata; other keys may hold anything."""
@@ -105,7 +113,7 @@ def check_step(old: LedgerMetadata, new: LedgerMetadata) -> None:
         raise Broken(f"an ensemble has a bookie twice, or not {new.ensemble_size}: {new.segments}")
 
 
-class SimMetadataStore:
+class SimMetadataStore(Unwatched):
     """One client's view."""
 
     value_bytes_max = VALUE_BYTES_MAX
@@ -113,6 +121,8 @@ class SimMetadataStore:
     def __init__(self, state: SharedState, client: Client) -> None:
         self._state = state
         self._client = client
+        self._session = state.store.another()
+        state.sessions.append((client, self._session))
 
     async def get(self, key: str) -> Versioned | None:
         await self._travel()
@@ -127,11 +137,12 @@ class SimMetadataStore:
         await self._travel()
         return version
 
-    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
         await self._travel()
-        versions = await self._state.store.put_all(puts)
+        versions = await self._session.put_all(puts)
         for put in puts:
-            self._state.written(put.key, put.value)
+            if not isinstance(put, Check):
+                self._state.written(put.key, put.value)
         await self._travel()
         return versions
 
@@ -148,13 +159,14 @@ class SimMetadataStore:
         return found
 
     async def close(self) -> None:
-        """Nothing to release."""
+        await self._session.close()
 
     async def _travel(self) -> None:
         """There or back: late, or lost, which the caller cannot tell apart from the other way being lost."""
         rng = self._state.rng
         slow = rng.random() < self._state.slow_rate
         await asyncio.sleep(rng.uniform(0.1, 2.0) if slow else rng.uniform(0.0005, 0.005))
+        await self._state.end_crashed()
         if self._client.crashed:
             await asyncio.get_running_loop().create_future()
         if rng.random() < self._state.error_rate:

@@ -7,11 +7,12 @@ worse than TCP, on purpose.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from bookkeeper.client.ledger_client import AddDone, BatchReadDone, EntryParts, ReadDone
-from bookkeeper.client.result_codes import UNREACHABLE
+from bookkeeper.client.result_codes import OK, UNREACHABLE
 from protocol.bookie_frame import LAST_ENTRY
 from tests.sim.bookie import SimBookie
 from tests.sim.loop import SimLoop
@@ -83,19 +84,34 @@ class SimConnection:
     def add(
         self,
         ledger_id: int,
-        entry_id: int,
-        parts: EntryParts,
+        entry_ids: Sequence[int],
+        entries: Sequence[EntryParts],
         *,
         master_key: bytes,
         recovery: bool,
         done: AddDone,
     ) -> None:
-        entry = b"".join(parts)
-        self._ask(
-            lambda reply: self._bookie.add(ledger_id, entry_id, entry, master_key, recovery, reply),
-            done,
-            (UNREACHABLE, entry_id),
-        )
+        """Each entry is a request of its own, as on the wire."""
+        left, worst = len(entry_ids), OK
+
+        def answered(rc: int, _: int) -> None:
+            nonlocal left, worst
+            left -= 1
+            worst = worst or rc
+            if not left:
+                done(worst, entry_ids[0])
+
+        for entry_id, parts in zip(entry_ids, entries, strict=True):
+            self._ask(
+                partial(self._add, ledger_id, entry_id, b"".join(parts), master_key, recovery),
+                answered,
+                (UNREACHABLE, entry_id),
+            )
+
+    def _add(
+        self, ledger_id: int, entry_id: int, entry: bytes, master_key: bytes, recovery: bool, reply: AddDone
+    ) -> None:
+        self._bookie.add(ledger_id, entry_id, entry, master_key, recovery, reply)
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
         self._ask(lambda reply: self._bookie.read(ledger_id, entry_id, reply), done, (UNREACHABLE, b""))

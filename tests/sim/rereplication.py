@@ -107,8 +107,8 @@ class Rereplication:
             answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             writer.add(
                 OTHER_LEDGER,
-                entry_id,
-                digest.seal(OTHER_LEDGER, entry_id, entry_id - 1, length, b"", body),
+                (entry_id,),
+                [digest.seal(OTHER_LEDGER, entry_id, entry_id - 1, length, b"", body)],
                 master_key=digest.master_key,
                 recovery=False,
                 done=partial(_settle, answer),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 
 import pytest
@@ -57,15 +57,15 @@ class ScriptedConnection(SimConnection):
     def add(
         self,
         ledger_id: int,
-        entry_id: int,
-        parts: EntryParts,
+        entry_ids: Sequence[int],
+        entries: Sequence[EntryParts],
         *,
         master_key: bytes,
         recovery: bool,
         done: AddDone,
     ) -> None:
         plain = partial(super().add, master_key=master_key, recovery=recovery, done=done)
-        self._pass("add", lambda: plain(ledger_id, entry_id, parts))
+        self._pass("add", lambda: plain(ledger_id, entry_ids, entries))
 
     def fence(self, ledger_id: int, master_key: bytes, done: ReadDone, entry_id: int = LAST_ENTRY) -> None:
         plain = super().fence
@@ -117,8 +117,8 @@ class Scene:
         parts = seal(LEDGER, entry_id, lac, self._length, b"", b"body%d" % entry_id)
         self._adds.add(
             LEDGER,
-            entry_id,
-            parts,
+            (entry_id,),
+            [parts],
             master_key=master_key(b""),
             recovery=False,
             done=lambda rc, number: self.answers.__setitem__(number, rc),

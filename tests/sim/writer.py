@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bookkeeper.ensembles.ledger_handle import LedgerHandle
+from bookkeeper.ensembles.ledger_handle import Added, LedgerHandle
 from bookkeeper.ensembles.own_ledger import OwnLedger
 from foundation.loop.turn import Turn
 from foundation.model.entry import Entry
@@ -53,13 +53,15 @@ class Writer:
                 await asyncio.sleep(0.2)
         turn = Turn(simulation.loop.call_soon, simulation.loop.now_ns)
         handle = LedgerHandle(LEDGER, ledgers.writer(self.own), turn, self, ledgers.digest)
-        for number in range(plan.entries):
+        while len(self.sent) < plan.entries:
             if self._failed or self._client.crashed:
                 break
-            body = b"%d:" % number + simulation.rng.randbytes(simulation.rng.randint(0, 40))
-            self.sent.append(body)
-            self.sent_s.append(simulation.loop.time())
-            handle.add(b"", body, 1, None, simulation.loop.now_ns())
+            run = []
+            for _ in range(min(simulation.rng.choice((1, 1, 2, 5)), plan.entries - len(self.sent))):
+                run.append(b"%d:" % len(self.sent) + simulation.rng.randbytes(simulation.rng.randint(0, 40)))
+                self.sent.append(run[-1])
+                self.sent_s.append(simulation.loop.time())
+            handle.add([b""] * len(run), run, 1, None, simulation.loop.now_ns())
             if self.acked and simulation.rng.random() < 0.2:
                 wanted = simulation.rng.randrange(len(self.acked))
                 ledgers.read(LEDGER, wanted, wanted, BYTES_MAX, partial(self._read, wanted))
@@ -95,8 +97,7 @@ class Writer:
         self,
         handle: LedgerHandle,
         entries: list[Entry],
-        contexts: list[object],
-        asked_ns: list[int],
+        added: list[Added],
         now_ns: int,
     ) -> None:
         for entry in entries:
@@ -104,7 +105,5 @@ class Writer:
             self.acked_s[entry.entry_id] = self._simulation.loop.time()
         self._idle.set()
 
-    def adds_failed(
-        self, handle: LedgerHandle, entries: list[Entry], contexts: list[object], rc: int
-    ) -> None:
+    def adds_failed(self, handle: LedgerHandle, entries: list[Entry], added: list[Added], rc: int) -> None:
         self._idle.set()

@@ -17,7 +17,7 @@ from types import TracebackType
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 60.0
 
 

@@ -20,7 +20,6 @@ import pytest
 from tests.support.ports import free_port
 
 RESOLVE_S: Final = 600
-START_S: Final = 60
 QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 QUICK_JAVA: Final = ("java", *QUICK)
 """For programs that run for seconds: little is compiled, and nothing twice."""
@@ -83,10 +82,9 @@ class ZooKeeper:
         command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        deadline = time.monotonic() + START_S
+        # No limit of time: a Java process that has started serves, or ends. It needed two minutes on a busy machine.
         while not self._answers():
             assert self._process.poll() is None, (self._folder / "log").read_text()[-2000:]
-            assert time.monotonic() < deadline, "ZooKeeper does not serve"
             time.sleep(0.05)
 
     def _tls_lines(self) -> str:
@@ -141,6 +139,6 @@ class ZooKeeper:
 
     def _state(self) -> bytes:
         host, port = self.address.split(":")
-        with socket.create_connection((host, int(port)), timeout=1) as connection:
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
             connection.sendall(b"srvr")
             return b"".join(iter(lambda: connection.recv(4096), b""))

@@ -6,16 +6,17 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from importlib import util
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, NamedTuple
 
-from tests.support.log_file import wait_for_lines
+from tests.support.log_file import lines_in, tail_of
 
-START_S: Final = 120.0
 STOP_S: Final = 60.0
+_POLL_S: Final = 0.1
 _ADDRESS: Final = re.compile(r"spark://[\w.:-]+")
 
 
@@ -68,6 +69,23 @@ def run_driver(
     return done.stdout
 
 
+class _JavaProcess(NamedTuple):
+    """A process of the cluster, and its log."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def wait_for(self, text: str) -> str:
+        """Returns the first line of the log with this text. AssertionError when the process ends without it.
+
+        There is no limit of time: with 30 programs at work on two cores a worker needed more than 120 s to register.
+        """
+        while not (found := [line for line in lines_in(self.log) if text in line]):
+            assert self.process.poll() is None, f"{self.log.name} ends without {text!r}:\n{tail_of(self.log)}"
+            time.sleep(_POLL_S)
+        return found[0]
+
+
 class StandaloneCluster:
     """`with StandaloneCluster(folder) as cluster:` starts it; `cluster.url` is for `--master`."""
 
@@ -93,17 +111,21 @@ class StandaloneCluster:
         self._stop()
 
     def _start(self) -> None:
-        log = self._run("master", "master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        line = wait_for_lines(log, "Starting Spark master at", timeout_s=START_S)[0]
-        self.url = _ADDRESS.findall(line)[0]
-        for number in range(self._workers):
-            log = self._run(
+        master = self._run(
+            "master", "master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"
+        )
+        self.url = _ADDRESS.findall(master.wait_for("Starting Spark master at"))[0]
+        workers = [
+            self._run(
                 f"worker-{number}", "worker.Worker", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0",
                 "--cores", "1", "--memory", "1g", "--work-dir", str(self._folder / f"work-{number}"), self.url,
-            )  # fmt: skip
-            wait_for_lines(log, "Successfully registered with master", timeout_s=START_S)
+            )
+            for number in range(self._workers)
+        ]  # fmt: skip
+        for worker in workers:
+            worker.wait_for("Successfully registered with master")
 
-    def _run(self, name: str, java_class: str, *words: str) -> Path:
+    def _run(self, name: str, java_class: str, *words: str) -> _JavaProcess:
         log = self._folder / f"{name}.log"
         # Java needs no other variables. Executors inherit them, and must not find the checkout by a PYTHONPATH.
         kept = {key: os.environ[key] for key in ("PATH", "HOME", "TMPDIR") if key in os.environ}
@@ -117,8 +139,9 @@ class StandaloneCluster:
         }
         command = [str(spark_home() / "bin" / "spark-class"), f"org.apache.spark.deploy.{java_class}", *words]
         with log.open("ab") as out:
-            self._processes.append(subprocess.Popen(command, stdout=out, stderr=out, env=environment))
-        return log
+            process = subprocess.Popen(command, stdout=out, stderr=out, env=environment)
+        self._processes.append(process)
+        return _JavaProcess(process, log)
 
     def _stop(self) -> None:
         # Workers first: they end their executors.

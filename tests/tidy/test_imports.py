@@ -12,6 +12,7 @@ import pytest
 from tests.tidy.sources import HELPERS, PRODUCT, Source, invented, nodes_of, report, sources
 
 _FROM_THE_BOTTOM_UP = (
+    ("foundation.value", "foundation.units"),
     # The names of the cache's policies are in the table of keys, too.
     (
         "protocol",
@@ -19,6 +20,7 @@ _FROM_THE_BOTTOM_UP = (
         "foundation.http",
         "foundation.tls",
         "foundation.zookeeper",
+        "foundation.bookie_report",
         "bookkeeper.leaks",
         "entry_cache.policy_names",
     ),
@@ -35,6 +37,7 @@ _FROM_THE_BOTTOM_UP = (
     ("broker.service.subscriptions",),
     ("broker.service.topics",),
     ("broker.service.lifecycle",),
+    ("broker.numbers",),
     (
         "broker.net",
         "broker.admin",
@@ -74,12 +77,20 @@ BOOKIE = (
 _CACHE = ("broker.recorder", "entry_cache", "foundation.model", "entry_cache.policy_names")
 ONLY = {
     # Libraries: these are all the rooms of ours that they may use, so no settings, and nothing of the broker.
-    "entry_cache": {"entry_cache.policy_names", "foundation.model"},
+    "entry_cache": {"entry_cache.policy_names", "foundation.model", "foundation.value", "foundation.units"},
     "bookkeeper.metadata": {"protocol", "foundation.model", "foundation.zookeeper"},
-    "bookkeeper.client": {"protocol", "foundation.model", "foundation.loop", "foundation.tls"},
+    "bookkeeper.client": {
+        "protocol",
+        "foundation.bookie_report",
+        "foundation.model",
+        "foundation.loop",
+        "foundation.tls",
+    },
     "bookkeeper.ensembles": {
         "protocol",
         "foundation.model",
+        "foundation.units",
+        "foundation.value",
         "foundation.loop",
         "bookkeeper.client",
         "bookkeeper.metadata",
@@ -87,6 +98,8 @@ ONLY = {
     "bookkeeper.repair": {
         "protocol",
         "foundation.model",
+        "foundation.units",
+        "foundation.value",
         "bookkeeper.client",
         "bookkeeper.ensembles",
         "bookkeeper.metadata",
@@ -94,16 +107,22 @@ ONLY = {
     },
     "bookie_stub": {
         "protocol",
+        "foundation.bookie_report",
         "foundation.http",
         "foundation.settings",
+        "foundation.units",
+        "foundation.value",
         "foundation.zookeeper",
         *(f"bookie_stub.{room}" for room in BOOKIE),
     },
     **{
         f"bookie_stub.{room}": {
             "protocol",
+            "foundation.bookie_report",
             "foundation.http",
             "foundation.settings",
+            "foundation.units",
+            "foundation.value",
             "foundation.zookeeper",
             *(f"bookie_stub.{lower}" for lower in BOOKIE[:height]),
         }
@@ -122,6 +141,7 @@ ONLY = {
 """Rooms outside of the levels, and libraries: all that each may import of ours."""
 
 WITHOUT_WAITING = (
+    "foundation.value",
     "protocol",
     "bookkeeper.leaks",
     "foundation.model",

@@ -108,7 +108,7 @@ def _attributes(node: ast.ClassDef, *, described: bool = False) -> Iterator[tupl
     bodies = [node.body, *(init.body for init in inits)]
     for body in bodies:
         for statement, following in zip(body, [*body[1:], None], strict=True):
-            if described and not _is_text(following):
+            if described and not _is_text(following) and not _is_key(statement):
                 continue
             for target in _targets(statement):
                 own = isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"
@@ -122,6 +122,17 @@ def _is_text(statement: ast.stmt | None) -> bool:
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Constant)
         and isinstance(statement.value.value, str)
+    )
+
+
+def _is_key(statement: ast.stmt) -> bool:
+    """Returns True for a field that reads one key as it is: the key's row in its table has the words."""
+    value = statement.value if isinstance(statement, ast.AnnAssign) else None
+    return (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and ast.unparse(value.func.value).endswith("_key")
+        and value.func.attr != "rule"
     )
 
 
@@ -160,12 +171,16 @@ class Thing:
         size = 2
 class _Private:
     field: int
+class Settings:
+    size: int = broker_key.int("maxMessageSize")
+    ratio: int = broker_key.rule(_ratio)
 '''
     assert list(undocumented_attributes(invented({"a.py": text}))) == [
         "a.py:7: Derived.status",
         "a.py:11: Color.GREEN",
         "a.py:16: Thing.rest",
         "a.py:17: Thing.both",
+        "a.py:23: Settings.ratio",
     ]
 
 

@@ -20,6 +20,7 @@ KINDS = (
     "authz",
     "bookie",
     "cachesim",
+    "cluster",
     "cursors",
     "eviction",
     "key_shared",

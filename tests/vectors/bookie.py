@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any, Final, TypedDict
 
 from bookie_stub.compose.bookie import Bookie
-from bookie_stub.config.settings import BookieSettings, for_directory
+from bookie_stub.config.settings import BookieSettings
 from bookie_stub.wire.server import BookieServer
 from protocol.bookie_frame_v3 import encode_message
 from protocol.bookkeeper_api_pb2 import AUTH, VERSION_THREE, Request, Response
+from tests.support.bookie_settings import for_directory
 from tests.vectors import bookie_state
 from tests.vectors.explained import EXPLAINED_BOOKIE
 from tests.vectors.result import Result

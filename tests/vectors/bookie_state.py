@@ -18,15 +18,15 @@ from typing import Any
 
 from bookie_stub.base.record import KEY, LENGTH_BYTES
 from bookie_stub.compose.bookie import Bookie
-from bookie_stub.config.settings import for_directory
 from bookie_stub.disk.entry_log import LogScan, log_ids, read_header, read_ledgers_map
 from bookie_stub.disk.ledger_index import LedgerIndex
 from bookie_stub.disk.rocks import Rocks, read_rows
-from bookie_stub.journal.journal_file import Mark
+from bookie_stub.journal.journal_file import JournalMark
 from bookie_stub.journal.journal_reader import JournalReader
 from bookie_stub.ledgers.ledger import Ledger
-from bookie_stub.ledgers.replay import Replay
+from bookie_stub.ledgers.replay import JournalReplay
 from bookie_stub.tools.index_rebuild import rebuild
+from tests.support.bookie_settings import for_directory
 from tests.vectors.result import Result
 
 Row = dict[str, Any]
@@ -101,8 +101,8 @@ def _journals(root: Path, recorded: list[Row]) -> str | None:
 def _journal_alone(root: Path, manifest: Row) -> str | None:
     """The journals hold every entry of the manifest, also those of the deleted ledger."""
     ledgers: dict[int, Ledger] = {}
-    replay = Replay(ledgers, 1 << 30, lambda *_: None, lambda _: False)
-    replay.replay_journal(root / "journal/current", Mark(0, 0), skip_invalid=False)
+    replay = JournalReplay(ledgers, 1 << 30, lambda *_: None, lambda _: False)
+    replay.replay_journal(root / "journal/current", JournalMark(0, 0), skip_invalid=False)
     for ledger in manifest["ledgers"]:
         number = ledger["ledger"]
         known = ledgers.get(number)
@@ -272,5 +272,5 @@ async def _add(bookie: Bookie, ledger: int, entry: int, key: bytes) -> int:
     answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     body = KEY.pack(ledger, entry) + KEY.pack(entry - 1, 0)
     record = len(body).to_bytes(4, "big") + body
-    bookie.add(ledger, entry, record, key, False, lambda rc, _: answered.set_result(rc))
+    bookie.adds.add(ledger, entry, record, key, False, lambda rc, _: answered.set_result(rc))
     return await asyncio.wait_for(answered, 60)

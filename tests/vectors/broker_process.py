@@ -24,7 +24,7 @@ from tests.storages.places import settings_for
 from tests.support.log_file import lines_in, tail_of, wait_for_lines
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
-START_TIMEOUT_S: Final = 60.0
+START_TIMEOUT_S: Final = 300.0
 STOP_TIMEOUT_S: Final = 60.0
 _POLL_S: Final = 0.01
 
@@ -39,8 +39,6 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 _EVERY_PROFILE: Final = {
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
-    # Recorded of 4.2.4, which has no flags for clients of 5.0 in CONNECTED.
-    "scalableTopicsEnabled": "false",
     # Apache's default; the files that we ship name both interceptors.
     "brokerEntryMetadataInterceptors": "",
 }

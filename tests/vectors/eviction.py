@@ -119,7 +119,7 @@ class EvictionReplay:
     def do_insert(self, op: Op) -> Op:
         inserted, held = self.offer(op["cache"], op["ledger"], op["entry"], op["length"], op["expected"])
         if op.get("source_read"):
-            self.manager.delivered([held])
+            self.manager.mark_delivered([held])
         return {"inserted": inserted}
 
     def do_insert_batch(self, op: Op) -> Op:
@@ -130,20 +130,20 @@ class EvictionReplay:
     def do_get(self, op: Op) -> Op:
         entry = self.cache(op["cache"]).get(self.reader, op["ledger"], op["entry"])
         if entry is not None and op.get("consume"):
-            self.manager.delivered([entry])
+            self.manager.mark_delivered([entry])
         return {"hit": entry is not None}
 
     def do_get_range(self, op: Op) -> Op:
         hits = self.cache(op["cache"]).get_present(self.reader, op["ledger"], op["first"], op["last"])
         if op.get("consume"):
-            self.manager.delivered(hits)
+            self.manager.mark_delivered(hits)
         return {"hits": [entry.entry_id for entry in hits]}
 
     def do_mark_read(self, op: Op) -> Op:
         entry = self.cache(op["cache"]).peek(op["ledger"], op["entry"])
         if entry is None:
             return {"found": False, "expected": None}
-        self.manager.delivered([entry] * op["times"])
+        self.manager.mark_delivered([entry] * op["times"])
         return {"found": True, "expected": entry.expected_reads}
 
     def do_add_expected(self, op: Op) -> Op:

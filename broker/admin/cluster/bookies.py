@@ -14,7 +14,7 @@ from aiohttp import web
 from broker.admin.http.answers import BadRequest, PreconditionFailed, answer, done, refused
 from broker.admin.http.fields import fields_of
 from broker.admin.service_view import BROKER
-from broker.service.namespaces.documents import Documents
+from broker.service.namespaces.documents import JsonDocuments
 from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import Form, Text
 
@@ -97,8 +97,8 @@ async def _groups(request: web.Request) -> Groups:
     return cast(Groups, await _documents(request).get(_STORED) or {})
 
 
-def _documents(request: web.Request) -> Documents:
-    return Documents(request.app[BROKER].environment.metadata, "")
+def _documents(request: web.Request) -> JsonDocuments:
+    return JsonDocuments(request.app[BROKER].environment.metadata, "")
 
 
 BOOKIE_ROUTES = (

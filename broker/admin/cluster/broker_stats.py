@@ -103,7 +103,7 @@ async def mbeans(request: web.Request) -> web.Response:
 
 
 async def allocator(request: web.Request) -> web.Response:
-    """Returns the memory behind one of Pulsar's two allocators; 406 for another name.
+    """Returns the memory of one of Pulsar's two allocators; 406 for another name.
 
     `ml-cache` uses the bytes of the entry cache. The memory of a Python process has no arenas, and its parts are not
     counted (-1).

@@ -30,6 +30,7 @@ from foundation.model.errors import BrokerError, NoSuchEntry, NoSuchLedger, Topi
 from foundation.model.position import Position
 from foundation.model.topic_name import TopicName
 from foundation.settings.keys import format_value
+from foundation.units import NS_PER_SECOND
 
 CACHES_PER_SLICE: Final = 256
 """Caches that are looked at between two turns of the loop."""
@@ -37,8 +38,6 @@ LIMIT: Final = 10
 """Topics that `top` answers by default."""
 LIMIT_MAX: Final = 10_000
 """The most topics that `top` answers."""
-NS_PER_SECOND: Final = 1e9
-"""Nanoseconds in a second."""
 
 
 class BadParameter(BrokerError):

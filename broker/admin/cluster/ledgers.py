@@ -32,16 +32,18 @@ _LEDGER: Final = r"/admin/v2/magnetar/ledgers/{ledger:\d{1,18}}"
 
 
 async def entries(request: web.Request) -> web.Response:
-    """Returns a run of entries from the number `first` on, in base64, and the ledger's last entry; 404 without metadata."""
+    """Returns a run of entries from the number `first` on, in base64, and the ledger's last entry; 404 without metadata.
+
+    A ledger in quarantine that its writer left open is closed first: nothing else would ever end it, and one that is open
+    has no last entry, so it could be neither exported nor deleted.
+    """
     environment, ledger_id = request.app[BROKER].environment, int(request.match_info["ledger"])
     text = request.query.get("first", "0")
     if not (text.isascii() and text.isdecimal() and len(text) <= 18):
         raise BadRequest(f"first={text[:20]}: a number of an entry is allowed")
     metadata = await _metadata(environment, ledger_id)
     if metadata.state is not LedgerState.CLOSED:
-        raise PreconditionFailed(
-            f"ledger {ledger_id} is {metadata.state.name.lower()}; only closed ones are read"
-        )
+        metadata = await close_unneeded(environment, ledger_id, metadata)
     first, last = int(text), metadata.last_entry_id
     found: list[Json] = []
     if first <= last:
@@ -60,6 +62,21 @@ async def delete(request: web.Request) -> web.Response:
     await environment.ledgers.delete(ledger_id)
     await environment.metadata.delete(ledger_record_key(ledger_id))
     return done()
+
+
+async def close_unneeded(
+    environment: ManagedLedgerEnvironment, ledger_id: int, metadata: LedgerMetadata
+) -> LedgerMetadata:
+    """Fences and closes a ledger in quarantine that nothing needs; PreconditionFailed for any other."""
+    if await environment.metadata.get(ledger_record_key(ledger_id)) is None:
+        raise PreconditionFailed(
+            f"ledger {ledger_id} is {metadata.state.name.lower()}; only closed ones, and those in quarantine, are read"
+        )
+    await _check_unneeded(environment, ledger_id, metadata)
+    closed = await environment.ledgers.recover(ledger_id)
+    if closed is None:
+        raise TopicNotFound(f"ledger {ledger_id} has no metadata")
+    return closed
 
 
 async def _metadata(environment: ManagedLedgerEnvironment, ledger_id: int) -> LedgerMetadata:

@@ -7,11 +7,10 @@ from typing import Final
 from aiohttp import web
 
 from broker.admin.http.answers import BadRequest, answer, body_of, done, empty, namespace_of
-from broker.admin.namespaces.policies import existing_namespace
+from broker.admin.namespaces.policy_owner import existing_namespace
 from broker.admin.service_view import BROKER
 from broker.service.limits.resource_groups import ResourceGroups
 from broker.service.policies.effective_policies import RESOURCE_GROUP
-from broker.service.policies.forms import WrongType
 from broker.service.policies.values import RESOURCE_GROUP_RATES
 
 _GROUPS: Final = "/admin/v2/resourcegroups"
@@ -33,10 +32,7 @@ async def put(request: web.Request) -> web.Response:
     body = await body_of(request)
     if not isinstance(body, dict):
         raise BadRequest('Give the rates as a JSON object: {"publishRateInMsgs": 1000}')
-    try:
-        await _groups(request).put(request.match_info["resourcegroup"], body)
-    except WrongType as error:
-        raise BadRequest(str(error)) from None
+    await _groups(request).put(request.match_info["resourcegroup"], body)
     return done()
 
 

@@ -11,13 +11,12 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeGuard
 
 from aiohttp import web
 
 from broker.admin.http.bounded_json import parse_json
-from broker.admin.http.http_limits import FAULTS_OF_PEERS
 from broker.service.namespaces.namespaces import Json
+from foundation.http.careful_handler import FAULTS_OF_PEERS
 from foundation.model.errors import BrokerError, InvalidTopicName
 from foundation.model.position import EARLIEST, LATEST, Position
 from foundation.model.topic_name import TopicName, parse_topic_name
@@ -187,7 +186,7 @@ class ResetData:
     position: Position
     """The position; EARLIEST and LATEST are allowed."""
     excluded: bool = False
-    """True for the entry behind the position instead."""
+    """True for the entry after the position instead."""
     properties: dict[str, str] = field(default_factory=dict)
     """Properties of a subscription that is created."""
 
@@ -207,32 +206,34 @@ async def reset_data_of(request: web.Request, default: Position | None = None) -
     value = await body_of(request)
     if value is None and default is not None:
         return ResetData(default)
-    if isinstance(value, Mapping):
-        ledger_id, entry_id = value.get("ledgerId", 0), value.get("entryId", 0)
-        properties = value.get("properties")
+    if isinstance(value, dict):
+        position, properties = _position(value, 0), value.get("properties")
         given = properties if isinstance(properties, dict) else {}
         texts = {key: text for key, text in given.items() if isinstance(text, str)}
-        if _is_long(ledger_id) and _is_long(entry_id) and len(texts) == len(given):
+        if position is not None and len(texts) == len(given):
             # Jackson names the member without the "is" of its getter; Go names it with.
             excluded = value.get("excluded", value.get("isExcluded")) is True
-            return ResetData(Position(ledger_id, entry_id), excluded, texts)
+            return ResetData(position, excluded, texts)
     return ResetData(position_of("" if value is None else value))
 
 
 def position_in(value: Json) -> Position:
     """Returns the message id in a body; members that are missing are -1, as in Pulsar. Raises BadRequest."""
-    if isinstance(value, Mapping):
-        ledger_id, entry_id = value.get("ledgerId", -1), value.get("entryId", -1)
-        if _is_long(ledger_id) and _is_long(entry_id):
-            return Position(ledger_id, entry_id)
+    if (position := _position(value, -1)) is not None:
+        return position
     raise BadRequest(
         f'Not a message id: {json.dumps(value)[:100]}; {{"ledgerId": n, "entryId": n}} is allowed'
     )
 
 
-def _is_long(value: Json) -> TypeGuard[int]:
+def _position(value: Json, missing: int | None) -> Position | None:
+    """Returns the position in a message id, whose missing members are `missing`; None for another value."""
+    members = (
+        [value.get(name, missing) for name in ("ledgerId", "entryId")] if isinstance(value, dict) else []
+    )
     # `type(...) is`, not isinstance: in Python True is an int.
-    return type(value) is int and -LONG_MAX - 1 <= value <= LONG_MAX
+    longs = [one for one in members if type(one) is int and -LONG_MAX - 1 <= one <= LONG_MAX]
+    return Position(*longs) if len(longs) == 2 else None
 
 
 def message_id(position: Position, partition: int = -1) -> dict[str, Json]:
@@ -255,10 +256,8 @@ def position_of(value: Json) -> Position:
         return LATEST
     if value == "earliest":
         return EARLIEST
-    if isinstance(value, Mapping):
-        ledger_id, entry_id = value.get("ledgerId"), value.get("entryId")
-        if _is_long(ledger_id) and _is_long(entry_id):
-            return Position(ledger_id, entry_id)
+    if (position := _position(value, None)) is not None:
+        return position
     raise BadRequest(
         f'Not a message id: {json.dumps(value)[:100]}; allowed are "latest", "earliest" and {{"ledgerId": n, "entryId": n}}'
     )

@@ -12,19 +12,16 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
-from foundation.http.careful_handler import careful_handler, fault_of_peer
+from foundation.http.careful_handler import FAULTS_OF_PEERS, careful_handler, fault_of_peer
 from foundation.loop.rare_lines import RareLines
 
 log = logging.getLogger("magnetar")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-"""A function behind a route."""
+"""The handler of a route."""
 FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 """Answer to a connection above the limit."""
-FAULTS_OF_PEERS: Final = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
-"""Errors that bytes of a peer cause, and a peer that leaves."""
 
 
 class HttpConnections:

@@ -26,10 +26,11 @@ from broker.admin.http.http_limits import Handler
 from broker.admin.http.request_classes import CLASSES, RequestClass, class_of
 from broker.admin.http.request_path import shown_path, template_of
 from broker.config.fields import broker_key
-from broker.service.limits.token_bucket import NS_PER_SECOND, TokenBucket
+from broker.service.limits.token_bucket import TokenBucket
 from foundation.loop.rare_lines import RareLines
 from foundation.model.errors import BrokerError, TooManyRequests
 from foundation.settings.fields import RoomSettings
+from foundation.units import NS_PER_SECOND
 
 log = logging.getLogger("magnetar")
 
@@ -61,13 +62,9 @@ class PressureSettings(RoomSettings):
     """Limits of requests at the admin port."""
 
     requests_max: int = broker_key.int("maxConcurrentHttpRequests")
-    """Requests of one class that may run or wait."""
     rate_limited: bool = broker_key.bool("httpRequestsLimitEnabled")
-    """Refuse requests above `per_second`."""
     per_second: float = broker_key.float("httpRequestsMaxPerSecond")
-    """Requests per second of all clients together."""
     deadline_s: float = broker_key.float("magnetarHttpRequestTimeoutSeconds")
-    """Time from the arrival of a request to its answer."""
 
 
 class Pressure:

@@ -27,10 +27,10 @@ from broker.security.principal import NOBODY, Principal
 from foundation.tls.peer import common_name
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-"""The rest of the middlewares, and the route behind them."""
+"""The rest of the middlewares, and the route after them."""
 
 PRINCIPAL = web.RequestKey("principal", Principal)
-"""The roles behind a request; NOBODY without authentication."""
+"""The roles of a request; NOBODY without authentication."""
 
 EXPIRES_AT_S = web.RequestKey("expires_at_s", float)
 """Seconds since 1970 at which the proof of the role ends; missing for one without an end."""
@@ -104,7 +104,8 @@ def _offered(request: web.Request) -> list[Credentials]:
     found = []
     scheme, _, value = request.headers.get("Authorization", "").partition(" ")
     if scheme == "Bearer":
-        found.append(Credentials("token", value.strip().encode(), host))
+        # aiohttp decodes bytes that are no text in this way: they are a wrong token, no error of the server.
+        found.append(Credentials("token", value.strip().encode(errors="surrogateescape"), host))
     elif token := request.query.get("token"):
         found.append(Credentials("token", token.encode(), host))
     if scheme == "Basic":
@@ -115,7 +116,7 @@ def _offered(request: web.Request) -> list[Credentials]:
 
 
 def _decoded(value: str) -> bytes:
-    """Returns the text behind `Basic`; an empty one, which proves nothing, for broken base64."""
+    """Returns the text after `Basic`; an empty one, which proves nothing, for broken base64."""
     try:
         return base64.b64decode(value.strip(), validate=True)
     except (binascii.Error, ValueError):

@@ -1,6 +1,6 @@
 """Sorts the requests of the admin port into classes, each with a bounded queue of its own. Pure.
 
-A request of one class never waits behind a request of another one. So a thousand statistics delay neither a lookup nor
+A request of one class never waits for a request of another one. So a thousand statistics delay neither a lookup nor
 the deletion of a topic. `pressure.py` has the queues.
 """
 

@@ -18,9 +18,10 @@ from broker.admin.http.answers import (
     namespace_of,
 )
 from broker.admin.service_view import BROKER, RATES
+from broker.admin.topics.stats import rates_of_topic
 from broker.service.lifecycle import namespace_topics
 from broker.service.namespaces import bundles
-from broker.service.namespaces.bundles import Bundle, bundles_of
+from broker.service.namespaces.bundles import Bundle, Bundles, bundles_of
 from broker.service.namespaces.namespaces import Json, NamespaceNotFound
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
@@ -57,8 +58,13 @@ async def split(request: web.Request) -> web.Response:
     topics = [str(topic.name) for topic in broker.registry.topics.values()]
     middle = bundle.middle() if algorithm == EQUAL else bundle.middle_of(_within(topics, namespace))
     at = positions if algorithm == AT_POSITIONS else [] if middle is None else [middle]
-    found = bundles_of(broker.namespaces, namespace).split(bundle, at)
-    await broker.namespaces.set_policy(namespace, bundles.KEY, found.json())
+
+    def divided(stored: Json) -> Json:
+        # Of the newest bundles: another split may have been stored since `bundle` was found.
+        known = Bundles.stored({bundles.KEY: stored})
+        return known.split(known.find(namespace, str(bundle)), at).json()
+
+    await broker.namespaces.change_policy(namespace, bundles.KEY, divided)
     if is_true(request, "unload"):
         await namespace_topics.unload(broker.registry, namespace, bundle)
     return done()
@@ -143,9 +149,10 @@ def _chosen(request: web.Request) -> Bundle:
         return known.find(namespace, text)
     weights: dict[Bundle, float] = {}
     for name in _within([str(topic.name) for topic in broker.registry.topics.values()], namespace):
-        rates = request.app[RATES](name)
+        rates = rates_of_topic(request.app[RATES](name).row)
         bundle = known.of(name)
-        weights[bundle] = weights.get(bundle, 0) + (1 if text == LARGEST else rates.rate_in + rates.rate_out)
+        weight = 1 if text == LARGEST else rates["msgRateIn"] + rates["msgRateOut"]
+        weights[bundle] = weights.get(bundle, 0) + weight
     return max(known.all(), key=lambda bundle: weights.get(bundle, 0))
 
 
@@ -172,7 +179,7 @@ OPERATION_ROUTES = (
     web.post(_NAMESPACE + "/clearBacklog/{subscription}", clear_backlog),
     web.post(_NAMESPACE + "/unsubscribe/{subscription}", unsubscribe),
 )
-"""Routes with fixed words behind the namespace."""
+"""Routes with fixed words after the namespace."""
 BUNDLE_ROUTES = (
     web.put(_BUNDLE + "/split", split),
     web.put(_BUNDLE + "/unload", unload_bundle),

@@ -11,19 +11,18 @@ from typing import Final
 from aiohttp import web
 
 from broker.admin.http.answers import (
-    BadRequest,
     NotBuilt,
     PreconditionFailed,
     answer,
     body_of,
     done,
     empty,
-    namespace_of,
 )
 from broker.admin.http.fields import names_of
+from broker.admin.namespaces.policy_owner import existing_namespace
 from broker.admin.service_view import BROKER, CLUSTERS
-from broker.service.namespaces.namespaces import Json, NamespaceNotFound
-from broker.service.policies.forms import Flag, WrongType
+from broker.service.namespaces.namespaces import Json
+from broker.service.policies.forms import Flag, named
 from broker.service.policies.table import ANTI_AFFINITY
 from foundation.model.errors import BrokerError
 
@@ -53,7 +52,7 @@ async def replication(request: web.Request) -> web.Response:
 
 async def set_replication(request: web.Request) -> web.Response:
     """Sets the clusters of a namespace: this one is the only one possible. Errors as for `checked_clusters`."""
-    namespace = _existing(request)
+    namespace = existing_namespace(request)
     wanted = await names_of(request)
     if not wanted:
         raise PreconditionFailed("ClusterIds should not be null or empty")
@@ -66,13 +65,13 @@ async def set_replication(request: web.Request) -> web.Response:
 
 async def allowed(request: web.Request) -> web.Response:
     """Returns the clusters that a namespace may have; [] leaves it to the tenant."""
-    found = request.app[BROKER].namespaces.policies(_existing(request)).get(ALLOWED)
+    found = request.app[BROKER].namespaces.policies(existing_namespace(request)).get(ALLOWED)
     return answer(found or [])
 
 
 async def set_allowed(request: web.Request) -> web.Response:
     """Sets the clusters that a namespace may have. 400 if one that it is on is missing."""
-    namespace = _existing(request)
+    namespace = existing_namespace(request)
     wanted = await names_of(request)
     if wanted is None:
         raise PreconditionFailed("ClusterIds should not be null or empty")
@@ -90,13 +89,11 @@ async def set_allowed(request: web.Request) -> web.Response:
 
 async def migrate(request: web.Request) -> web.Response:
     """Accepts that a namespace stays where it is. 501 for `true`: the broker cannot send its clients elsewhere."""
-    _existing(request)
-    try:
-        migrated = await body_of(request)
+    existing_namespace(request)
+    migrated = await body_of(request)
+    with named("migration"):
         if migrated is not None and Flag().read(migrated):
             raise NotBuilt("migration: this version of Magnetar does not send its clients to another cluster")
-    except WrongType as error:
-        raise BadRequest(f"migration={error}") from None
     return done()
 
 
@@ -146,15 +143,8 @@ async def _check_existing(request: web.Request, wanted: Sequence[str]) -> None:
 
 def _clusters(request: web.Request) -> list[Json]:
     namespaces = request.app[BROKER].namespaces
-    found = namespaces.policies(_existing(request)).get(REPLICATION)
+    found = namespaces.policies(existing_namespace(request)).get(REPLICATION)
     return found if isinstance(found, list) and found else [namespaces.cluster]
-
-
-def _existing(request: web.Request) -> str:
-    namespace = namespace_of(request)
-    if not request.app[BROKER].namespaces.exists(namespace):
-        raise NamespaceNotFound("Namespace does not exist")
-    return namespace
 
 
 NAMESPACE_CLUSTER_ROUTES = (

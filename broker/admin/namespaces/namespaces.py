@@ -6,6 +6,7 @@ import logging
 
 from aiohttp import web
 
+from broker.admin.facades.offload import add_older_members
 from broker.admin.http.answers import (
     BadRequest,
     PreconditionFailed,
@@ -15,10 +16,8 @@ from broker.admin.http.answers import (
     namespace_of,
     object_of,
 )
-from broker.admin.http.fields import checked_names
 from broker.admin.namespaces.clusters import ALLOWED, REPLICATION, checked_clusters
 from broker.admin.namespaces.namespace_values import checked_bundles
-from broker.admin.namespaces.offload import add_older_members
 from broker.admin.namespaces.policies import policies_of_body, shown_policies
 from broker.admin.namespaces.quota_rules import checked_quota
 from broker.admin.service_view import BROKER, BrokerView
@@ -27,7 +26,8 @@ from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import DELETED, PERMISSIONS, Json, NamespaceNotFound
 from broker.service.policies.backlog_quota import QUOTA_TYPES
 from broker.service.policies.effective_policies import RESOURCE_GROUP
-from broker.service.policies.table import BACKLOG
+from broker.service.policies.forms import Names
+from broker.service.policies.table import BACKLOG, SCHEMA_UPDATES, SCHEMA_UPDATES_BY_REPLICATORS
 from foundation.model.errors import NotAllowed
 
 log = logging.getLogger("magnetar")
@@ -65,7 +65,7 @@ async def create(request: web.Request) -> web.Response:
         policies[BACKLOG.name] = _checked_quotas(quotas, namespace_of(request))
     tenant, clusters = request.match_info["tenant"], body.get(REPLICATION)
     if clusters and broker.namespaces.tenant_exists(tenant):
-        policies[REPLICATION] = await checked_clusters(request, checked_names(clusters))
+        policies[REPLICATION] = await checked_clusters(request, Names().read(clusters))
     limit = broker.registry.settings.namespaces_max
     if 0 < limit <= len(broker.namespaces.names(tenant)):
         raise PreconditionFailed(f"Exceed the maximum number of namespace in tenant :{tenant}")
@@ -129,7 +129,19 @@ def _all_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:
     }
     if (group := policies.get(RESOURCE_GROUP)) is not None:
         everything[RESOURCE_GROUP] = group
-    return everything | shown_policies(broker, namespace)
+    return everything | _replicators(broker, namespace) | shown_policies(broker, namespace)
+
+
+def _replicators(broker: BrokerView, namespace: str) -> dict[str, Json]:
+    """Returns whether replicators may add schemas; nothing where it is false and does not matter.
+
+    Pulsar 4.2 lacks the member. Tools of 5.0 show true without it, which holds while every producer may add schemas.
+    """
+    policies = broker.registry.policies
+    allowed = policies.of_namespace(namespace, SCHEMA_UPDATES_BY_REPLICATORS)
+    if not allowed and policies.of_namespace(namespace, SCHEMA_UPDATES):
+        return {}
+    return {SCHEMA_UPDATES_BY_REPLICATORS.name: allowed}
 
 
 _ALWAYS: dict[str, Json] = {

@@ -7,8 +7,8 @@ range before the owner. That order and the answers are Pulsar's.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -22,26 +22,35 @@ from broker.admin.http.answers import (
     done,
     empty,
     is_true,
-    namespace_of,
-    topic_of,
+)
+from broker.admin.namespaces.policy_owner import (
+    NAMESPACE,
+    TOPIC,
+    FindOwner,
+    PolicyOwner,
+    existing_namespace,
+    existing_topic,
+    namespace_owner,
+    topic_owner,
 )
 from broker.admin.namespaces.quota_rules import refuse_retention
 from broker.admin.service_view import BROKER, BrokerView
-from broker.service.namespaces.namespaces import GLOBAL, Json, NamespaceNotFound
+from broker.service.namespaces.namespaces import Json
 from broker.service.policies.backlog_quota import QUOTA_TYPES
-from broker.service.policies.forms import PolicyRefused, Structure, Whole, WrongType
-from broker.service.policies.table import BACKLOG, POLICIES, PROPERTIES, Policy, Rest
+from broker.service.policies.forms import PolicyRefused, Structure, Whole, named
+from broker.service.policies.table import (
+    BACKLOG,
+    POLICIES,
+    PROPERTIES,
+    SCHEMA_UPDATES,
+    SCHEMA_UPDATES_BY_REPLICATORS,
+    Policy,
+    Rest,
+)
 from broker.service.policies.values import Retention
-from foundation.model.errors import NotAllowed, TopicNotFound
-from foundation.model.topic_name import TopicName
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-"""A function behind a route."""
-Owner = Callable[[web.Request], Awaitable[str]]
-"""Returns the namespace or topic of a path after checking that policies may be set on it."""
-
-_NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
-_TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
+"""The handler of a route."""
 
 
 def shown_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:
@@ -60,16 +69,18 @@ def shown_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:
 def policies_of_body(broker: BrokerView, body: Mapping[str, Json]) -> dict[str, Json]:
     """Returns the policies in Pulsar's JSON of a namespace that is to be created, for the store.
 
-    Raises BadRequest or PolicyRefused for a wrong value.
+    Raises PolicyRefused for a wrong value.
     """
     found: dict[str, Json] = {}
     for policy in POLICIES:
         given = body.get(policy.name) if policy.name else None
         if policy.by_cluster and isinstance(given, dict):
             given = given.get(broker.namespaces.cluster)
-        if given is not None and policy.namespace is not None:
+        # The caller reads quotas: a route sets them by their types.
+        if given is not None and policy is not BACKLOG:
             value = _read(policy, policy.name, given)
-            _check(broker, policy, policy.namespace, value)
+            if policy.namespace is not None:
+                _check(broker, policy, policy.namespace, value)
             found[policy.name] = policy.form.write(value)
     return found
 
@@ -78,14 +89,12 @@ def policies_of_body(broker: BrokerView, body: Mapping[str, Json]) -> dict[str, 
 
 
 def _read(policy: Policy[Any], name: str, given: Json) -> Any:
-    try:
+    with named(name):
         return policy.form.read(given)
-    except WrongType as error:
-        raise BadRequest(f"{name}={error}") from None
 
 
 async def _value_of(request: web.Request, policy: Policy[Any], rest: Rest) -> Any:
-    """Returns the typed value of a request, None to remove the policy. Raises BadRequest for another type."""
+    """Returns the typed value of a request, None to remove the policy. Raises BadRequest without one, WrongType."""
     if rest.bodiless:
         return True
     given: Json = request.query.get(rest.word)
@@ -130,11 +139,16 @@ def _refusal(policy: Policy[Any], rest: Rest, error: PolicyRefused) -> str:
     return str(error) if isinstance(policy.form, Structure) else f"{rest.word}={error}"
 
 
-def _refuse_below_quotas(broker: BrokerView, namespace: str, retention: Retention) -> None:
-    """Refuses a retention of a namespace that would end before its own backlog quotas."""
-    stored = broker.namespaces.policy(namespace, BACKLOG.name)
-    for quota in BACKLOG.form.read(stored or {}).values():
-        refuse_retention(retention, quota, "namespace")
+def _refuse_below_quotas(owner: PolicyOwner, retention: Retention) -> None:
+    """Refuses a retention that would end before a backlog quota."""
+    if owner.topic is None:
+        quotas = [*BACKLOG.form.read(owner.get(BACKLOG) or {}).values()]
+    else:
+        # Unlike for a namespace, Pulsar compares with the quotas in force, the broker's default included.
+        policies = owner.broker.registry.policies
+        quotas = [policies.backlog_quota(owner.topic, kind) for kind in QUOTA_TYPES]
+    for quota in quotas:
+        refuse_retention(retention, quota, owner.word)
 
 
 def _unset(rest: Rest) -> web.Response:
@@ -143,20 +157,16 @@ def _unset(rest: Rest) -> web.Response:
     return done() if rest.unset.status == 204 else empty()
 
 
-# Namespaces
+# Routes of the table
 
 
-def existing_namespace(request: web.Request) -> str:
-    """Returns the namespace of the path. Raises NamespaceNotFound."""
-    namespace = namespace_of(request)
-    if not request.app[BROKER].namespaces.exists(namespace):
-        raise NamespaceNotFound("Namespace does not exist")
-    return namespace
-
-
-def _namespace_getter(policy: Policy[Any], rest: Rest) -> Handler:
+def _getter(find: FindOwner, policy: Policy[Any], rest: Rest) -> Handler:
     async def get_policy(request: web.Request) -> web.Response:
-        value = request.app[BROKER].namespaces.policies(existing_namespace(request)).get(policy.name)
+        owner = await find(request)
+        value = owner.get(policy)
+        # Without a setting nothing is in force where no policy is set.
+        if value is None and rest.applied and policy.setting is not None and is_true(request, "applied"):
+            value = policy.form.write(owner.in_force(policy))
         if value is not None and rest.raw:
             return web.Response(body=str(value).encode(), content_type="application/json")
         return _unset(rest) if value is None else answer(value)
@@ -164,28 +174,60 @@ def _namespace_getter(policy: Policy[Any], rest: Rest) -> Handler:
     return get_policy
 
 
-def _namespace_setter(policy: Policy[Any], rest: Rest) -> Handler:
+_BESIDE: Final[Mapping[str, Mapping[str, Policy[bool]]]] = {
+    SCHEMA_UPDATES.name: {"allowAutoUpdateSchemaWithReplicator": SCHEMA_UPDATES_BY_REPLICATORS}
+}
+"""By policy: further ones that parameters of its request set."""
+
+
+def _setter(find: FindOwner, policy: Policy[Any], rest: Rest) -> Handler:
     async def set_policy(request: web.Request) -> web.Response:
         broker = request.app[BROKER]
         value = await _value_of(request, policy, rest)
-        _check(broker, policy, rest, value)
-        namespace = existing_namespace(request)
+        if rest is policy.namespace:
+            _check(broker, policy, rest, value)
+        owner = await find(request)
+        if rest is policy.topic:
+            _check(broker, policy, rest, value)
         if isinstance(value, Retention):
-            _refuse_below_quotas(broker, namespace, value)
-        stored = None if value is None else policy.form.write(value)
-        await broker.namespaces.set_policy(namespace, policy.name, stored)
+            _refuse_below_quotas(owner, value)
+        beside = {
+            word: is_true(request, word) for word in _BESIDE.get(policy.name, {}) if word in request.query
+        }
+        for word, allowed in beside.items():
+            if value and not allowed:
+                raise BadRequest(f"{rest.word}=true allows it to every producer; leave {word}=false out")
+        await owner.set(policy, None if value is None else policy.form.write(value))
+        for word, allowed in beside.items():
+            await owner.set(_BESIDE[policy.name][word], allowed)
         return done()
 
     return set_policy
 
 
-def _namespace_remover(policy: Policy[Any], rest: Rest) -> Handler:
+def _remover(find: FindOwner, policy: Policy[Any]) -> Handler:
     async def remove_policy(request: web.Request) -> web.Response:
-        namespace = existing_namespace(request)
-        await request.app[BROKER].namespaces.set_policy(namespace, policy.name, None)
+        await (await find(request)).set(policy, None)
         return done()
 
     return remove_policy
+
+
+def _routes() -> Iterator[web.RouteDef]:
+    for policy in POLICIES:
+        for start, find, rest in (
+            (NAMESPACE, namespace_owner, policy.namespace),
+            (TOPIC, topic_owner, policy.topic),
+        ):
+            if rest is not None:
+                path = f"{start}/{rest.word}"
+                yield web.get(path, _getter(find, policy, rest))
+                yield web.route(rest.verb, path, _setter(find, policy, rest))
+                if rest.removable:
+                    yield web.delete(path, _remover(find, policy))
+
+
+# Routes of their own
 
 
 async def property_of(request: web.Request) -> web.Response:
@@ -196,8 +238,7 @@ async def property_of(request: web.Request) -> web.Response:
 
 async def set_property(request: web.Request) -> web.Response:
     """Sets one property of a namespace."""
-    values = {**_properties(request), request.match_info["key"]: request.match_info["value"]}
-    await _store_properties(request, values)
+    await _change_properties(request, {request.match_info["key"]: request.match_info["value"]})
     return done()
 
 
@@ -205,89 +246,38 @@ async def add_properties(request: web.Request) -> web.Response:
     """Adds the properties of the body; those of the same name are replaced. 400 for values that are no texts."""
     assert PROPERTIES.namespace is not None
     given = await _value_of(request, PROPERTIES, PROPERTIES.namespace)
-    await _store_properties(request, {**_properties(request), **(given or {})})
+    await _change_properties(request, given or {})
     return done()
 
 
 async def remove_property(request: web.Request) -> web.Response:
     """Removes one property of a namespace and returns its value."""
-    values = _properties(request)
-    value = values.pop(request.match_info["key"], None)
-    await _store_properties(request, values)
+    key = request.match_info["key"]
+    value = _properties(request).get(key)
+    await _change_properties(request, {}, without=key)
     return empty() if value is None else web.Response(text=value)
 
 
 def _properties(request: web.Request) -> dict[str, str]:
-    stored = request.app[BROKER].namespaces.policies(existing_namespace(request)).get(PROPERTIES.name)
+    return _read_properties(
+        request.app[BROKER].namespaces.policies(existing_namespace(request)).get(PROPERTIES.name)
+    )
+
+
+def _read_properties(stored: Json) -> dict[str, str]:
     return {} if stored is None else PROPERTIES.form.read(stored)
 
 
-async def _store_properties(request: web.Request, values: dict[str, str]) -> None:
-    namespaces = request.app[BROKER].namespaces
-    await namespaces.set_policy(namespace_of(request), PROPERTIES.name, PROPERTIES.form.write(values) or None)
+async def _change_properties(
+    request: web.Request, given: Mapping[str, str], without: str | None = None
+) -> None:
+    def changed(stored: Json) -> Json:
+        values = {**_read_properties(stored), **given}
+        values.pop(without or "", None)
+        return PROPERTIES.form.write(values) or None
 
-
-# Topics
-
-
-async def existing_topic(request: web.Request) -> TopicName:
-    """Returns the topic. Raises NotAllowed, PreconditionFailed or TopicNotFound where it can have no policies."""
-    broker, name = request.app[BROKER], topic_of(request)
-    if not broker.settings.bool("topicLevelPoliciesEnabled"):
-        raise NotAllowed("topicLevelPoliciesEnabled is false; set it to true to use policies of topics")
-    if not broker.namespaces.exists(name.namespace):
-        raise NamespaceNotFound("Namespace not found")
-    if name.partition >= 0 and await broker.registry.partitions.count(name.base):
-        raise PreconditionFailed(f"Not allowed to set/get topic policy for a partition; use {name.base}")
-    if not await broker.registry.exists(name):
-        raise TopicNotFound(f"Topic {name} not found")
-    return name
-
-
-def topic_key(request: web.Request, policy: Policy[Any]) -> str:
-    """Returns the key of the policy in the stored policies of a topic, the global one with `isGlobal=true`."""
-    return GLOBAL + policy.topic_name if is_true(request, "isGlobal") else policy.topic_name
-
-
-def _topic_getter(policy: Policy[Any], rest: Rest) -> Handler:
-    async def get_policy(request: web.Request) -> web.Response:
-        broker, name = request.app[BROKER], await existing_topic(request)
-        value = broker.namespaces.topic_policy(str(name.base), topic_key(request, policy))
-        applied = rest.applied and is_true(request, "applied")
-        # Without a setting nothing is in force where no policy is set.
-        if value is None and applied and policy.setting is not None:
-            value = policy.form.write(broker.registry.policies.of(name, policy))
-        return _unset(rest) if value is None else answer(value)
-
-    return get_policy
-
-
-def _topic_setter(policy: Policy[Any], rest: Rest) -> Handler:
-    async def set_policy(request: web.Request) -> web.Response:
-        broker = request.app[BROKER]
-        value = await _value_of(request, policy, rest)
-        name = await existing_topic(request)
-        _check(broker, policy, rest, value)
-        if isinstance(value, Retention):
-            # Unlike for a namespace, Pulsar compares with the quotas in force, the broker's default included.
-            for kind in QUOTA_TYPES:
-                refuse_retention(value, broker.registry.policies.backlog_quota(name, kind), "topic")
-        stored = None if value is None else policy.form.write(value)
-        await broker.namespaces.set_topic_policy(str(name.base), topic_key(request, policy), stored)
-        return done()
-
-    return set_policy
-
-
-def _topic_remover(policy: Policy[Any], rest: Rest) -> Handler:
-    async def remove_policy(request: web.Request) -> web.Response:
-        name = await existing_topic(request)
-        await request.app[BROKER].namespaces.set_topic_policy(
-            str(name.base), topic_key(request, policy), None
-        )
-        return done()
-
-    return remove_policy
+    namespace = existing_namespace(request)
+    await request.app[BROKER].namespaces.change_policy(namespace, PROPERTIES.name, changed)
 
 
 async def remove_topic_policies(request: web.Request) -> web.Response:
@@ -297,30 +287,12 @@ async def remove_topic_policies(request: web.Request) -> web.Response:
     return done()
 
 
-def _routes() -> list[web.RouteDef]:
-    routes: list[web.RouteDef] = []
-    for policy in POLICIES:
-        if (rest := policy.namespace) is not None:
-            path = f"{_NAMESPACE}/{rest.word}"
-            routes.append(web.get(path, _namespace_getter(policy, rest)))
-            routes.append(web.route(rest.verb, path, _namespace_setter(policy, rest)))
-            if rest.removable:
-                routes.append(web.delete(path, _namespace_remover(policy, rest)))
-        if (rest := policy.topic) is not None:
-            path = f"{_TOPIC}/{rest.word}"
-            routes.append(web.get(path, _topic_getter(policy, rest)))
-            routes.append(web.route(rest.verb, path, _topic_setter(policy, rest)))
-            if rest.removable:
-                routes.append(web.delete(path, _topic_remover(policy, rest)))
-    return routes
-
-
 POLICY_ROUTES = (
-    web.put(_NAMESPACE + "/properties", add_properties),
+    web.put(NAMESPACE + "/properties", add_properties),
     *_routes(),
-    web.get(_NAMESPACE + "/property/{key}", property_of),
-    web.put(_NAMESPACE + "/property/{key}/{value}", set_property),
-    web.delete(_NAMESPACE + "/property/{key}", remove_property),
-    web.delete(_TOPIC + "/policies", remove_topic_policies),
+    web.get(NAMESPACE + "/property/{key}", property_of),
+    web.put(NAMESPACE + "/property/{key}/{value}", set_property),
+    web.delete(NAMESPACE + "/property/{key}", remove_property),
+    web.delete(TOPIC + "/policies", remove_topic_policies),
 )
 """All routes of policies. Those of `properties` come first: PUT adds, and the table's would replace."""

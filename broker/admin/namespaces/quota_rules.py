@@ -5,20 +5,18 @@ Source: Pulsar's NamespacesBase and PersistentTopicsBase, release 4.2; statuses 
 
 from __future__ import annotations
 
-from broker.admin.http.answers import BadRequest, PreconditionFailed
+from broker.admin.http.answers import PreconditionFailed
 from broker.service.namespaces.namespaces import Json
 from broker.service.policies.backlog_quota import REACTIONS, BacklogQuota
-from broker.service.policies.forms import INT_MAX, LONG_MAX, Whole, WrongCombination, WrongType
+from broker.service.policies.forms import INT_MAX, LONG_MAX, Whole, WrongCombination, named
 from broker.service.policies.values import Retention
-
-_SECONDS_PER_MINUTE = 60
-_BYTES_PER_MIB = 1 << 20
+from foundation.units import MIB, SECONDS_PER_MINUTE
 
 
 def checked_quota(quota: dict[str, Json], namespace: str) -> dict[str, Json]:
     """Returns the fields of a backlog quota; others are dropped, as in Pulsar.
 
-    BadRequest for a wrong number, WrongCombination with Pulsar's sentence without a known action.
+    WrongType for a wrong number, WrongCombination with Pulsar's sentence without a known action.
     """
     checked: dict[str, Json] = {}
     # `limitSize` is the newer name of `limit`; clients read either.
@@ -38,16 +36,14 @@ def checked_quota(quota: dict[str, Json], namespace: str) -> dict[str, Json]:
 
 def _number(value: Json, name: str, most: int) -> int:
     """Returns a number, also one in quotes, as the Go client's tests send it."""
-    try:
+    with named(name):
         return Whole(-most - 1, most, most).read(value)
-    except WrongType as error:
-        raise BadRequest(f"{name}={error}") from None
 
 
 def fits(quota: BacklogQuota, retention: Retention) -> bool:
     """Returns False for a quota that reaches a limit of the retention; retention without a limit fits every quota."""
-    by_size = retention.mib > 0 and quota.size_max >= retention.mib * _BYTES_PER_MIB
-    by_age = retention.minutes > 0 and quota.age_max_s >= retention.minutes * _SECONDS_PER_MINUTE
+    by_size = retention.mib > 0 and quota.size_max >= retention.mib * MIB
+    by_age = retention.minutes > 0 and quota.age_max_s >= retention.minutes * SECONDS_PER_MINUTE
     return not (by_size or by_age)
 
 

@@ -58,7 +58,7 @@ class _Refusal(NamedTuple):
     reason: str
     """Text for the client."""
     names_request: bool = False
-    """The text is to be shown behind method and path."""
+    """The text is to be shown after method and path."""
 
 
 def _refusal(

@@ -127,11 +127,21 @@ def parts_of_path(row: Row, template: str, values: Mapping[str, str]) -> dict[st
     return parts
 
 
+def groups_of(needs: Mapping[str, tuple[Need, ...]], text: str) -> Iterator[Rows]:
+    """Yields the groups of a table in text: `#` begins a comment, an empty line ends a group.
+
+    The first line of a group has a key of `needs` and the prefix, the others are `Rows.routes`. KeyError.
+    """
+    for block in text.strip().split("\n\n"):
+        heading, *routes = (line for line in block.split("\n") if not line.startswith("#"))
+        name, _, prefix = heading.partition(" ")
+        yield Rows(needs[name], prefix, "\n".join(routes))
+
+
 def _lines(group: Rows) -> Iterator[tuple[list[str], str]]:
     for line in group.routes.split("\n"):
-        if line.strip():
-            *methods, rest = line.split()
-            yield methods, group.prefix + ("" if rest == "." else rest)
+        *methods, rest = line.split()
+        yield methods, group.prefix + ("" if rest == "." else rest)
 
 
 def _with_domain(template: str) -> str:

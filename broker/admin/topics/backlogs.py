@@ -12,6 +12,7 @@ from aiohttp import web
 
 from broker.admin.http.answers import (
     BadRequest,
+    Conflict,
     PreconditionFailed,
     answer,
     body_of,
@@ -37,7 +38,7 @@ from broker.service.namespaces.namespaces import Json
 from broker.service.subscriptions.backlog.analysis import analyze
 from broker.service.subscriptions.backlog.expiry import NotExpired, expire_older, expire_through
 from broker.service.subscriptions.backlog.open_runs import nth_open
-from broker.service.subscriptions.backlog.sizes import bytes_behind
+from broker.service.subscriptions.backlog.sizes import bytes_after
 from broker.service.subscriptions.subscription import Subscription
 from foundation.model.errors import NotAllowed, SubscriptionNotFound, Unauthorized
 from foundation.model.position import Position
@@ -77,7 +78,13 @@ async def skip(request: web.Request) -> web.Response:
     subscription = await _one_subscription(request, "Skip messages")
     number = int(request.match_info["count"])
     if number > 0:
+        seeks = subscription.cursor.seeks
         place = await nth_open(subscription.cursor, number)
+        if subscription.cursor.seeks != seeks:
+            raise Conflict(
+                f"A seek moved subscription {subscription.name} while its messages were counted, so none was skipped; ask"
+                " again to skip messages at the new position"
+            )
         subscription.acknowledge_through(place or subscription.topic.ledger.last_confirmed)
     return done()
 
@@ -86,13 +93,19 @@ async def expire(request: web.Request) -> web.Response:
     """Acknowledges entries older than so many seconds; 409 where nothing can expire."""
     broker, name = request.app[BROKER], topic_of(request)
     _refuse_non_persistent(broker, name, "Expire messages")
-    before_ms = _before_ms(request)
+    return await _expire_all(
+        request, await subscriptions_of_parts(broker, name, request.match_info["subscription"])
+    )
+
+
+async def _expire_all(request: web.Request, subscriptions: list[Subscription]) -> web.Response:
+    before_ms = request.app[BROKER].environment.wall_ms() - int(request.match_info["seconds"]) * 1000
     refusal: NotExpired | None = None
-    for one in await subscriptions_of_parts(broker, name, request.match_info["subscription"]):
+    for one in subscriptions:
         try:
             await expire_older(one, before_ms)
         except NotExpired as error:
-            # The other partitions follow all the same; the text of the answer says so.
+            # The others follow all the same; the text of the answer says so.
             refusal = refusal or error
     if refusal is not None:
         raise refusal
@@ -106,8 +119,6 @@ async def expire_everywhere(request: web.Request) -> web.Response:
     """
     broker, name = request.app[BROKER], topic_of(request)
     _refuse_non_persistent(broker, name, "Expire messages for all subscriptions")
-    before_ms = _before_ms(request)
-    refusal: NotExpired | None = None
     found = [
         one
         for topic in await existing_parts(broker, name)
@@ -120,14 +131,7 @@ async def expire_everywhere(request: web.Request) -> web.Response:
             raise Unauthorized(
                 f"Unauthorized to expire messages of subscription {one.name}: it needs consume"
             )
-    for one in found:
-        try:
-            await expire_older(one, before_ms)
-        except NotExpired as error:
-            refusal = refusal or error
-    if refusal is not None:
-        raise refusal
-    return done()
+    return await _expire_all(request, found)
 
 
 async def expire_to_position(request: web.Request) -> web.Response:
@@ -141,10 +145,6 @@ async def expire_to_position(request: web.Request) -> web.Response:
     subscription = await _one_subscription(request, "Expire messages")
     expire_through(subscription, (await reset_data_of(request)).position)
     return done()
-
-
-def _before_ms(request: web.Request) -> int:
-    return request.app[BROKER].environment.wall_ms() - int(request.match_info["seconds"]) * 1000
 
 
 async def analyze_backlog(request: web.Request) -> web.Response:
@@ -179,7 +179,7 @@ async def analyze_backlog(request: web.Request) -> web.Response:
 
 
 async def backlog_size(request: web.Request) -> web.Response:
-    """Returns the bytes behind a message id; those of an entry are its ledger's mean."""
+    """Returns the bytes after a message id; those of an entry are its ledger's mean."""
     broker, name = request.app[BROKER], topic_of(request)
     if await broker.registry.partitions.count(name):
         raise NotAllowed("calculate backlog size is not allowed for partitioned-topic")
@@ -191,7 +191,7 @@ async def backlog_size(request: web.Request) -> web.Response:
     # As in Pulsar, a ledger that the topic does not have stands for the beginning.
     if place.ledger_id not in ledgers:
         return answer(ledgers.size_bytes)
-    return answer(bytes_behind(ledgers, Position(place.ledger_id, max(-1, place.entry_id))))
+    return answer(bytes_after(ledgers, Position(place.ledger_id, max(-1, place.entry_id))))
 
 
 async def stored_backlog(request: web.Request) -> web.Response:

@@ -18,10 +18,10 @@ from broker.admin.topics.topic_access import one_persistent, subscription_of
 from broker.service.namespaces.namespaces import Json
 from broker.service.policies.table import HOLE_REDELIVERY
 from broker.service.policies.values import HoleRedelivery
-from broker.service.subscriptions.backlog.evictions import Eviction
+from broker.service.subscriptions.backlog.evictions import QuotaEviction
 from broker.service.subscriptions.backlog.hole_report import HoleReport, HoleRun, report
 from broker.service.subscriptions.dispatch.places import Place
-from broker.service.subscriptions.hole_watch import Look
+from broker.service.subscriptions.hole_watch import HoleLook
 from broker.service.subscriptions.subscription import Subscription
 from foundation.model.errors import LOST_ENTRY, BrokerError
 from foundation.model.position import Position
@@ -97,7 +97,7 @@ def _unread(subscription: Subscription, entries: int) -> str:
     count = f"{entries:,} entries were" if entries > 1 else "1 entry was"
     error = subscription.cursor.last_error
     if error is not None:
-        # No place counts the entries behind a damaged one: they were never read, so they are no holes.
+        # No place counts the entries after a damaged one: they were never read, so they are no holes.
         remedy = "; bring its file back, or set autoSkipNonRecoverableData=true to skip lost entries"
         at = _text(subscription.cursor.read_position)
         return f"{count} not read, because reading fails at {at}: {error}{remedy if isinstance(error, LOST_ENTRY) else ''}."
@@ -152,7 +152,7 @@ async def evictions(request: web.Request) -> web.Response:
     return answer({"topic": str(topic.name), "entriesEvicted": entries, "evictions": newest})
 
 
-def _eviction(one: Eviction) -> Json:
+def _eviction(one: QuotaEviction) -> Json:
     return {
         "at": _time(one.at_ms),
         "subscription": one.subscription,
@@ -176,7 +176,7 @@ def _text(position: Position) -> str:
     return f"{position.ledger_id}:{position.entry_id}"
 
 
-def _seen(look: Look | None) -> str | None:
+def _seen(look: HoleLook | None) -> str | None:
     return None if look is None else _time(look.wall_ms)
 
 

@@ -157,7 +157,7 @@ def _cursor(cursor: ManagedCursor, log: ManagedLedger, *, active: bool, waiting:
 
 
 def _entries_before(cursor: ManagedCursor, ledgers: LedgerList) -> int:
-    """Counts the entries behind the mark-delete position and before the read position."""
+    """Counts the entries after the mark-delete position and before the read position."""
     read = cursor.read_position
     return ledgers.entries_between(cursor.mark_delete_position, (read.ledger_id, read.entry_id - 1))
 

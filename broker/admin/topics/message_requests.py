@@ -14,7 +14,7 @@ import json
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from broker.admin.http.answers import BadRequest
@@ -24,7 +24,7 @@ from broker.schemas.schema import Schema, SchemaType
 from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import LONG_MAX, Flag, Form, Names, Text, Texts, Whole
 from protocol.frame import message_body
-from protocol.message_metadata import describe
+from protocol.given_message import GivenMessage, describe
 from protocol.pulsar_api_pb2 import MessageMetadata
 
 _LOCAL_ALONE: Final = "__local__"
@@ -58,23 +58,13 @@ _SIGNED: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestMessage:
+class RestMessage(GivenMessage):
     """One message of a request."""
 
     payload: str
     """The payload as the client sent it."""
-    key: str | None = None
-    """Key of the message; None = none."""
-    properties: Mapping[str, str] = field(default_factory=dict)
-    """Texts by name."""
-    event_time_ms: int = 0
-    """The application's own time since 1970; 0 = none."""
     sequence_id: int | None = None
     """Number among the producer's messages; None = the next one."""
-    deliver_at_ms: int = 0
-    """Earliest delivery since 1970; 0 = at once."""
-    replicate_to: tuple[str, ...] = ()
-    """Clusters that get a copy; () = all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

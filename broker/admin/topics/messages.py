@@ -33,7 +33,7 @@ class MessageNotFound(BrokerError):
 
 
 class NoSuchPlace(BrokerError):
-    """A place in front of the first message, or behind the last one; Pulsar answers 500."""
+    """A place before the first message, or after the last one; Pulsar answers 500."""
 
     status = 500
 
@@ -59,7 +59,7 @@ async def peek(request: web.Request) -> web.Response:
 
 
 async def by_id(request: web.Request) -> web.Response:
-    """Shows the message of that id. NoSuchPlace behind the ends of a ledger."""
+    """Shows the message of that id. NoSuchPlace past the ends of a ledger."""
     broker, name = request.app[BROKER], topic_of(request)
     if await broker.registry.partitions.count(name):
         raise NotAllowed("GetMessageById is not allowed on partitioned-topic")
@@ -93,7 +93,7 @@ async def examine(request: web.Request) -> web.Response:
 async def id_by_time(request: web.Request) -> web.Response:
     """Returns the id of the first message not older than the time, in ms since 1970; (-1, -1) for time 0.
 
-    A time behind the last message has the id of the next one, which is not written yet. Both as Pulsar 4.2.4.
+    A time after the last message has the id of the next one, which is not written yet. Both as Pulsar 4.2.4.
     """
     name = topic_of(request)
     topic = await one_persistent(request.app[BROKER], name, "Get message ID by timestamp")
@@ -105,7 +105,7 @@ async def id_by_time(request: web.Request) -> web.Response:
 
 
 async def id_by_index(request: web.Request) -> web.Response:
-    """Returns the id of the entry with the message of that index (PIP-70); the last entry behind the last index."""
+    """Returns the id of the entry with the message of that index (PIP-70); the last entry for an index past the last one."""
     broker, name = request.app[BROKER], topic_of(request)
     if not broker.registry.settings.entry_index:
         raise PreconditionFailed("GetMessageIDByIndex is not allowed when broker entry metadata is disabled")

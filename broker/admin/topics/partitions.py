@@ -18,8 +18,8 @@ from broker.admin.http.answers import (
     whole_number,
 )
 from broker.admin.service_view import BROKER
-from broker.admin.topics.topic_access import clients, parts
-from broker.service.namespaces.namespaces import Json, NamespaceNotFound
+from broker.admin.topics.topic_access import clients, partitioned_shown, parts
+from broker.service.namespaces.namespaces import NamespaceNotFound
 from foundation.model.errors import BrokerError, TopicNotFound
 
 _TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
@@ -45,14 +45,10 @@ async def get(request: web.Request) -> web.Response:
     if not broker.namespaces.exists(name.namespace):
         raise NamespaceNotFound("Namespace not found")
     if is_true(request, "checkAllowAutoCreation"):
-        count = await broker.partitioned.count_or_create(name, create=True)
-    elif await broker.registry.exists(name):
-        count = await broker.registry.partitions.count(name)
-    else:
+        await broker.partitioned.count_or_create(name, create=True)
+    elif not await broker.registry.exists(name):
         raise TopicNotFound(f"Topic {name} not found")
-    properties = await broker.registry.partitions.properties(name)
-    shown: dict[str, Json] = {"partitions": count, "deleted": False}
-    return answer(shown | {"properties": {**properties}} if properties else shown)
+    return answer(await partitioned_shown(broker, name))
 
 
 async def create(request: web.Request) -> web.Response:
@@ -94,7 +90,7 @@ async def delete(request: web.Request) -> web.Response:
         topic = broker.registry.topics.get(str(part))
         if topic is not None and any(clients(topic)) and not force:
             raise PreconditionFailed(f"Topic {part} has connected clients")
-    # The topic first, its policies behind it, as for a topic without partitions.
+    # The topic first, then its policies, as for a topic without partitions.
     await broker.partitioned.delete(name, force=force)
     return done()
 

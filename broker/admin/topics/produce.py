@@ -26,7 +26,7 @@ from broker.admin.topics.message_requests import (
 from broker.admin.topics.topic_access import check_namespace
 from broker.schemas.schema import Schema, SchemaType
 from broker.service.namespaces.namespaces import Json
-from broker.service.ports import ProducerPort
+from broker.service.ports import SinglePort
 from broker.service.producer import Producer
 from broker.service.subscriptions.dispatch.key_shared import sticky_key_hash
 from broker.service.topics.topic_schemas import version_bytes, version_of
@@ -220,7 +220,7 @@ class Publication:
         self._changed.clear()
 
 
-class PublicationLane(ProducerPort):
+class PublicationLane(SinglePort):
     """A ProducerPort for one topic or partition. See `broker/service/ports.py` for the port's methods."""
 
     producer: Producer
@@ -245,7 +245,7 @@ class PublicationLane(ProducerPort):
             self.note_refusal(place, f"{self.producer.topic.name} was closed; send the message again")
             return
         self._waiting.setdefault(sequence_id, deque()).append(place)
-        self.producer.publish(sequence_id, 0, 1, body, len(body), chunk=False, delayed=delayed)
+        self.producer.publish(sequence_id, 0, 1, [body], len(body), chunk=False, delayed=delayed)
 
     def note_refusal(self, place: int, reason: str) -> None:
         """Notes that a message is not stored."""

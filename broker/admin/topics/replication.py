@@ -20,7 +20,7 @@ from broker.admin.http.answers import (
     message_id,
     topic_of,
 )
-from broker.admin.namespaces.policies import existing_topic
+from broker.admin.namespaces.policy_owner import existing_topic
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import existing_persistent
 from broker.service.namespaces.namespaces import GLOBAL, Json

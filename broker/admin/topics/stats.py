@@ -9,16 +9,17 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Protocol
+from typing import Final
 
+from broker.numbers.readings import SUBSCRIPTIONS, TOPICS
+from broker.numbers.windows import TopicWindow, Window
 from broker.service.consumer import Consumer, KeySharedMeta, SubscriptionType
 from broker.service.entry_facts import facts_of
 from broker.service.internal_cursors import COMPACTION_CURSOR
 from broker.service.namespaces.namespaces import Json
 from broker.service.producer import Producer
 from broker.service.subscriptions.backlog.open_runs import nth_open
-from broker.service.subscriptions.backlog.sizes import bytes_behind
+from broker.service.subscriptions.backlog.sizes import bytes_after
 from broker.service.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.subscriptions.dispatch.single_active_dispatcher import SingleActiveDispatcher
 from broker.service.subscriptions.subscription import Subscription
@@ -27,51 +28,26 @@ from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 from broker.service.topics.topic_subscriptions import TopicSubscriptions
 
-
-class SubscriptionRates(Protocol):
-    """Rates of a subscription per second; the metrics room's windows have them."""
-
-    rate_out: float
-    """Messages sent."""
-    throughput_out: float
-    """Bytes sent."""
-    redeliver_rate: float
-    """Messages sent again."""
-    ack_rate: float
-    """Messages acknowledged."""
-    drop_rate: float
-    """Messages of a non-persistent topic that no consumer could take."""
-
-
-class TopicRates(Protocol):
-    """Rates of a topic per second."""
-
-    rate_in: float
-    """Messages published."""
-    throughput_in: float
-    """Bytes published."""
-    rate_out: float
-    """Messages sent."""
-    throughput_out: float
-    """Bytes sent."""
-    average_msg_size: float
-    """Mean bytes of a published message."""
-
-    @property
-    def subscriptions(self) -> Mapping[str, SubscriptionRates]:
-        """By name; a subscription without a whole window is missing."""
-        ...
-
-
-class _NoRates:
-    rate_in = throughput_in = rate_out = throughput_out = average_msg_size = 0.0
-    subscriptions: Mapping[str, SubscriptionRates] = MappingProxyType({})
-
-
-NO_RATES: TopicRates = _NoRates()
-"""All 0, for a server without metrics."""
-RatesOf = Callable[[str], TopicRates]
+RatesOf = Callable[[str], TopicWindow]
 """Returns the rates of a topic by its full name."""
+TOPIC_RATES: Final = {
+    "msgRateIn": "pulsar_rate_in",
+    "msgThroughputIn": "pulsar_throughput_in",
+    "msgRateOut": "pulsar_rate_out",
+    "msgThroughputOut": "pulsar_throughput_out",
+}
+"""Rates of a topic under Pulsar's names, by their metric."""
+SUBSCRIPTION_RATES: Final = {
+    "msgRateOut": "pulsar_subscription_msg_rate_out",
+    "msgThroughputOut": "pulsar_subscription_msg_throughput_out",
+    "msgRateRedeliver": "pulsar_subscription_msg_rate_redeliver",
+    "messageAckRate": "pulsar_subscription_msg_ack_rate",
+}
+"""Rates of a subscription."""
+rates_of_topic: Final = TOPICS.picker(TOPIC_RATES)
+"""Returns the rates of a topic from the row of its window."""
+_rates_of_subscription: Final = SUBSCRIPTIONS.picker(SUBSCRIPTION_RATES)
+_drop_rate: Final = SUBSCRIPTIONS.picker({"msgDropRate": "pulsar_subscription_msg_drop_rate"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +84,7 @@ ALL_PARTS = StatsOptions()
 
 
 async def topic_stats(
-    topic: Topic, owner: str, rates: TopicRates, options: StatsOptions = ALL_PARTS
+    topic: Topic, owner: str, rates: TopicWindow, options: StatsOptions = ALL_PARTS
 ) -> dict[str, Json]:
     """Returns the body of `…/stats`. `owner` is the admin URL of the broker that serves the topic."""
     stats = stats_now(topic, owner, rates, options)
@@ -118,7 +94,7 @@ async def topic_stats(
 
 
 def stats_now(
-    topic: Topic, owner: str, rates: TopicRates, options: StatsOptions = ALL_PARTS
+    topic: Topic, owner: str, rates: TopicWindow, options: StatsOptions = ALL_PARTS
 ) -> dict[str, Json]:
     """Returns the statistics that are in memory; the earliest times are 0."""
     subscriptions = _subscriptions(topic, rates, options)
@@ -127,15 +103,12 @@ def stats_now(
         publishers += [_publisher(one) for one in topic.access.producers.values()]
     stats: dict[str, Json] = {
         **_NOT_HERE,
-        "msgRateIn": rates.rate_in,
-        "msgThroughputIn": rates.throughput_in,
-        "msgRateOut": rates.rate_out,
-        "msgThroughputOut": rates.throughput_out,
+        **rates_of_topic(rates.row),
         "bytesInCounter": topic.bytes_in,
         "msgInCounter": topic.messages_in,
         "bytesOutCounter": _sum(subscriptions, "bytesOutCounter"),
         "msgOutCounter": _sum(subscriptions, "msgOutCounter"),
-        "averageMsgSize": rates.average_msg_size,
+        "averageMsgSize": rates.mean_size,
         "publishers": publishers,
         "waitingPublishers": len(topic.access.waiting),
         "subscriptions": dict(subscriptions),
@@ -161,10 +134,10 @@ def stats_now(
 def _add_log(stats: dict[str, Json], topic: PersistentTopic) -> None:
     """Adds the numbers of a topic that is stored."""
     log, buffer = topic.ledger, topic.transactions.buffer
-    behind = (one.cursor.mark_delete_position for one in topic.subscriptions.values())
-    slowest = min(behind, default=None)
+    positions = (one.cursor.mark_delete_position for one in topic.subscriptions.values())
+    slowest = min(positions, default=None)
     stats["storageSize"] = log.ledgers.size_bytes
-    stats["backlogSize"] = 0 if slowest is None else bytes_behind(log.ledgers, slowest)
+    stats["backlogSize"] = 0 if slowest is None else bytes_after(log.ledgers, slowest)
     stats["backlogQuotaLimitSize"] = topic.quotas.size.size_max
     stats["backlogQuotaLimitTime"] = topic.quotas.age.age_max_s
     stats["oldestBacklogMessageAgeSeconds"] = topic.quotas.oldest_age_s
@@ -220,25 +193,24 @@ async def earliest_publish_ms(topic: PersistentTopic, subscription: Subscription
     return -1 if facts is None else facts.publish_time_ms
 
 
-def _subscriptions(topic: Topic, rates: TopicRates, options: StatsOptions) -> dict[str, Json]:
+def _subscriptions(topic: Topic, rates: TopicWindow, options: StatsOptions) -> dict[str, Json]:
     # Both kinds of topics have subscriptions, of different classes; their common base has none.
     found = getattr(topic, "subscriptions", {})
-    return {name: _subscription(one, rates.subscriptions.get(name), options) for name, one in found.items()}
+    return {
+        name: _subscription(one, rates.subscriptions.get((name, 0)), options) for name, one in found.items()
+    }
 
 
 def _subscription(
     subscription: Subscription | NonPersistentSubscription,
-    rates: SubscriptionRates | None,
+    rates: Window | None,
     options: StatsOptions,
 ) -> dict[str, Json]:
     connected = subscription.consumers
     stats: dict[str, Json] = {**_NO_SUBSCRIPTION_NUMBERS, "type": subscription.kind.label, "consumers": []}
     # Both are missing for most subscriptions of a topic with a thousand partitions.
     if rates is not None:
-        stats["msgRateOut"] = rates.rate_out
-        stats["msgThroughputOut"] = rates.throughput_out
-        stats["msgRateRedeliver"] = rates.redeliver_rate
-        stats["messageAckRate"] = rates.ack_rate
+        stats |= _rates_of_subscription(rates.row)
     if connected:
         stats["bytesOutCounter"] = sum(one.bytes_out for one in connected)
         stats["msgOutCounter"] = sum(one.messages_out for one in connected)
@@ -257,7 +229,7 @@ def _subscription(
     if isinstance(subscription, Subscription):
         _add_cursor(stats, subscription, options)
     else:
-        stats["msgDropRate"] = rates.drop_rate if rates else 0.0
+        stats |= _drop_rate(SUBSCRIPTIONS.no_window if rates is None else rates.row)
     return stats
 
 
@@ -282,8 +254,13 @@ def _add_cursor(stats: dict[str, Json], subscription: Subscription, options: Sta
     stats["msgDelayed"] = delayed
     stats["delayedMessageIndexSizeInBytes"] = subscription.delayed_index_bytes
     stats["backlogSize"] = (
-        bytes_behind(log.ledgers, subscription.cursor.mark_delete_position) if options.backlog_sizes else -1
+        bytes_after(log.ledgers, subscription.cursor.mark_delete_position) if options.backlog_sizes else -1
     )
+    topic = subscription.topic
+    age_s = topic.quotas.age_of(subscription.name) if isinstance(topic, PersistentTopic) else -1
+    if age_s >= 0:
+        # Pulsar 4.2 has no such field, and nothing is known without exposeSubscriptionBacklogAgeInPrometheus.
+        stats["oldestBacklogMessageAgeSeconds"] = age_s
     stats["nonContiguousDeletedMessagesRanges"] = subscription.cursor.acks.beyond.count_ranges()
     for word, limit in subscription.topic.rates.dispatch_events(subscription.dispatch_limit).items():
         if limit is not None:

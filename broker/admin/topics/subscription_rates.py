@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from broker.admin.http.answers import BadRequest, answer, body_of, done, empty, is_true
-from broker.admin.namespaces.policies import existing_topic
+from broker.admin.http.answers import answer, body_of, done, empty, is_true
+from broker.admin.namespaces.policy_owner import existing_topic
 from broker.admin.service_view import BROKER
 from broker.service.namespaces.namespaces import GLOBAL, Json
 from broker.service.policies.effective_policies import SUBSCRIPTION_POLICIES
-from broker.service.policies.forms import PolicyRefused, WrongType
+from broker.service.policies.forms import named
 from broker.service.policies.values import DISPATCH_RATE
 
 _PATH = (
@@ -42,16 +42,12 @@ async def get(request: web.Request) -> web.Response:
 async def set_rate(request: web.Request) -> web.Response:
     """Sets the rate; a body without a value removes it."""
     given = await body_of(request)
-    try:
+    with named(_RATE):
         rate = None if given is None else DISPATCH_RATE.read(given)
-    except WrongType as error:
-        raise BadRequest(f"{_RATE}={error}") from None
     name = str((await existing_topic(request)).base)
     if rate is not None:
-        try:
+        with named(_RATE):
             DISPATCH_RATE.check(rate)
-        except PolicyRefused as error:
-            raise type(error)(f"{_RATE}={error}") from None
     await _store(request, name, None if rate is None else DISPATCH_RATE.write(rate))
     return done()
 

@@ -120,7 +120,7 @@ async def reset_to_time(request: web.Request) -> web.Response:
 
 
 async def reset_to_message(request: web.Request) -> web.Response:
-    """Moves the subscription to the position in the body, or behind it; its consumers subscribe again."""
+    """Moves the subscription to the position in the body, or after it; its consumers subscribe again."""
     broker, name = request.app[BROKER], topic_of(request)
     if await broker.registry.partitions.count(name):
         raise NotAllowed("Reset-cursor at position is not allowed for partitioned-topic")

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from broker.admin.http.answers import PreconditionFailed
 from broker.admin.service_view import BrokerView
 from broker.service.namespaces.namespaces import Json, NamespaceNotFound
+from broker.service.namespaces.partitioned_metadata import StoredPartitions
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
@@ -83,10 +84,10 @@ async def partition_topics(broker: BrokerView, name: TopicName) -> AsyncIterator
 
 async def partitioned_shown(broker: BrokerView, name: TopicName) -> dict[str, Json]:
     """Returns the metadata of a partitioned topic as Pulsar shows it."""
-    partitions = broker.registry.partitions
-    shown: dict[str, Json] = {"partitions": await partitions.count(name), "deleted": False}
-    if properties := await partitions.properties(name):
-        shown["properties"] = {**properties}
+    found = await broker.registry.partitions.find(name) or StoredPartitions(0)
+    shown: dict[str, Json] = {"partitions": found.partitions, "deleted": found.deleted}
+    if found.properties:
+        shown["properties"] = {**found.properties}
     return shown
 
 

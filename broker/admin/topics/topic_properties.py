@@ -42,8 +42,8 @@ async def texts_of(request: web.Request) -> dict[str, str]:
 async def properties(request: web.Request) -> web.Response:
     """Returns all properties."""
     broker, name = request.app[BROKER], _persistent_name(request)
-    if await broker.registry.partitions.count(name):
-        return answer(dict(await broker.registry.partitions.properties(name)))
+    if (stored := await broker.registry.partitions.find(name)) is not None:
+        return answer(dict(stored.properties))
     return answer(dict((await existing_persistent(broker, name)).properties))
 
 
@@ -74,8 +74,7 @@ def _persistent_name(request: web.Request) -> TopicName:
 async def _change(broker: BrokerView, name: TopicName, changes: Mapping[str, str | None]) -> None:
     partitions = broker.registry.partitions
     if await partitions.count(name):
-        after = {**await partitions.properties(name), **changes}
-        await partitions.set_properties(name, {key: text for key, text in after.items() if text is not None})
+        await partitions.change_properties(name, changes)
     else:
         topic = await existing_persistent(broker, name)
         await topic.ledger.set_properties(changes)

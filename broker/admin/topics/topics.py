@@ -48,7 +48,7 @@ async def create(request: web.Request) -> web.Response:
                 f'Can\'t create topic {name.local} with "-partition-" followed by a number: {name.base.local} has'
                 f" {count} partitions; create a partitioned topic, or use another name"
             )
-    # Read first: a refusal must leave no topic behind.
+    # Read first: a refusal must leave no topic.
     wanted = await texts_of(request)
     try:
         topic = await broker.registry.get(name, create=True, by_admin=True)

@@ -23,7 +23,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
-from foundation.model.position import EARLIEST, Position
+from foundation.model.position import EARLIEST, Position, PositionKey
 
 _MAGIC: Final = b"MDS1"
 _HEAD: Final = struct.Struct("<4sII")
@@ -33,15 +33,12 @@ _ENTRY_MASK: Final = (1 << _ENTRY_BITS) - 1
 BYTES_PER_ENTRY: Final = 16
 """Memory of one delayed entry in a segment."""
 
-Key = tuple[int, int]
-"""(ledger id, entry id)"""
-
 
 class BrokenSegment(ValueError):
     """The bytes are no segment of this format."""
 
 
-class Segment:
+class BucketSegment:
     """Delayed entries sorted by delivery time."""
 
     __slots__ = ("_ledger_ids", "_numbers", "_places", "_times")
@@ -62,7 +59,7 @@ class Segment:
         return self._times[0]
 
     def add(self, ledger_id: int, entry_id: int, deliver_at_ms: int) -> None:
-        """Insert an entry behind those of the same time."""
+        """Insert an entry after those of the same time."""
         number = self._numbers.get(ledger_id)
         if number is None:
             number = self._numbers[ledger_id] = len(self._ledger_ids)
@@ -86,7 +83,7 @@ class Segment:
         place = max(self._places) if ids == sorted(ids) else max(self._places, key=self._key)
         return Position(*self._key(place))
 
-    def take_due(self, cutoff_ms: int, count_max: int) -> list[Key]:
+    def take_due(self, cutoff_ms: int, count_max: int) -> list[PositionKey]:
         """Remove the first entries whose time is at or before the cutoff, and return them."""
         count = min(bisect_right(self._times, cutoff_ms), count_max)
         if not count:
@@ -101,7 +98,7 @@ class Segment:
         for time_ms, place in zip(self._times, self._places, strict=True):
             yield *self._key(place), time_ms
 
-    def _key(self, place: int) -> Key:
+    def _key(self, place: int) -> PositionKey:
         return self._ledger_ids[place >> _ENTRY_BITS], place & _ENTRY_MASK
 
     def encode(self) -> bytes:
@@ -114,7 +111,7 @@ class Segment:
         return head + b"".join(one.tobytes() for one in arrays)
 
     @classmethod
-    def decode(cls, stored: bytes | memoryview) -> Segment:
+    def decode(cls, stored: bytes | memoryview) -> BucketSegment:
         """Read the stored form. Raises BrokenSegment."""
         try:
             magic, ledgers, entries = _HEAD.unpack_from(stored)
@@ -142,7 +139,7 @@ class Bucket:
 
     def __init__(self, segment_size: int) -> None:
         """`segment_size`: entries at which the next segment begins."""
-        self.segments: list[Segment] = []
+        self.segments: list[BucketSegment] = []
         """Segments with entries."""
         self.count = 0
         """Entries of all segments."""
@@ -153,7 +150,7 @@ class Bucket:
         self._segment_size = segment_size
 
     @classmethod
-    def restore(cls, segments: list[Segment], ledger_id: int) -> Bucket:
+    def restore(cls, segments: list[BucketSegment], ledger_id: int) -> Bucket:
         """Return a bucket as it was stored in that ledger."""
         bucket = cls(0)
         bucket.segments = [segment for segment in segments if len(segment)]
@@ -165,15 +162,15 @@ class Bucket:
     def add(self, ledger_id: int, entry_id: int, deliver_at_ms: int) -> None:
         """Insert an entry; only before the bucket is stored."""
         if not self.segments or len(self.segments[-1]) >= self._segment_size:
-            self.segments.append(Segment())
+            self.segments.append(BucketSegment())
         self.segments[-1].add(ledger_id, entry_id, deliver_at_ms)
         self.count += 1
         if (ledger_id, entry_id) > self.last:
             self.last = Position(ledger_id, entry_id)
 
-    def take_due(self, cutoff_ms: int, count_max: int) -> list[Key]:
+    def take_due(self, cutoff_ms: int, count_max: int) -> list[PositionKey]:
         """Remove entries whose time is at or before the cutoff, `count_max` at most, and return them."""
-        due: list[Key] = []
+        due: list[PositionKey] = []
         for segment in self.segments:
             if len(due) >= count_max:
                 break

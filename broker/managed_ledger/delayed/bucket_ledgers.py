@@ -20,9 +20,10 @@ import logging
 from collections.abc import Iterable
 
 from bookkeeper.client.result_codes import error_of
-from bookkeeper.ensembles.ledger_handle import LedgerHandle
+from bookkeeper.ensembles.ledger_handle import Added, LedgerHandle
 from bookkeeper.ensembles.own_ledger import OwnLedger, read_metadata
-from broker.managed_ledger.delayed.bucket import BrokenSegment, Bucket, Segment
+from broker.managed_ledger.awaited_reads import read_entries
+from broker.managed_ledger.delayed.bucket import BrokenSegment, Bucket, BucketSegment
 from broker.managed_ledger.delayed.delayed_entries import DelayedEntries
 from broker.managed_ledger.ledger_context import LedgerContext
 from foundation.model.entry import Entry
@@ -77,7 +78,7 @@ class BucketLedgers:
             ledger.ledger_id, ledgers.writer(ledger), environment.turn, outcome, ledgers.digest
         )
         for segment in segments:
-            handle.add(b"", segment, 1, None, environment.now_ns())
+            handle.add((b"",), (segment,), 1, None, environment.now_ns())
         if segments:
             await outcome.wait()
         # The end last: a bucket counts only as a whole.
@@ -109,7 +110,7 @@ class BucketLedgers:
         if unusable:
             await self._remove(unusable)
 
-    async def _read(self, ledger_id: int) -> list[Segment]:
+    async def _read(self, ledger_id: int) -> list[BucketSegment]:
         environment = self._context.environment
         found = await read_metadata(environment.metadata, ledger_id)
         if found is None:
@@ -119,26 +120,13 @@ class BucketLedgers:
             raise MetadataError(
                 f"ledger {ledger_id} is {metadata.state.name.lower()}: its writer did not end it"
             )
-        segments: list[Segment] = []
+        segments: list[BucketSegment] = []
+        bytes_max = self._context.settings.read_bytes_max
         while len(segments) <= metadata.last_entry_id:
-            run = await self._read_run(ledger_id, len(segments), metadata.last_entry_id)
-            segments += [Segment.decode(entry.body) for entry in run]
+            first, last = len(segments), metadata.last_entry_id
+            run = await read_entries(environment.ledgers, ledger_id, first, last, bytes_max)
+            segments += [BucketSegment.decode(entry.body) for entry in run]
         return segments
-
-    async def _read_run(self, ledger_id: int, first: int, last: int) -> list[Entry]:
-        context = self._context
-        answer: asyncio.Future[list[Entry]] = asyncio.get_running_loop().create_future()
-
-        def done(entries: list[Entry], error: BrokerError | None) -> None:
-            if answer.done():  # The caller was cancelled.
-                return
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result(entries)
-
-        context.environment.ledgers.read(ledger_id, first, last, context.settings.read_bytes_max, done)
-        return await answer
 
     # Removing
 
@@ -169,23 +157,20 @@ class _Outcome:
         await self._done
 
     def ledger_failing(self, handle: LedgerHandle, rc: int) -> None:
-        """See AddedRun; `adds_failed` follows."""
+        """Does nothing: `adds_failed` follows."""
 
     def entries_confirmed(
         self,
         handle: LedgerHandle,
         entries: list[Entry],
-        contexts: list[object],
-        asked_ns: list[int],
+        added: list[Added],
         now_ns: int,
     ) -> None:
-        """See AddedRun."""
+        """Ends the wait once the last add is confirmed."""
         if handle.last_confirmed == self._count - 1 and not self._done.done():
             self._done.set_result(None)
 
-    def adds_failed(
-        self, handle: LedgerHandle, entries: list[Entry], contexts: list[object], rc: int
-    ) -> None:
-        """See AddedRun."""
+    def adds_failed(self, handle: LedgerHandle, entries: list[Entry], added: list[Added], rc: int) -> None:
+        """Ends the wait with the error of the refused add."""
         if not self._done.done():
             self._done.set_exception(error_of(rc, f"adding to ledger {handle.ledger_id}"))

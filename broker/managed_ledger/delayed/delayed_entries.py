@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from broker.managed_ledger.delayed.bucket import BYTES_PER_ENTRY, Bucket, Key
-from foundation.model.position import Position
+from broker.managed_ledger.delayed.bucket import BYTES_PER_ENTRY, Bucket
+from foundation.model.position import Position, PositionKey
 from foundation.model.range_set import RangeSet
 
 _PAGE_BYTES: Final = 150
@@ -50,7 +50,7 @@ class DelayedEntries:
         """True while every entry that was looked at is due after those before it, as with one delay for all."""
         self.highest_due_ms = 0
         """The latest delivery time seen since the index was empty."""
-        self.last: Key = (-1, -1)
+        self.last: PositionKey = (-1, -1)
         """The highest position that was ever held."""
         self._segment_size = segment_size
         self._bucket_size = bucket_size
@@ -114,12 +114,12 @@ class DelayedEntries:
         self.fixed_delay = False
         self.buckets.append(bucket)
 
-    def take_due(self, cutoff_ms: int, count_max: int) -> list[Key]:
+    def take_due(self, cutoff_ms: int, count_max: int) -> list[PositionKey]:
         """Remove entries whose time is at or before the cutoff, and return those that waited.
 
         Looks at `count_max` entries at most; call again while `next_due_ms` is at or before the cutoff.
         """
-        due: list[Key] = []
+        due: list[PositionKey] = []
         looked_at = 0
         discard = self.held.discard
         for bucket in self.buckets:

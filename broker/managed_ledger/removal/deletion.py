@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Final
 
 from bookkeeper.ensembles.ledgers import Ledgers
-from bookkeeper.metadata.metadata_store import MetadataStore, Put
+from bookkeeper.metadata.metadata_store import MetadataStore, Put, Write
 from broker.managed_ledger.managed_ledger_info import (
     ManagedLedgerInfo,
     decode_ledger_info,
@@ -27,7 +27,7 @@ REMOVED_AT_ONCE: Final = 50
 """Cursors and ledgers that are deleted at the same time. Each takes the loop for 0.1 ms."""
 
 
-async def decide_deletion(name: str, metadata: MetadataStore, beside: Sequence[Put] = ()) -> bool:
+async def decide_deletion(name: str, metadata: MetadataStore, beside: Sequence[Write] = ()) -> bool:
     """Marks the stored list as deleted, together with the writes in `beside`; returns False when there is no list.
 
     From then on no broker can add a ledger or an entry in a new one. Raises MetadataError: BadVersion also when a key in
@@ -82,7 +82,7 @@ async def together(writes: Sequence[Coroutine[object, object, None]]) -> None:
     """Runs the writes in slices. Raises the first error, after every write has ended."""
     error: BaseException | None = None
     for start in range(0, len(writes), REMOVED_AT_ONCE):
-        # All end before an error is raised: a write left behind could come after the next attempt.
+        # All end before an error is raised: an unfinished write could come after the next attempt.
         for outcome in await asyncio.gather(*writes[start : start + REMOVED_AT_ONCE], return_exceptions=True):
             if isinstance(outcome, BaseException):
                 error = error or outcome

@@ -17,7 +17,7 @@ from foundation.loop.rare_lines import RareLines
 
 
 class Authenticator:
-    """Finds the role behind credentials. One per broker; none without `authenticationEnabled`."""
+    """Finds the role that credentials prove. One per broker; none without `authenticationEnabled`."""
 
     def __init__(
         self,

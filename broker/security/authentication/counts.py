@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from foundation.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class AuthenticationCounts:
+class AuthenticationCounts(Value):
     """Counts by the values of Pulsar's labels, in their order."""
 
     successes: Counter[tuple[str, str]] = field(default_factory=Counter)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from foundation.model.errors import BrokerError
 
@@ -40,8 +40,7 @@ class Credentials:
     """The CN of a certificate that the TLS handshake has checked; None without one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """A role that is proven, and until when."""
 
     role: str | None

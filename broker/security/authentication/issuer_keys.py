@@ -12,9 +12,9 @@ from broker.security.authentication.credentials import AuthenticationFailed
 from broker.security.authentication.settings import AuthenticationSettings
 from broker.security.authentication.signatures import Claims, KeyRing
 from foundation.loop.rare_lines import RareLines
+from foundation.units import NS_PER_SECOND
 
-NS_PER_S = 10**9
-RETRY_NS = 1 * NS_PER_S
+RETRY_NS = 1 * NS_PER_SECOND
 """Time after a failed fetch in which no other is tried for the issuer."""
 
 
@@ -63,12 +63,12 @@ class IssuerKeys:
         self._kept.move_to_end(issuer)
         self._forget_above_limit()
         settings, age_ns = self._settings, self._now_ns() - kept.fetched_ns
-        if kept.ring is not None and age_ns < settings.openid_expiry_s * NS_PER_S:
+        if kept.ring is not None and age_ns < settings.openid_expiry_s * NS_PER_SECOND:
             if kept.ring.find(header) is not None:
-                if age_ns >= settings.openid_refresh_s * NS_PER_S:
+                if age_ns >= settings.openid_refresh_s * NS_PER_SECOND:
                     self._begin(issuer, kept)
                 return kept.ring
-            if age_ns < settings.openid_miss_s * NS_PER_S:
+            if age_ns < settings.openid_miss_s * NS_PER_SECOND:
                 # Tokens with invented keys must not cause a fetch each.
                 return kept.ring
         else:

@@ -65,4 +65,4 @@ def _data_url(text: str) -> bytes:
     try:
         return base64.b64decode("".join(body.split()), validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError("the part behind the comma is no base64") from None
+        raise ValueError("the part after the comma is no base64") from None

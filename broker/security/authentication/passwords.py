@@ -1,6 +1,6 @@
 """PasswordProvider: names with passwords from an `.htpasswd` file (`AuthenticationProviderBasic`).
 
-Checking a bcrypt password takes 50 to 700 ms on purpose, so it runs in threads, behind a bounded queue in which one
+Checking a bcrypt password takes 50 to 700 ms on purpose, so threads do it, from a bounded queue in which one
 address has few places. A password that was proven is remembered for a while, as a hash with a secret of this process.
 """
 

@@ -7,10 +7,12 @@ the namespace deletes them. Values of this module never change: each `grant` and
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, TypeAlias
+
+from foundation.value import Value
 
 Granted: TypeAlias = "Mapping[str, frozenset[Action]]"
 """Actions by the role, or the pattern of roles, that may take them."""
@@ -63,8 +65,7 @@ def is_granted(granted: Granted, role: str, action: Action, *, wildcards: bool) 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class NamespacePermissions:
+class NamespacePermissions(Value):
     """Everything that was granted within one namespace."""
 
     roles: Granted = field(default_factory=dict)
@@ -127,12 +128,15 @@ def _without(granted: Granted, role: str) -> Granted:
 
 
 def parse_actions(names: Iterable[object]) -> frozenset[Action]:
-    """Returns the actions. Raises ValueError, which names the allowed words, for any other value."""
-    try:
-        return frozenset(Action(name) for name in names)
-    except ValueError:
-        allowed = ", ".join(action.value for action in Action)
-        raise ValueError(f"not an action; allowed are {allowed}") from None
+    """Returns the actions. Raises ValueError, which names the value and the allowed words, for any other value."""
+    found: set[Action] = set()
+    for name in names:
+        try:
+            found.add(Action(name))
+        except ValueError:
+            allowed = ", ".join(action.value for action in Action)
+            raise ValueError(f"{str(name)[:60]!r} is not an action; allowed are {allowed}") from None
+    return frozenset(found)
 
 
 def parse_permissions(stored: object) -> NamespacePermissions:

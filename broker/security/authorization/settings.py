@@ -10,10 +10,8 @@ class AuthorizationSettings(RoomSettings):
     """Switches of authorization, and the roles that stand outside of tenants."""
 
     enabled: bool = broker_key.bool("authorizationEnabled")
-    """Check rights; otherwise every client may do everything."""
     superusers: tuple[str, ...] = broker_key.rule(lambda settings: settings.list("superUserRoles"))
     """Roles that may do everything."""
     proxies: tuple[str, ...] = broker_key.rule(lambda settings: settings.list("proxyRoles"))
     """Roles that speak for other roles and must name them."""
     wildcards: bool = broker_key.bool("authorizationAllowWildcardsMatching")
-    """A granted role may begin or end with `*`."""

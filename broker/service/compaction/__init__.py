@@ -5,7 +5,7 @@
     compaction_source  the entries of a run
     ledger_output      the compacted ledger while it is written
     compacted_ledger   the compacted ledger while it is read
-    compacted_reads    a consumer's reads: the compacted ledger below the horizon, the log behind it
+    compacted_reads    a consumer's reads: the compacted ledger below the horizon, the log after it
 
 `broker/compaction` decides which messages are kept.
 """

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bookkeeper.ensembles.ledgers import Ledgers
 from broker.compaction.compacted_entry import decode
-from broker.compaction.entry_content import batch_messages, read_entry, unpacked
 from broker.managed_ledger.awaited_reads import read_entries
 from foundation.model.entry import Entry
 from foundation.model.position import EARLIEST, Position
@@ -51,7 +50,7 @@ class CompactedLedger:
         return [decode(entry) for entry in stored]
 
     async def find(self, position: Position) -> int:
-        """Returns the number of the first entry at or behind the position; `entries` when there is none."""
+        """Returns the number of the first entry at or after the position; `entries` when there is none."""
         low, high = 0, self.entries
         # A reader that begins at the start is the common case, and one look answers it.
         middle = 0
@@ -78,6 +77,9 @@ class CompactedLedger:
 
 
 def _last_index(entry: Entry) -> int:
+    # Imported with the first compacted ledger: the libraries of all codecs come with it.
+    from broker.compaction.entry_content import batch_messages, read_entry, unpacked
+
     try:
         metadata, payload = read_entry(entry.body)
         if not metadata.HasField("num_messages_in_batch"):

@@ -1,8 +1,8 @@
 """CompactedReads: the reads of a consumer with `readCompacted`.
 
-At or below the horizon entries come from the compacted ledger, behind it from the log. The read position is the cursor's in
+At or below the horizon entries come from the compacted ledger, later ones from the log. The read position is the cursor's in
 both cases, so the passage has neither a gap nor an entry twice, also when a compaction ends in the middle of it. The law: a
-compacted entry is delivered only when its position is at or behind the read position.
+compacted entry is delivered only when its position is at or after the read position.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ class CompactedReads:
 
     @property
     def reading(self) -> bool:
-        """See EntryReads."""
+        """True while a read of the compacted ledger or of the log is under way."""
         return self._reading or self._cursor.reading
 
     @property
     def last_error(self) -> BrokerError | None:
-        """See EntryReads."""
+        """The error of the last read, None after a success."""
         return self._error or self._cursor.last_error
 
     def has_more(self) -> bool:
-        """See EntryReads."""
+        """Returns True if the compacted ledger or the log has entries after the read position."""
         return self._below_horizon() is not None or self._cursor.has_more()
 
     def _below_horizon(self) -> CompactedLedger | None:
@@ -70,7 +70,7 @@ class CompactedReads:
         return current if current is not None and self._cursor.read_position <= current.horizon else None
 
     def take(self, entries_max: int, bytes_max: int) -> list[Entry]:
-        """See EntryReads; entries that are acknowledged already are left out."""
+        """Takes entries that were read; those that are acknowledged already are left out."""
         cursor = self._cursor
         while self._ready.entries:
             if cursor.read_position != self._next:
@@ -78,7 +78,7 @@ class CompactedReads:
                 self._ready.drop()
                 break
             taken = self._ready.take(entries_max, bytes_max)
-            self._move_to(_behind(taken[-1]))
+            self._move_to(_place_after(taken[-1]))
             beyond = cursor.acks.beyond
             wanted = [entry for entry in taken if entry.position not in beyond]
             if wanted:
@@ -91,7 +91,7 @@ class CompactedReads:
         return cursor.take(entries_max, bytes_max)
 
     def give_back(self, position: Position, rest: Sequence[Entry] = ()) -> None:
-        """See EntryReads."""
+        """Puts entries back that were taken and not sent."""
         if not self._took_compacted:
             self._cursor.give_back(position, rest)
             return
@@ -104,7 +104,7 @@ class CompactedReads:
         self._next = position
 
     def request(self, entries_max: int, bytes_max: int, ready: Callable[[], None]) -> None:
-        """See EntryReads."""
+        """Begins a read of the compacted ledger, or of the log after its horizon."""
         self._error = None
         compacted = self._below_horizon()
         if compacted is None:
@@ -135,13 +135,13 @@ class CompactedReads:
         self._reading = False
         current = not self._withdrawn and cursor.read_position == at
         if entries and current:
-            self._place = compacted, first + len(entries), _behind(entries[-1])
+            self._place = compacted, first + len(entries), _place_after(entries[-1])
             self._next = at
             self._ready.keep(entries, permits)
         else:
             permits.release()
             if first >= compacted.entries and self._error is None and current:
-                # Entries behind the last compacted one were removed by the compaction: go on behind the horizon.
+                # Entries after the last compacted one were removed by the compaction: go on after the horizon.
                 cursor.jump(cursor.ledger.ledgers.next_valid(compacted.horizon))
         ready()
 
@@ -151,13 +151,13 @@ class CompactedReads:
         return await compacted.find(position)
 
     def withdraw(self) -> None:
-        """See CompactedView."""
+        """Drops what was read, and ignores a read in flight: the consumer has left."""
         # The cursor belongs to the next consumer from here on, which may read the log.
         self._withdrawn = True
         self._ready.drop()
 
     def rewind(self) -> None:
-        """See EntryReads. The first entry may be one that the log has lost."""
+        """Goes back to the first unacknowledged entry, which may be one that the log has lost."""
         cursor = self._cursor
         self._ready.drop()
         cursor.rewind()
@@ -172,7 +172,7 @@ class CompactedReads:
             cursor.jump(start)
 
 
-def _behind(entry: Entry) -> Position:
+def _place_after(entry: Entry) -> Position:
     return Position(entry.ledger_id, entry.entry_id + 1)
 
 

@@ -23,7 +23,7 @@ from broker.compaction.passes import PassOneResult
 from broker.compaction.worker_process import Worker
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.service.compaction.compacted_ledger import CompactedLedger
-from broker.service.compaction.compaction_source import CompactionSource, Run
+from broker.service.compaction.compaction_source import CompactionSource, NumberedRun
 from broker.service.compaction.ledger_output import LedgerOutput
 from foundation.loop.uninterrupted import uninterrupted
 from foundation.model.entry import Buffer, Entry
@@ -141,7 +141,7 @@ class CompactionRun:
                 await self._write(output, run, fates, rewritten)
         return output
 
-    async def _rewrite(self, run: Run, fates: bytes) -> dict[int, bytes]:
+    async def _rewrite(self, run: NumberedRun, fates: bytes) -> dict[int, bytes]:
         """Returns the new bodies of batches that lose messages, by their number."""
         batches: Sequence[tuple[int, Buffer]] = [
             (number, entry.body)
@@ -153,7 +153,9 @@ class CompactionRun:
         bodies = await self._worker.rewrite(batches)
         return {number: body for (number, _), body in zip(batches, bodies, strict=True)}
 
-    async def _write(self, output: LedgerOutput, run: Run, fates: bytes, rewritten: dict[int, bytes]) -> None:
+    async def _write(
+        self, output: LedgerOutput, run: NumberedRun, fates: bytes, rewritten: dict[int, bytes]
+    ) -> None:
         added = 0
         for number, (entry, fate) in enumerate(zip(run.entries, fates, strict=True), run.number):
             if fate == KEEP:
@@ -170,7 +172,7 @@ class CompactionRun:
                 await self._pause()
         await output.room()
 
-    def _count_read(self, run: Run) -> None:
+    def _count_read(self, run: NumberedRun) -> None:
         self.counts.read_bytes += sum([entry.size for entry in run.entries])
 
     async def _remove(self, ledger_id: int) -> None:

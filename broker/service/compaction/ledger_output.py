@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from bookkeeper.client.result_codes import error_of
-from bookkeeper.ensembles.ledger_handle import LedgerHandle
+from bookkeeper.ensembles.ledger_handle import Added, LedgerHandle
 from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.ensembles.own_ledger import OwnLedger
 from broker.compaction.compacted_entry import encode_head
@@ -55,7 +55,7 @@ class LedgerOutput:
         """Adds an entry of the log with this body, its own or a rewritten one."""
         head = encode_head(entry.position, self._partition, entry.header, len(body))
         self._in_flight_bytes += len(head) + len(body)
-        self._handle.add(head, body, 0, None, self._now_ns())
+        self._handle.add((head,), (body,), 0, None, self._now_ns())
 
     async def room(self) -> None:
         """Waits until more may be added. Raises the error of a failed add."""
@@ -80,7 +80,7 @@ class LedgerOutput:
     # Called by the LedgerHandle
 
     def ledger_failing(self, handle: LedgerHandle, rc: int) -> None:
-        """See AddedRun."""
+        """Keeps the error and ends the waits."""
         self._error = error_of(rc, f"adding to compacted ledger {self.ledger_id}")
         self._moved()
 
@@ -88,15 +88,12 @@ class LedgerOutput:
         self,
         handle: LedgerHandle,
         entries: list[Entry],
-        contexts: list[object],
-        asked_ns: list[int],
+        added: list[Added],
         now_ns: int,
     ) -> None:
-        """See AddedRun."""
+        """Frees the bytes of confirmed entries for further adds."""
         self._in_flight_bytes -= sum(entry.size for entry in entries)
         self._moved()
 
-    def adds_failed(
-        self, handle: LedgerHandle, entries: list[Entry], contexts: list[object], rc: int
-    ) -> None:
-        """See AddedRun; `ledger_failing` has kept the error."""
+    def adds_failed(self, handle: LedgerHandle, entries: list[Entry], added: list[Added], rc: int) -> None:
+        """Does nothing: `ledger_failing` has kept the error."""

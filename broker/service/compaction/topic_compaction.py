@@ -1,11 +1,11 @@
 """TopicCompaction: the compaction of one topic: its state, its horizon, and the compacted ledger in use.
 
 The cursor `__compaction` is acknowledged through the horizon, and its property `CompactedTopicLedger` names the compacted
-ledger, as in Pulsar. Both are stored in one write. Steps of a change, and the outcome of a crash behind each:
+ledger, as in Pulsar. Both are stored in one write. Steps of a change, and the outcome of a crash after each:
 
     1  the list names the new ledger beside it, and the ledger begins   the next open removes the new ledger
     2  the new ledger is written and closed                             the next open removes the new ledger
-    3  readers use the new ledger; the cursor is stored                 before the write: as 2; behind it: as 4
+    3  readers use the new ledger; the cursor is stored                 before the write: as 2; after it: as 4
     4  the former ledger is removed                                     the next open removes the former ledger
 
 Trimming is held at the stored horizon until step 3 is durable.
@@ -18,21 +18,22 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from broker.compaction.passes import PassesSettings
-from broker.compaction.worker_process import Worker
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.service.compaction.compacted_ledger import CompactedLedger
-from broker.service.compaction.compaction_run import CompactionRun, RunCounts
-from broker.service.compaction.compaction_source import CompactionSource, segments_of
 from broker.service.internal_cursors import COMPACTION_CURSOR
 from broker.service.settings import ServiceSettings
 from foundation.loop.uninterrupted import uninterrupted
 from foundation.model.errors import BadVersion, BrokerError, MetadataError
 from foundation.model.position import LATEST
 from foundation.model.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from broker.compaction.passes import PassesSettings
+    from broker.compaction.worker_process import Worker
+    from broker.service.compaction.compaction_run import RunCounts
 
 log = logging.getLogger("magnetar")
 
@@ -62,7 +63,7 @@ class CompactionStatus(StrEnum):
     """The last one failed."""
 
 
-StartWorker = Callable[[PassesSettings], Awaitable[Worker]]
+StartWorker: TypeAlias = "Callable[[PassesSettings], Awaitable[Worker]]"
 """Starts a worker for one compaction. OSError when the system refuses."""
 
 
@@ -151,7 +152,7 @@ class TopicCompaction:
         left = [one for one in store.beside if one != used]
         if left and cursor is not None:
             # First of all: a broker that has lost this topic may still store one of these as the compacted ledger in use.
-            # Behind this write the store refuses it. Else the cursor would name a ledger that is removed here.
+            # After this write the store refuses it. Else the cursor would name a ledger that is removed here.
             cursor.store.keep_properties(cursor.store.cursor_properties)
             await cursor.store.flush()
         for ledger_id in left:
@@ -182,13 +183,13 @@ class TopicCompaction:
     def last_ledger(self) -> CompactedLedger | None:
         """Returns the compacted ledger when it has the last message of the compacted view.
 
-        That is while no entry of the log is behind the horizon; None otherwise.
+        That is while no entry of the log is past the horizon; None otherwise.
         """
         current = self.current
         if current is None:
             return None
-        behind = self._ledger.ledgers.entries_between(current.horizon, self._ledger.last_confirmed)
-        return None if behind else current
+        later = self._ledger.ledgers.entries_between(current.horizon, self._ledger.last_confirmed)
+        return None if later else current
 
     @property
     def backlog_bytes(self) -> int:
@@ -256,13 +257,18 @@ class TopicCompaction:
             counts.last_duration_ms = (environment.now_ns() - started_ns) // 1_000_000
 
     async def _compact(self) -> None:
+        # Imported for a compaction alone: an ordinary start must not pay for these rooms.
+        from broker.compaction.passes import PassesSettings
+        from broker.service.compaction.compaction_run import CompactionRun
+        from broker.service.compaction.compaction_source import CompactionSource, segments_of
+
         ledger = self._ledger
         # Not waited for when this is cancelled: the call that cancels may hold the lock that this one waits for.
         cursor = await asyncio.shield(asyncio.ensure_future(self._own_cursor()))
         ledger.trimming.held_at = (
             cursor.mark_delete_position if self.current is None else self.current.horizon
         )
-        # Before the oldest open transaction: no reader sees what is behind it.
+        # Before the oldest open transaction: no reader sees what comes after it.
         horizon = ledger.context.last_readable
         segments = segments_of(ledger.ledgers, self.current, horizon)
         if not any(not one.compacted for one in segments):

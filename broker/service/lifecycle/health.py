@@ -114,7 +114,7 @@ class HealthProbe:
         parts = digest.seal(self._ledger_id, entry_id, entry_id - 1, length, b"", _BODY)
         assert self._adds is not None
         self._adds.add(
-            self._ledger_id, entry_id, parts, master_key=digest.master_key, recovery=False, done=done
+            self._ledger_id, (entry_id,), [parts], master_key=digest.master_key, recovery=False, done=done
         )
         rc = await confirmed
         if rc != 0:

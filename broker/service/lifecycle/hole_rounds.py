@@ -24,7 +24,6 @@ from broker.service.lifecycle.rounds import Defects
 from broker.service.policies.table import HOLE_REDELIVERY
 from broker.service.subscriptions.backlog.holes import next_holes, place_of, serving_dispatcher
 from broker.service.subscriptions.dispatch.places import Place
-from broker.service.subscriptions.dispatch.redelivery_queue import Key
 from broker.service.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.subscriptions.hole_watch import HoleWatch, passed_before
 from broker.service.subscriptions.subscription import Subscription
@@ -32,8 +31,9 @@ from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError
-from foundation.model.position import EARLIEST, Position
+from foundation.model.position import EARLIEST, Position, PositionKey
 from foundation.model.range_set import EntryRange
+from foundation.units import NS_PER_SECOND
 
 log = logging.getLogger("magnetar")
 
@@ -49,7 +49,6 @@ GAP_MAX: Final = 16
 """Acknowledged entries between two lost ones that are read in vain, because one longer read is cheaper than two."""
 READ_ENTRIES_MAX: Final = 100
 """Entries of one read; fewer where they are so large on average that they exceed `GROUP_BYTES`."""
-_NS_PER_S: Final = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -61,7 +60,7 @@ class Search:
     at: Position
     """The position at which it goes on."""
     end: Position
-    """Entries behind were read too recently."""
+    """Entries after it were read too recently."""
 
 
 class HoleRounds:
@@ -87,7 +86,7 @@ class HoleRounds:
         try:
             now_ns = self._now_ns()
             if now_ns >= self._due_ns:
-                self._due_ns = now_ns + await self._round(now_ns, defects) * _NS_PER_S
+                self._due_ns = now_ns + await self._round(now_ns, defects) * NS_PER_SECOND
             for subscription, search in list(self._searches.items()):
                 if await self._has_ended(subscription, search, defects):
                     del self._searches[subscription]
@@ -100,7 +99,7 @@ class HoleRounds:
         try:
             return await self._is_done(subscription, search)
         except Exception as error:  # noqa: BLE001
-            # A defect that one subscription meets must not keep all behind it from their lost entries.
+            # A defect that one subscription meets must not keep all later ones from their lost entries.
             defects.add(f"subscription {subscription.name} on {subscription.topic.name}", error)
             return True
 
@@ -118,7 +117,7 @@ class HoleRounds:
                 for subscription in topic.subscriptions.values():
                     self._look(subscription, now_ns, policy.period_s if policy.active else 0)
             except Exception as error:  # noqa: BLE001
-                # As in `_has_ended`: the topics behind this one are looked at all the same.
+                # As in `_has_ended`: the topics after this one are checked all the same.
                 defects.add(str(topic.name), error)
             seen += len(topic.subscriptions)
             if seen >= SUBSCRIPTIONS_PER_SLICE:
@@ -137,7 +136,7 @@ class HoleRounds:
         watch.look(dispatcher, subscription.cursor, now_ns)
         if dispatcher is None or not period_s or subscription in self._searches:
             return
-        end = passed_before(watch.looks, now_ns - period_s * _NS_PER_S)
+        end = passed_before(watch.looks, now_ns - period_s * NS_PER_SECOND)
         if end is not None and end > subscription.cursor.mark_delete_position:
             self._searches[subscription] = Search(dispatcher, EARLIEST, end)
 
@@ -153,7 +152,7 @@ class HoleRounds:
             # Positions that wait take memory, and they leave only as fast as consumers ask for messages.
             if len(dispatcher.redelivery.queue) >= GROUP_ENTRIES:
                 return False
-            # Entries that were given back since then stand behind the read position: reading on brings them.
+            # Entries that were given back since then stand at or after the read position: reading on brings them.
             end = min(search.end, subscription.cursor.read_position)
             holes, following = next_holes(subscription, dispatcher, search.at, end)
             lost = [hole.key for hole in holes if hole.where.place is Place.LOST]
@@ -173,7 +172,7 @@ class HoleRounds:
         return False
 
     async def _redeliver(
-        self, subscription: Subscription, dispatcher: SharedDispatcher, keys: list[Key]
+        self, subscription: Subscription, dispatcher: SharedDispatcher, keys: list[PositionKey]
     ) -> Position | None:
         """Delivers lost entries again; returns the first that is left for the next group, because others were large."""
         topic, cursor = subscription.topic, subscription.cursor
@@ -199,7 +198,9 @@ class HoleRounds:
         )
         return unread
 
-    async def _read(self, subscription: Subscription, keys: list[Key]) -> tuple[list[Entry], Position | None]:
+    async def _read(
+        self, subscription: Subscription, keys: list[PositionKey]
+    ) -> tuple[list[Entry], Position | None]:
         """Returns those of the entries that can be read and may be delivered now, in order, and the first unread one."""
         topic, cursor = subscription.topic, subscription.cursor
         missing, found, size = set(keys), list[Entry](), 0
@@ -227,7 +228,7 @@ class HoleRounds:
         return found, unread
 
 
-def joined(keys: list[Key], average_bytes: Callable[[int], int]) -> list[EntryRange]:
+def joined(keys: list[PositionKey], average_bytes: Callable[[int], int]) -> list[EntryRange]:
     """Returns ranges to read that have all the entries, which are given in order; short gaps are read too.
 
     `average_bytes` of an entry of a ledger, at least 1, by its id."""

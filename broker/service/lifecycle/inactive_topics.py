@@ -1,4 +1,6 @@
-"""InactiveTopics: deletes topics that were unused for a while (`brokerDeleteInactiveTopicsEnabled`).
+"""InactiveTopicRounds: deletes topics that were unused for a while (`brokerDeleteInactiveTopicsEnabled`), or closes them.
+
+`brokerCloseInactiveTopicsEnabled` closes them instead (PIP-470): all that is stored stays, and their next client opens them.
 
 A topic is in use while it has a producer. Else its policy's mode decides: `delete_when_no_subscriptions` keeps a topic with
 any subscription, `delete_when_subscriptions_caught_up` keeps one with a consumer or a backlog. Only open topics are looked
@@ -41,21 +43,25 @@ def in_use(topic: Topic, mode: str) -> bool:
 
 
 def is_due(topic: Topic, policies: EffectivePolicies, now_ns: int) -> bool:
-    """Returns True when the topic is to be deleted now. Renews `Topic.used_at_ns` of one that is in use."""
-    policy = policies.of(topic.name, INACTIVE)
-    if not policy.enabled:
+    """Returns True when the topic is to be deleted or closed now. Renews `Topic.used_at_ns` of one that is in use."""
+    policy, closes = policies.of(topic.name, INACTIVE), policies.settings.close_inactive
+    mode = policy.mode or policies.settings.inactive_mode
+    # A policy with the other mode keeps its topics open, as in Pulsar.
+    if not (mode == WITHOUT_SUBSCRIPTIONS if closes else policy.enabled):
         return False
-    if in_use(topic, policy.mode or policies.settings.inactive_mode):
+    if in_use(topic, mode):
         topic.used_at_ns = now_ns
         return False
     unused_ns = now_ns - topic.used_at_ns
     if unused_ns < policy.after_s * _S:
         return False
+    if closes:
+        return True
     retained_minutes = policies.of(topic.name, RETAINED).minutes
     return 0 <= retained_minutes * 60 * _S <= unused_ns
 
 
-class InactiveTopics:
+class InactiveTopicRounds:
     """Looks at all open topics every `brokerDeleteInactiveTopicsFrequencySeconds`."""
 
     def __init__(
@@ -80,7 +86,7 @@ class InactiveTopics:
         return not self._running and self._now_ns() - self._looked_ns >= frequency_ns
 
     async def look(self) -> None:
-        """Deletes the topics that are due; failures are logged and tried again at the next look."""
+        """Deletes or closes the topics that are due; failures are logged and tried again at the next look."""
         self._looked_ns = self._now_ns()
         self._running = True
         try:
@@ -88,7 +94,7 @@ class InactiveTopics:
             for first in range(0, len(topics), TOPICS_PER_SLICE):
                 for topic in topics[first : first + TOPICS_PER_SLICE]:
                     if self._may_go(topic) and is_due(topic, self._registry.policies, self._now_ns()):
-                        await self._delete(topic)
+                        await self._end(topic)
                 await asyncio.sleep(0)
         finally:
             self._running = False
@@ -98,12 +104,17 @@ class InactiveTopics:
         # Names with two underscores are Pulsar's own system topics.
         return not (topic.closed or str(name) in self._kept or name.local.startswith("__"))
 
-    async def _delete(self, topic: Topic) -> None:
+    async def _end(self, topic: Topic) -> None:
+        unused_s = (self._now_ns() - topic.used_at_ns) // _S
         try:
+            if self._registry.settings.close_inactive:
+                await self._registry.unload(topic.name)
+                log.info("%s closed: not used for %d s", topic.name, unused_s)
+                return
             # Without a pause since `is_due`: a client that comes now finds the topic closed and asks again.
             await self._deletions.topic(topic.name, force=False)
-            log.info("%s deleted: not used for %d s", topic.name, (self._now_ns() - topic.used_at_ns) // _S)
+            log.info("%s deleted: not used for %d s", topic.name, unused_s)
             if topic.name.partition >= 0 and self._registry.settings.delete_inactive_partitioned_metadata:
                 await self._deletions.forget_partitioned(topic.name.base)
         except BrokerError as error:
-            log.warning("! %s could not be deleted as unused: %s", topic.name, error)
+            log.warning("! %s could not be deleted or closed as unused: %s", topic.name, error)

@@ -35,18 +35,20 @@ class PartitionedTopics:
         """Returns the number of partitions for PARTITIONED_METADATA; 0 = a topic without partitions.
 
         With `create`, and where topics are created partitioned, a missing topic is created. TopicNotFound when the
-        topic does not exist and may not be created.
+        topic does not exist and may not be created, ServiceNotReady while it is being deleted.
         """
         registry = self._registry
         if not registry.namespaces.exists(name.namespace):
             raise TopicNotFound("Namespace not found")
         if str(name) in registry.topics:
             return 0
-        count = await self._metadata.count(name)
-        if count or await registry.is_stored(name):
+        count = await self._metadata.usable_count(name)
+        if count and name.partition < 0:
             return count
-        if name.partition >= 0 and (siblings := await self._metadata.count(name.base)):
-            if name.partition < siblings:
+        if await registry.is_stored(name):
+            return 0
+        if count:
+            if name.partition < count:
                 return 0
             # The empty text is Pulsar's, as recorded on the wire.
             raise TopicNotFound("")
@@ -71,9 +73,10 @@ class PartitionedTopics:
             raise TopicNotFound("Namespace not found")
         # Otherwise the rest of an interrupted deletion would take the new topic too.
         self._deletions.check_open(name)
+        await self._metadata.usable_count(name)
         if await self._registry.exists(name):
             raise AlreadyExists("This topic already exists")
-        # Before the first is made, so that a refusal leaves nothing behind.
+        # Before the first is made, so that a refusal leaves nothing.
         if name.is_persistent:
             await self._registry.check_topics_max(name.namespace, count)
         # First, so that a stop of the broker leaves a whole topic: a partition below the count is created on demand.
@@ -126,7 +129,7 @@ class PartitionedTopics:
         for start in range(indexes.start, indexes.stop, PARTITIONS_PER_SLICE):
             part = range(start, min(start + PARTITIONS_PER_SLICE, indexes.stop))
             opened = (self._registry.get(name.with_partition(index), create=True) for index in part)
-            # All of the slice have ended when the first error is raised, so that nothing is created behind an undo.
+            # All of the slice have ended when the first error is raised, so that nothing is created after an undo.
             for result in await asyncio.gather(*opened, return_exceptions=True):
                 if isinstance(result, BaseException):
                     raise result

@@ -78,7 +78,7 @@ class TopicRounds:
                         if not topic.closed:
                             failed.append((topic, error))
                     except Exception as error:  # noqa: BLE001
-                        # A defect that one topic meets must not keep the work from all behind it, in every round.
+                        # A defect that one topic meets must not keep the work from all later ones, in every round.
                         defects.add(str(topic.name), error)
                 if number % TOPICS_PER_SLICE == 0:
                     await asyncio.sleep(0)

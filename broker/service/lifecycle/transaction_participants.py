@@ -21,25 +21,25 @@ class RegistryParticipants:
         self._wall_ms = wall_ms
 
     async def prepare_topic(self, topic: str) -> None:
-        """See Participants. A topic that comes later is prepared when it is opened."""
+        """Lets an existing topic take messages of transactions. A topic that comes later is prepared when it is opened."""
         found = await self._find(topic)
         if found is not None:
             await found.transactions.open_buffer()
 
     async def end_on_topic(self, topic: str, txn: TxnId, *, commit: bool) -> None:
-        """See Participants."""
+        """Ends the transaction on a topic; a missing topic counts as done."""
         found = await self._find(topic)
         if found is None:
             return
         found.check_open()
-        await found.transactions.end(txn, found, self._wall_ms(), commit=commit)
+        await found.transactions.end(txn, self._wall_ms(), commit=commit)
         # Without a marker (a terminated topic) no confirmed entry wakes them.
         for subscription in found.subscriptions.values():
             if subscription.dispatcher is not None:
                 subscription.dispatcher.wake()
 
     async def end_on_subscription(self, subscribed: Subscribed, txn: TxnId, *, commit: bool) -> None:
-        """See Participants."""
+        """Ends the transaction on a subscription; a missing one counts as done."""
         topic, name = subscribed
         found = await self._find(topic)
         subscription = None if found is None else found.subscriptions.get(name)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
 
 from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.policies.table import SUBSCRIPTION_EXPIRATION
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.units import NS_PER_MINUTE
 
 log = logging.getLogger("magnetar")
-
-_NS_PER_MINUTE: Final = 60 * 1_000_000_000
 
 
 def is_unused(subscription: Subscription, minutes: int, now_ns: int) -> bool:
@@ -27,7 +25,7 @@ def is_unused(subscription: Subscription, minutes: int, now_ns: int) -> bool:
         and not subscription.consumers
         and not subscription.replicated
         and subscription.name not in INTERNAL_CURSORS
-        and now_ns - subscription.left_at_ns >= minutes * _NS_PER_MINUTE
+        and now_ns - subscription.left_at_ns >= minutes * NS_PER_MINUTE
     )
 
 

@@ -34,8 +34,6 @@ class GroupLimits(NamedTuple):
 class BrokerLimits:
     """Limits that many topics of the broker share."""
 
-    __slots__ = ("_groups", "call_later", "dispatch", "now_ns", "publish", "unacked")
-
     def __init__(
         self, settings: ServiceSettings, *, now_ns: Callable[[], int], call_later: CallLater
     ) -> None:
@@ -83,7 +81,7 @@ class BrokerLimits:
         self._groups.pop(name, None)
 
 
-class TopicRates:
+class TopicRateLimits:
     """The rates of one topic, as its policies set them."""
 
     __slots__ = ("_broker", "_group", "_published", "_subscribe", "dispatch", "publish")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.service.limits.token_bucket import NS_PER_SECOND, SHORTEST_WAIT_NS, UNLIMITED, TokenBucket
+from broker.service.limits.token_bucket import SHORTEST_WAIT_NS, UNLIMITED, TokenBucket
 from broker.service.policies.values import DispatchRate
+from foundation.units import NS_PER_SECOND
 
 Published = Callable[[], tuple[int, int]]
 """Returns the messages and bytes published to a topic so far."""

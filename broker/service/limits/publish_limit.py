@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.service.limits.token_bucket import NS_PER_SECOND, SHORTEST_WAIT_NS, TokenBucket
+from broker.service.limits.token_bucket import SHORTEST_WAIT_NS, TokenBucket
 from broker.service.policies.values import PublishRate
 from foundation.loop.clock import CallLater
+from foundation.units import NS_PER_SECOND
 
 
 class Pausable(Protocol):

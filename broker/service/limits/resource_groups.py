@@ -15,7 +15,7 @@ from typing import Final
 
 from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.service.limits.broker_limits import BrokerLimits
-from broker.service.namespaces.documents import Documents
+from broker.service.namespaces.documents import JsonDocuments
 from broker.service.namespaces.namespaces import Json, NamespaceNotFound, Namespaces
 from broker.service.policies.effective_policies import RESOURCE_GROUP
 from broker.service.policies.values import RESOURCE_GROUP_RATES, ResourceGroupRates
@@ -44,7 +44,7 @@ class ResourceGroups:
 
     def __init__(self, store: MetadataStore, namespaces: Namespaces, limits: BrokerLimits) -> None:
         """`limits` gets the rates of each group."""
-        self._documents = Documents(store, ROOT)
+        self._documents = JsonDocuments(store, ROOT)
         self._namespaces = namespaces
         self._limits = limits
         self._rates: dict[str, ResourceGroupRates] = {}

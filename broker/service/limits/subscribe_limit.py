@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.service.limits.token_bucket import NS_PER_SECOND
 from broker.service.policies.values import SubscribeRate
 from foundation.model.errors import NotAllowed
+from foundation.units import NS_PER_SECOND
 
 CONSUMERS_KEPT: Final = 10_000
 """Consumers of one topic whose requests are counted; above, those whose period is over are forgotten."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-NS_PER_SECOND: Final = 1_000_000_000
-"""Nanoseconds in a second."""
+from foundation.units import NS_PER_SECOND
+
 UNLIMITED: Final = 1 << 62
 """More than anything that is counted here."""
 SHORTEST_WAIT_NS: Final = 10_000_000

@@ -13,8 +13,6 @@ from collections.abc import Callable
 class UnackedLimit:
     """The broker's count of unacknowledged messages, and the dispatchers that wait for it."""
 
-    __slots__ = ("_limit", "_waiting", "blocked", "share", "unacked")
-
     def __init__(self, limit: int, share: float) -> None:
         """`limit` messages, above 0; `share` is the part of them that one subscription may hold when blocked."""
         self._limit = limit

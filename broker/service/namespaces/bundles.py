@@ -98,7 +98,7 @@ class Bundle:
     low: int
     """The smallest hash."""
     high: int
-    """The hash behind the largest one; HASH_MAX itself in the last bundle."""
+    """The hash after the largest one; HASH_MAX itself in the last bundle."""
 
     def __str__(self) -> str:
         return f"0x{self.low:08x}_0x{self.high:08x}"
@@ -113,12 +113,12 @@ class Bundle:
         return self.low + (self.high - self.low) // 2
 
     def middle_of(self, topics: Sequence[str]) -> int | None:
-        """Returns the hash with as many topics before it as behind it; None for fewer than two topics."""
+        """Returns the hash with as many topics before it as after it; None for fewer than two topics."""
         hashes = sorted(hash_of(topic) for topic in topics if self.has(topic))
         if len(hashes) < 2:
             return None
-        before, behind = hashes[len(hashes) // 2 - 1], hashes[len(hashes) // 2]
-        return before + (behind - before) // 2
+        before, after = hashes[len(hashes) // 2 - 1], hashes[len(hashes) // 2]
+        return before + (after - before) // 2
 
 
 @dataclass(frozen=True, slots=True)

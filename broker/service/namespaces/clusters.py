@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 from bookkeeper.metadata.metadata_store import MetadataStore
-from broker.service.namespaces.documents import Documents
+from broker.service.namespaces.documents import JsonDocuments
 from broker.service.namespaces.namespaces import AlreadyExists, Json
 from foundation.model.errors import BrokerError
 from foundation.model.topic_name import check_new_namespace_part
@@ -47,7 +47,7 @@ class Clusters:
         """`own`: `clusterName` of this broker; that cluster always exists."""
         self.own = own
         """The name of the broker's own cluster."""
-        self._documents = Documents(store, ROOT)
+        self._documents = JsonDocuments(store, ROOT)
         # Checks and writes belong together: two requests at once could give a broker to two failure domains.
         self._changing = asyncio.Lock()
 
@@ -154,6 +154,13 @@ class Clusters:
         found = await self._policies(cluster)
         if found is None:
             raise ClusterNotFound(f"NamespaceIsolationPolicies for cluster {cluster} does not exist")
+        return found
+
+    async def isolation_policy(self, cluster: str, name: str) -> Json:
+        """Returns one policy. Errors as for `isolation_policies`; ClusterNotFound."""
+        found = (await self.isolation_policies(cluster)).get(name)
+        if found is None:
+            raise ClusterNotFound(f"Cannot find NamespaceIsolationPolicy {name} for cluster {cluster}")
         return found
 
     async def set_isolation_policy(self, cluster: str, name: str, policy: dict[str, Json] | None) -> None:

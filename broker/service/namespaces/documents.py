@@ -1,4 +1,4 @@
-"""Documents: JSON values below one path of the metadata store, for what administrators store and read rarely.
+"""JsonDocuments: JSON values below one path of the metadata store, for what administrators store and read rarely.
 
 Each call reads the store: a copy in memory would have to follow the writes of other brokers.
 """
@@ -12,7 +12,7 @@ from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.service.namespaces.namespaces import Json
 
 
-class Documents:
+class JsonDocuments:
     """JSON objects by name. Names may have any characters."""
 
     def __init__(self, store: MetadataStore, root: str) -> None:
@@ -41,9 +41,9 @@ class Documents:
         """Deletes the object; a missing one is no error."""
         await self._store.delete(self._key(name))
 
-    def below(self, name: str, word: str) -> Documents:
+    def below(self, name: str, word: str) -> JsonDocuments:
         """Returns the documents below `word` of one of these documents."""
-        return Documents(self._store, f"{self._key(name)}/{word}")
+        return JsonDocuments(self._store, f"{self._key(name)}/{word}")
 
     def _key(self, name: str) -> str:
         return f"{self._root}/{quote(name, safe='')}"

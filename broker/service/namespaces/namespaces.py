@@ -3,7 +3,7 @@
 Everything is in memory and written through to the metadata store, below `/admin/policies` and `/admin/topic-policies`.
 Reads on the way of a lookup or a publish are therefore plain dictionary reads and never wait. A change is visible
 once the store has it; changes are made one after the other, and of what another broker may have stored meanwhile (see
-`Documents`). Policies are JSON values under the names of the admin REST interface; `EffectivePolicies` and the admin
+`JsonDocuments`). Policies are JSON values under the names of the admin REST interface; `EffectivePolicies` and the admin
 handlers interpret them.
 """
 
@@ -17,7 +17,7 @@ from typing import Final, Protocol, TypeAlias, cast
 from urllib.parse import quote, unquote
 
 from bookkeeper.metadata.documents import Documents
-from bookkeeper.metadata.metadata_store import MetadataStore, Put
+from bookkeeper.metadata.metadata_store import MetadataStore, Write
 from broker.managed_ledger.removal.deletion import together
 from broker.security.authorization.permissions import (
     NamespacePermissions,
@@ -279,23 +279,30 @@ class Namespaces:
                 )
             await uninterrupted(self._change_policies(namespace, _without))
 
-    async def mark_deleted(self, namespace: str, beside: Put) -> None:
+    async def mark_deleted(self, namespace: str, beside: Sequence[Write]) -> None:
         """Marks a namespace whose deletion is decided, in one write with `beside`. NamespaceNotFound, MetadataError."""
 
         def marked(_: Document | None) -> Document:
             return {**self.policies(namespace), DELETED: True}
 
         async with self._changing:
-            await uninterrupted(self._change_policies(namespace, marked, (beside,)))
+            await uninterrupted(self._change_policies(namespace, marked, beside))
 
     async def set_policy(self, namespace: str, key: str, value: Json) -> None:
         """Sets one policy of a namespace; None removes it. NamespaceNotFound for an unknown namespace."""
+        await self.change_policy(namespace, key, lambda _: value)
+
+    async def change_policy(self, namespace: str, key: str, changed: Callable[[Json], Json]) -> None:
+        """As `set_policy`, for a value that follows from the stored one; None stands for no value."""
+
+        def document(_: Document | None) -> Document:
+            # Of the newest document: of two changes made at once, each must see the other.
+            policies = self.policies(namespace)
+            return _with_value(policies, key, changed(policies.get(key)))
 
         async def change() -> None:
             # Each change writes all policies of the namespace, so two at once would lose one of them.
-            await self._change_policies(
-                namespace, lambda _: _with_value(self.policies(namespace), key, value)
-            )
+            await self._change_policies(namespace, document)
             # Within the lock: of two changes the later one must be the last that topics are told of.
             if self.listener is not None:
                 await self.listener.namespace_changed(namespace)
@@ -323,7 +330,7 @@ class Namespaces:
         self,
         namespace: str,
         changed: Callable[[Document | None], Document | None],
-        beside: Sequence[Put] = (),
+        beside: Sequence[Write] = (),
     ) -> None:
         rights = _rights(self._policies.get(namespace))
         try:

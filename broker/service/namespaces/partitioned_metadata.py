@@ -1,98 +1,153 @@
 """PartitionedMetadata: how many partitions each partitioned topic has, as kept in the metadata store.
 
-A partitioned topic is a count and some properties under Pulsar's path; its messages are in the partitions, which are
-topics of their own.
+A partitioned topic is a count, some properties and the mark of its deletion under Pulsar's names; its messages are in the
+partitions, which are topics of their own. Every call reads the store, because other brokers write it too: a count in memory
+would outlive a deletion there.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field, replace
+from typing import Final
 from urllib.parse import quote, unquote
 
-from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Versioned
-from foundation.loop.uninterrupted import uninterrupted
-from foundation.model.errors import TopicNotFound
+from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Put, Write
+from foundation.model.errors import BadVersion, MetadataError, ServiceNotReady, TopicNotFound
 from foundation.model.topic_name import PERSISTENT, TopicName
+from foundation.value import Value
 
-PARTITIONED_ROOT = "/admin/partitioned-topics"
+PARTITIONED_ROOT: Final = "/admin/partitioned-topics"
 """Pulsar's path in the metadata store."""
 
 
+class StoredPartitions(Value):
+    """The stored metadata of a partitioned topic (Pulsar: PartitionedTopicMetadata)."""
+
+    partitions: int
+    """Their number."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Those given at creation, or set later."""
+    deleted: bool = False
+    """Its deletion is decided: no broker opens, makes or adds a partition any more."""
+
+    def encode(self) -> bytes:
+        """Returns the stored value, in Pulsar's fields."""
+        value: dict[str, object] = {"partitions": self.partitions, "deleted": self.deleted}
+        if self.properties:
+            value["properties"] = dict(self.properties)
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def decode_partitions(value: bytes) -> StoredPartitions:
+    """Returns the metadata of a stored value, of Pulsar's too. MetadataError for other bytes."""
+    try:
+        found = json.loads(value)
+        return StoredPartitions(
+            int(found["partitions"]), dict(found.get("properties") or {}), bool(found.get("deleted"))
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise MetadataError(f"the metadata of a partitioned topic cannot be read: {error!r}") from error
+
+
 class PartitionedMetadata:
-    """Reads and writes counts of partitions; counts that were read stay in memory."""
+    """Reads and writes the metadata of partitioned topics."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
-        # Only topics that exist: a count of 0 may be created by the next client.
-        self._counts: dict[str, int] = {}
+
+    async def find(self, name: TopicName) -> StoredPartitions | None:
+        """Returns what is stored, None for an unpartitioned topic."""
+        found = await self._find(name)
+        return None if found is None else found[0]
 
     async def count(self, name: TopicName) -> int:
-        """Returns the number of partitions, 0 for an unpartitioned topic."""
-        count = self._counts.get(str(name))
-        if count is None:
-            stored = await self._store.get(_key(name))
-            if stored is None:
-                return 0
-            count = int(json.loads(stored.value)["partitions"])
-            self._counts[str(name)] = count
-        return count
+        """Returns the number of partitions, 0 for an unpartitioned topic. Also of one that is being deleted."""
+        found = await self.find(name)
+        return 0 if found is None else found.partitions
 
-    async def properties(self, name: TopicName) -> dict[str, str]:
-        """Returns the properties given at creation, {} for an unpartitioned topic."""
-        stored = await self._store.get(_key(name))
-        return {} if stored is None else dict(json.loads(stored.value).get("properties") or {})
+    async def usable_count(self, name: TopicName) -> int:
+        """Returns the number of partitions of a topic, or of the one that a partition belongs to; 0 without partitions.
+
+        Raises ServiceNotReady where a broker has decided its deletion.
+        """
+        found = await self.find(name.base)
+        if found is None:
+            return 0
+        _check_usable(name, found)
+        return found.partitions
 
     async def create(self, name: TopicName, count: int, properties: Mapping[str, str] | None) -> None:
         """Writes a new partitioned topic. BadVersion when another client created it at the same time."""
-        metadata: dict[str, object] = {"partitions": count}
-        if properties:
-            metadata["properties"] = dict(properties)
-
-        async def change() -> None:
-            await self._store.put(_key(name), json.dumps(metadata).encode(), ABSENT)
-            self._counts[str(name)] = count
-
-        await uninterrupted(change())
+        stored = StoredPartitions(count, properties or {})
+        await self._store.put(_key(name), stored.encode(), ABSENT)
 
     async def set_count(self, name: TopicName, count: int) -> None:
-        """Changes the number of partitions and keeps the properties. TopicNotFound, or BadVersion as `create`."""
-        # The value is written as a whole, so the properties have to be read first.
-        stored = await self._stored(name)
-        metadata = {"partitions": count, "properties": json.loads(stored.value).get("properties") or {}}
+        """Changes the number of partitions and keeps the properties. TopicNotFound, ServiceNotReady."""
+        await self._change(name, lambda stored: replace(stored, partitions=count))
 
-        async def change() -> None:
-            await self._store.put(_key(name), json.dumps(metadata).encode(), stored.version)
-            self._counts[str(name)] = count
+    async def change_properties(self, name: TopicName, changes: Mapping[str, str | None]) -> None:
+        """Sets the properties given, and removes those given as None. TopicNotFound, ServiceNotReady."""
 
-        await uninterrupted(change())
+        def change(stored: StoredPartitions) -> StoredPartitions:
+            after = {**stored.properties, **changes}
+            return replace(stored, properties={key: text for key, text in after.items() if text is not None})
 
-    async def set_properties(self, name: TopicName, properties: Mapping[str, str]) -> None:
-        """Replaces the properties and keeps the number of partitions. TopicNotFound, or BadVersion as `create`."""
-        stored = await self._stored(name)
-        metadata = {"partitions": await self.count(name), "properties": dict(properties)}
-        await self._store.put(_key(name), json.dumps(metadata).encode(), stored.version)
+        await self._change(name, change)
 
-    async def _stored(self, name: TopicName) -> Versioned:
-        """Returns what is stored; a write by its version makes no topic that was deleted meanwhile anew."""
-        stored = await self._store.get(_key(name))
-        if stored is None:
-            raise TopicNotFound(f"Partitioned topic {name} does not exist")
-        return stored
+    async def mark_deleted(self, name: TopicName, beside: Sequence[Write]) -> None:
+        """Marks the topic as deleted, for all brokers, in one write with `beside`.
+
+        Stores `beside` alone where there is no metadata. Raises MetadataError; BadVersion when `beside` is refused.
+        """
+        while True:
+            found = await self._store.get(_key(name))
+            puts: list[Write] = [*beside]
+            if found is not None:
+                marked = replace(decode_partitions(found.value), deleted=True)
+                puts.append(Put(_key(name), marked.encode(), found.version))
+            try:
+                await self._store.put_all(puts)
+            except BadVersion:
+                # The topic may have grown meanwhile.
+                if await self._store.get(_key(name)) == found:
+                    raise
+            else:
+                return
 
     async def delete(self, name: TopicName) -> None:
         """Forgets a partitioned topic; its partitions are deleted before."""
-
-        async def change() -> None:
-            await self._store.delete(_key(name))
-            self._counts.pop(str(name), None)
-
-        await uninterrupted(change())
+        await self._store.delete(_key(name))
 
     async def names(self, namespace: str, domain: str = PERSISTENT) -> list[str]:
         """Returns the full names of the namespace's partitioned topics, sorted."""
         names = await self._store.children(f"{PARTITIONED_ROOT}/{domain}/{namespace}")
         return sorted(f"{domain}://{namespace}/{unquote(name)}" for name in names)
+
+    async def _find(self, name: TopicName) -> tuple[StoredPartitions, int] | None:
+        stored = await self._store.get(_key(name))
+        return None if stored is None else (decode_partitions(stored.value), stored.version)
+
+    async def _change(self, name: TopicName, change: Callable[[StoredPartitions], StoredPartitions]) -> None:
+        """Writes the changed metadata by its version, so that a topic that was deleted meanwhile is not made anew."""
+        while True:
+            found = await self._find(name)
+            if found is None:
+                raise TopicNotFound(f"Partitioned topic {name} does not exist")
+            stored, version = found
+            _check_usable(name, stored)
+            changed = change(stored).encode()
+            # A change that came between the read and the write, maybe of another broker, stays: this one goes on top of it.
+            with suppress(BadVersion):
+                await self._store.put(_key(name), changed, version)
+                return
+
+
+def _check_usable(name: TopicName, stored: StoredPartitions) -> None:
+    if stored.deleted:
+        raise ServiceNotReady(f"Topic {name} is being deleted; ask again")
 
 
 def _key(name: TopicName) -> str:

@@ -1,4 +1,4 @@
-"""BacklogQuota: how far the slowest subscription of a topic may be behind, and what happens then.
+"""BacklogQuota: how large the backlog of a topic's slowest subscription may be, and what happens then.
 
 A topic has up to two: by size and by age. Source of names, defaults and refusals: Apache Pulsar 4.2.4.
 """
@@ -6,7 +6,6 @@ A topic has up to two: by size and by age. Source of names, defaults and refusal
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from broker.service.namespaces.namespaces import Json
@@ -14,12 +13,12 @@ from broker.service.policies.forms import (
     INT_MAX,
     LONG_MAX,
     Choice,
+    Form,
     Structure,
     Whole,
-    WrongType,
     member,
-    shown,
 )
+from foundation.value import Value
 
 SIZE: Final = "destination_storage"
 """Type of a quota by bytes."""
@@ -33,13 +32,12 @@ HOLD: Final = "producer_request_hold"
 EXCEPTION: Final = "producer_exception"
 """Producers are disconnected, and the application gets an error when it produces again."""
 EVICTION: Final = "consumer_backlog_eviction"
-"""The oldest messages are taken from the subscriptions that are too far behind."""
+"""The oldest messages are taken from the subscriptions that are too slow."""
 REACTIONS: Final = (HOLD, EXCEPTION, EVICTION)
 """Pulsar's words for what happens."""
 
 
-@dataclass(frozen=True, slots=True)
-class BacklogQuota:
+class BacklogQuota(Value):
     """The quota of one type; each type looks at its own limit."""
 
     size: int | None = member("limitSize", Whole(-1, LONG_MAX, LONG_MAX), None)
@@ -67,16 +65,16 @@ QUOTA: Final = Structure(BacklogQuota)
 """Form of `BacklogQuota`."""
 
 
-class Quotas:
+class Quotas(Form[Mapping[str, BacklogQuota]]):
     """Backlog quotas by their type."""
 
-    words = f"a JSON object with {' and '.join(QUOTA_TYPES)}"
-    """The types, for error texts."""
+    def __init__(self) -> None:
+        super().__init__(f"a JSON object with {' and '.join(QUOTA_TYPES)}", type="object")
 
     def read(self, value: Json) -> Mapping[str, BacklogQuota]:
         """Returns the quotas by type."""
         if not isinstance(value, dict) or not value.keys() <= set(QUOTA_TYPES):
-            raise WrongType(f"{shown(value)}: allowed is {self.words}")
+            raise self.wrong_type(value)
         return {kind: QUOTA.read(quota) for kind, quota in value.items()}
 
     def check(self, value: Mapping[str, BacklogQuota]) -> None:

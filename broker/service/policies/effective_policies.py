@@ -25,12 +25,12 @@ from broker.service.policies.table import Policy
 from broker.service.policies.values import PARTITIONED, DispatchRate
 from broker.service.settings import ServiceSettings
 from foundation.model.topic_name import TopicName
+from foundation.units import MIB
 
 T = TypeVar("T")
 log = logging.getLogger("magnetar")
 
 _MS_PER_MINUTE: Final = 60_000
-_BYTES_PER_MIB: Final = 1 << 20
 SUBSCRIPTION_POLICIES: Final = "subscriptionPolicies"
 """Key of a topic's policies of single subscriptions, as Pulsar has it: `{subscription: {"dispatchRate": ...}}`."""
 Level = Literal["topic", "namespace", "broker"]
@@ -53,8 +53,6 @@ SCHEMA_AUTO_UPDATE_STRATEGIES: Final[Mapping[str, str]] = {
 class EffectivePolicies:
     """Limits and permissions of topics; one object for all topics of a broker."""
 
-    __slots__ = ("_namespaces", "settings")
-
     def __init__(self, namespaces: Namespaces, settings: ServiceSettings) -> None:
         self._namespaces = namespaces
         self.settings = settings
@@ -72,6 +70,13 @@ class EffectivePolicies:
             return value
         assert policy.setting is not None, f"{policy.title} has no setting of the broker"
         return policy.setting(self.settings)
+
+    def differing(self, namespace: str, policy: Policy[T]) -> T | None:
+        """Returns the value that a namespace sets; None without one, and where the broker's setting is the same."""
+        value = self._in_namespace(namespace, policy)
+        if value is None or policy.setting is None:
+            return value
+        return None if policy.form.write(value) == policy.form.write(policy.setting(self.settings)) else value
 
     def with_origin(self, name: TopicName, policy: Policy[T]) -> tuple[T, Level] | None:
         """Returns the value in force for a topic and the level that sets it; None where no level does."""
@@ -164,7 +169,7 @@ class EffectivePolicies:
         """Tells the part that removes ledgers how long acknowledged ones stay."""
         retention = self.of(name, table.RETAINED)
         trimming.keep_ms = retention.minutes * _MS_PER_MINUTE if retention.minutes >= 0 else -1
-        trimming.keep_bytes = retention.mib * _BYTES_PER_MIB if retention.mib >= 0 else -1
+        trimming.keep_bytes = retention.mib * MIB if retention.mib >= 0 else -1
 
     def backlog_quota(self, name: TopicName, kind: str) -> BacklogQuota:
         """Returns the quota of one type (`backlog_quota.QUOTA_TYPES`); each level may set one type alone."""
@@ -202,9 +207,13 @@ class EffectivePolicies:
                 return word
         return self.settings.schema_strategy
 
-    def allows_schema_updates(self, name: TopicName) -> bool:
+    def allows_schema_updates(self, name: TopicName, *, by_replicator: bool = False) -> bool:
         """Returns True when producers and consumers may add a version to the topic's schema."""
-        return name.is_system or self.of(name, table.SCHEMA_UPDATES)
+        return (
+            name.is_system
+            or self.of(name, table.SCHEMA_UPDATES)
+            or (by_replicator and self.of(name, table.SCHEMA_UPDATES_BY_REPLICATORS))
+        )
 
     def enforces_schemas(self, name: TopicName) -> bool:
         """Returns True when a topic with a schema refuses producers without one; no policy lifts the broker's demand."""

@@ -11,15 +11,15 @@ booleans are refused: Pulsar would round or guess without a word.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import Field, field, fields
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 from broker.service.namespaces.namespaces import Json
 from foundation.model.errors import BrokerError
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
 
 INT_MAX: Final = 2**31 - 1
@@ -57,42 +57,51 @@ def shown(value: Json) -> str:
     return text if len(text) <= _TEXT_SHOWN else f"{text[:_TEXT_SHOWN]}…"
 
 
-class Form(Protocol[T]):
+@contextmanager
+def named(name: str) -> Iterator[None]:
+    """Puts `name=` in front of the text of a PolicyRefused that is raised in its block."""
+    try:
+        yield
+    except PolicyRefused as error:
+        raise type(error)(f"{name}={error}") from None
+
+
+class Form(Generic[T]):
     """The type, range and JSON of one policy's value."""
 
-    @property
-    def words(self) -> str:
+    def __init__(self, words: str, **schema: Json) -> None:
+        self.words = words
         """The allowed values in words, for error texts and the reference page."""
-        ...
+        self.schema = schema
+        """The type in JSON schema, for the description of the admin API."""
 
     def read(self, value: Json) -> T:
         """Returns the typed value. WrongType for JSON of another type."""
-        ...
+        raise NotImplementedError
 
     def check(self, value: T) -> None:
-        """Raises PolicyRefused for a value outside of the range."""
-        ...
+        """Raises PolicyRefused for a value outside of the range; accepts every value unless a form says more."""
 
     def write(self, value: T) -> Json:
         """Returns the value as JSON, for the store and for answers."""
-        ...
+        return [*value] if isinstance(value, tuple) else cast(Json, value)
+
+    def wrong_type(self, value: Json) -> WrongType:
+        """Returns the error for a value of another type."""
+        return WrongType(f"{shown(value)}: allowed is {self.words}")
 
 
-class Whole:
+class Whole(Form[int]):
     """A whole number."""
 
     def __init__(self, low: int = 0, high: int = INT_MAX, kind_max: int = INT_MAX) -> None:
         """`kind_max` is the largest value of Pulsar's type; numbers beyond it are no numbers of that type."""
+        super().__init__(f"a whole number from {low} to {high}", type="integer", minimum=low, maximum=high)
         self.low = low
         """The smallest number allowed."""
         self.high = high
         """The largest number allowed."""
         self._kind_max = kind_max
-
-    @property
-    def words(self) -> str:
-        """The range."""
-        return f"a whole number from {self.low} to {self.high}"
 
     def read(self, value: Json) -> int:
         """Returns the number, also one in quotes."""
@@ -100,7 +109,7 @@ class Whole:
             value = int(value)
         # `type(...) is`, not isinstance: in Python True is an int, in a policy it is a mistake.
         if type(value) is not int or not -self._kind_max - 1 <= value <= self._kind_max:
-            raise WrongType(f"{shown(value)}: allowed is {self.words}")
+            raise self.wrong_type(value)
         return value
 
     def check(self, value: int) -> None:
@@ -108,66 +117,48 @@ class Whole:
         if not self.low <= value <= self.high:
             raise PolicyRefused(f"{value}: allowed is {self.words}")
 
-    def write(self, value: int) -> Json:
-        """Returns the number."""
-        return value
 
-
-class Fraction:
+class Fraction(Form[float]):
     """A number that may have a fraction."""
 
-    words = "a number"
-    """There is no range."""
+    def __init__(self) -> None:
+        super().__init__("a number", type="number")
 
     def read(self, value: Json) -> float:
         """Returns the number; NaN and the infinities are no JSON and are refused."""
         if type(value) not in (int, float) or not abs(cast(float, value)) <= LONG_MAX:
-            raise WrongType(f"{shown(value)}: allowed is {self.words}")
+            raise self.wrong_type(value)
         return float(cast(float, value))
 
-    def check(self, value: float) -> None:
-        """Accepts every number."""
 
-    def write(self, value: float) -> Json:
-        """Returns the number."""
-        return value
-
-
-class Flag:
+class Flag(Form[bool]):
     """A boolean."""
 
-    words = "true or false"
-    """The two values."""
+    def __init__(self) -> None:
+        super().__init__("true or false", type="boolean")
 
     def read(self, value: Json) -> bool:
         """Returns the boolean, also one in quotes."""
         flag = _FLAGS.get(value) if isinstance(value, str) else value
         if not isinstance(flag, bool):
-            raise WrongType(f"{shown(value)}: allowed is {self.words}")
+            raise self.wrong_type(value)
         return flag
 
-    def check(self, value: bool) -> None:
-        """Accepts both."""
 
-    def write(self, value: bool) -> Json:
-        """Returns the boolean."""
-        return value
-
-
-class Text:
+class Text(Form[str]):
     """A text."""
 
     def __init__(self, low: int = 0, high: int = _TEXT_MAX) -> None:
         """`low` and `high` are the numbers of characters that are allowed."""
+        every = (low, high) == (0, _TEXT_MAX)
+        super().__init__("a text" if every else f"a text of {low} to {high} characters", type="string")
         self._low = low
         self._high = high
-        self.words = "a text" if (low, high) == (0, _TEXT_MAX) else f"a text of {low} to {high} characters"
-        """The allowed texts, for error texts."""
 
     def read(self, value: Json) -> str:
         """Returns the text."""
         if not isinstance(value, str):
-            raise WrongType(f"{shown(value)}: allowed is {self.words}")
+            raise self.wrong_type(value)
         return value
 
     def check(self, value: str) -> None:
@@ -175,90 +166,65 @@ class Text:
         if not self._low <= len(value) <= self._high:
             raise PolicyRefused(f"{shown(value)}: allowed is {self.words}")
 
-    def write(self, value: str) -> Json:
-        """Returns the text."""
-        return value
 
-
-class Choice(Text):
+class Choice(Form[str]):
     """One of several names."""
 
     def __init__(self, *names: str) -> None:
-        super().__init__()
-        self.names = names
-        """The names that are allowed."""
-        self.words = f"one of {', '.join(names)}"
+        super().__init__(f"one of {', '.join(names)}", type="string", enum=[*names])
+        self._names = names
 
     def read(self, value: Json) -> str:
         """Returns the name. Pulsar takes an unknown one as unset without a word; here it is refused."""
-        if value not in self.names:
-            raise WrongType(f"{shown(value)}: allowed is {self.words}")
+        if not isinstance(value, str) or value not in self._names:
+            raise self.wrong_type(value)
         return value
 
 
-class Subset:
-    """Several of some names, each at most once."""
-
-    def __init__(self, *names: str) -> None:
-        self.names = names
-        """The names that are allowed, in the order of answers."""
-        self.words = f"a list of {', '.join(names)}"
-        """The names, for error texts."""
-
-    def read(self, value: Json) -> tuple[str, ...]:
-        """Returns the names in the order of the row, each once."""
-        if not isinstance(value, list) or any(name not in self.names for name in value):
-            raise WrongType(f"{shown(value)}: allowed is {self.words}")
-        return tuple(name for name in self.names if name in value)
-
-    def check(self, value: tuple[str, ...]) -> None:
-        """Accepts every combination, the empty one included."""
-
-    def write(self, value: tuple[str, ...]) -> Json:
-        """Returns the list."""
-        return list(value)
-
-
-class Names:
+class Names(Form[tuple[str, ...]]):
     """A list of texts, each of them once."""
 
-    words = "a JSON list of texts"
-    """Any texts are allowed."""
+    def __init__(self) -> None:
+        super().__init__("a JSON list of texts", type="array", items={"type": "string"})
 
     def read(self, value: Json) -> tuple[str, ...]:
         """Returns the texts in the order of their first places."""
-        names = [name for name in value if isinstance(name, str)] if isinstance(value, list) else None
-        if names is None or len(names) != len(cast("list[Json]", value)):
-            raise WrongType(f"{shown(value)}: allowed is {self.words}")
-        return tuple(dict.fromkeys(names))
-
-    def check(self, value: tuple[str, ...]) -> None:
-        """Accepts every list, the empty one included."""
-
-    def write(self, value: tuple[str, ...]) -> Json:
-        """Returns the list."""
-        return list(value)
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            raise self.wrong_type(value)
+        return tuple(dict.fromkeys(cast("list[str]", value)))
 
 
-class Texts:
+class Subset(Form[tuple[str, ...]]):
+    """Several of some names, each at most once."""
+
+    def __init__(self, *names: str) -> None:
+        items: Json = {"type": "string", "enum": [*names]}
+        super().__init__(f"a list of {', '.join(names)}", type="array", items=items)
+        self._names = names
+
+    def read(self, value: Json) -> tuple[str, ...]:
+        """Returns the names in the order of the row, each once."""
+        if not isinstance(value, list) or any(name not in self._names for name in value):
+            raise self.wrong_type(value)
+        return tuple(name for name in self._names if name in value)
+
+
+class Texts(Form[dict[str, str]]):
     """Texts by name."""
 
-    words = "a JSON object of texts"
-    """Any names are allowed."""
+    def __init__(self) -> None:
+        super().__init__("a JSON object of texts", type="object", additionalProperties={"type": "string"})
 
     def read(self, value: Json) -> dict[str, str]:
         """Returns the texts; numbers and booleans become texts, as in Pulsar."""
         if not isinstance(value, dict) or any(isinstance(one, dict | list) for one in value.values()):
-            raise WrongType(f"{shown(value)}: allowed is {self.words}")
+            raise self.wrong_type(value)
         # None has no text; Pulsar's map would keep it, but no client can read it back.
         return {
             name: one if isinstance(one, str) else json.dumps(one)
             for name, one in value.items()
             if one is not None
         }
-
-    def check(self, value: dict[str, str]) -> None:
-        """Accepts all names and texts."""
 
     def write(self, value: dict[str, str]) -> Json:
         """Returns the texts by name."""
@@ -272,34 +238,31 @@ def member(name: str, form: Form[T], default: R) -> R:
     return value
 
 
-class Structure(Generic[T]):
+class Structure(Form[T]):
     """A JSON object whose members are the fields of a dataclass.
 
     Unknown members are ignored and missing ones get their default, as in Pulsar.
     """
 
-    def __init__(self, kind: type[T], check: Callable[[T], None] | None = None) -> None:
-        """`check` raises PolicyRefused for members that do not fit each other."""
+    def __init__(self, kind: type[T], check: Callable[[T], None] | None = None, words: str = "") -> None:
+        """`check` raises PolicyRefused for members that do not fit each other; `words` replace the list of members."""
         self._kind = kind
         self._check = check
         # Only dataclasses are given, which mypy cannot know here.
         self._members: tuple[Field[Any], ...] = fields(cast(Any, kind))
         names = ", ".join(f"`{one.metadata[_NAME]}`" for one in self._members)
-        self.words = f"a JSON object with {names}"
-        """The members, for error texts."""
+        super().__init__(words or f"a JSON object with {names}", type="object")
 
     def read(self, value: Json) -> T:
         """Returns the structure; the error names the member that is wrong."""
         if not isinstance(value, dict):
-            raise WrongType(f"{shown(value)}: allowed is {self.words}")
+            raise self.wrong_type(value)
         found: dict[str, object] = {}
         for one in self._members:
             given = value.get(one.metadata[_NAME])
             if given is not None:
-                try:
+                with named(one.metadata[_NAME]):
                     found[one.name] = one.metadata[_FORM].read(given)
-                except WrongType as error:
-                    raise WrongType(f"{one.metadata[_NAME]}={error}") from None
         return self._kind(**found)
 
     def check(self, value: T) -> None:
@@ -307,10 +270,8 @@ class Structure(Generic[T]):
         for one in self._members:
             given = getattr(value, one.name)
             if given is not None:
-                try:
+                with named(one.metadata[_NAME]):
                     one.metadata[_FORM].check(given)
-                except PolicyRefused as error:
-                    raise type(error)(f"{one.metadata[_NAME]}={error}") from None
         if self._check is not None:
             self._check(value)
 

@@ -7,7 +7,7 @@ whose offloaders are not installed. Defaults are Pulsar's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from broker.service.namespaces.namespaces import Json
@@ -20,6 +20,8 @@ from broker.service.policies.forms import (
     Whole,
     member,
 )
+from foundation.units import MIB
+from foundation.value import Value
 
 _TEXT: Final = Text(0, 1_000)
 _INT: Final = Whole(-(2**31))
@@ -29,11 +31,9 @@ _GCS: Final = ("google-cloud-storage",)
 _FILES: Final = ("filesystem",)
 DRIVERS: Final = ("S3", "aws-s3", "google-cloud-storage", "filesystem", "azureblob", "aliyun-oss")
 """Names of Pulsar's offloaders, in any case."""
-_MIB: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class OffloadPolicies:
+class OffloadPolicies(Value):
     """The offloading of a namespace or topic; None = not given."""
 
     directory: str | None = member("offloadersDirectory", _TEXT, "./offloaders")
@@ -62,9 +62,9 @@ class OffloadPolicies:
     """Bucket for the S3 drivers."""
     s3_endpoint: str | None = member("s3ManagedLedgerOffloadServiceEndpoint", _TEXT, None)
     """Address of the service."""
-    s3_block_bytes: int | None = member("s3ManagedLedgerOffloadMaxBlockSizeInBytes", _INT, 64 * _MIB)
+    s3_block_bytes: int | None = member("s3ManagedLedgerOffloadMaxBlockSizeInBytes", _INT, 64 * MIB)
     """Bytes of a part that is written."""
-    s3_read_bytes: int | None = member("s3ManagedLedgerOffloadReadBufferSizeInBytes", _INT, _MIB)
+    s3_read_bytes: int | None = member("s3ManagedLedgerOffloadReadBufferSizeInBytes", _INT, MIB)
     """Bytes of a read."""
     s3_role: str | None = member("s3ManagedLedgerOffloadRole", _TEXT, None)
     """Role to take on."""
@@ -78,9 +78,9 @@ class OffloadPolicies:
     """Region of the bucket."""
     gcs_bucket: str | None = member("gcsManagedLedgerOffloadBucket", _TEXT, None)
     """Bucket for Google's storage."""
-    gcs_block_bytes: int | None = member("gcsManagedLedgerOffloadMaxBlockSizeInBytes", _INT, 128 * _MIB)
+    gcs_block_bytes: int | None = member("gcsManagedLedgerOffloadMaxBlockSizeInBytes", _INT, 128 * MIB)
     """Bytes of a part that is written."""
-    gcs_read_bytes: int | None = member("gcsManagedLedgerOffloadReadBufferSizeInBytes", _INT, _MIB)
+    gcs_read_bytes: int | None = member("gcsManagedLedgerOffloadReadBufferSizeInBytes", _INT, MIB)
     """Bytes of a read."""
     gcs_key_file: str | None = member("gcsManagedLedgerOffloadServiceAccountKeyFile", _TEXT, None)
     """File with the key of a service account."""
@@ -139,9 +139,8 @@ class Offloading(Structure[OffloadPolicies]):
     """The form of `OffloadPolicies`."""
 
     def __init__(self) -> None:
-        super().__init__(OffloadPolicies, _check)
-        self.words = "a JSON object with `managedLedgerOffloadDriver` and the settings of the driver"
-        """The allowed values, for error texts."""
+        words = "a JSON object with `managedLedgerOffloadDriver` and the settings of the driver"
+        super().__init__(OffloadPolicies, _check, words)
 
     def write(self, value: OffloadPolicies) -> Json:
         """Returns Pulsar's JSON, defaults and derived members included."""

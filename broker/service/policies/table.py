@@ -9,7 +9,7 @@ Names, verbs and answers are those of Apache Pulsar 4.2.4.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from broker.service.namespaces.namespaces import Json
@@ -56,6 +56,7 @@ from broker.service.policies.values import (
     HOLE_REDELIVERY as HOLE_REDELIVERY_FORM,
 )
 from broker.service.settings import ServiceSettings
+from foundation.value import Value
 
 T = TypeVar("T")
 
@@ -75,11 +76,31 @@ NO_CONTENT: Final = Unset(status=204)
 """204, which Pulsar answers for some policies."""
 
 
+class PolicyRight(Enum):
+    """The role that may use the routes of a policy. The status for another role is Pulsar's, which differs."""
+
+    ADMIN = "administrator of the tenant"
+    """Others get 403."""
+    ADMIN_401 = "administrator of the tenant, by another status"
+    """Others get 401."""
+    SUPERUSER = "superuser"
+    """Others get 401."""
+
+
+ADMIN: Final = PolicyRight.ADMIN
+ADMIN_401: Final = PolicyRight.ADMIN_401
+SUPERUSER: Final = PolicyRight.SUPERUSER
+
+
 class Rest(NamedTuple):
     """The routes of a policy at one level."""
 
     word: str
     """Last part of the path."""
+    right: PolicyRight
+    """Needed to read, set and remove it."""
+    set_right: PolicyRight | None = None
+    """Needed to set and remove it, where that is another one."""
     verb: Literal["POST", "PUT"] = "POST"
     """Method that sets the policy."""
     unset: Unset = EMPTY
@@ -100,8 +121,7 @@ class Rest(NamedTuple):
     """Pulsar's whole sentence for a number out of range; empty = `WORD must be 0 or more`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy(Generic[T]):
+class Policy(Value, Generic[T], kw_only=True):
     """One policy with its facts."""
 
     title: str
@@ -143,56 +163,56 @@ def _delayed_delivery(settings: ServiceSettings) -> DelayedDeliveryPolicies:
 
 MAX_PRODUCERS: Final = Policy(
     title="producers of a topic", form=Whole(),
-    name="max_producers_per_topic", namespace=Rest("maxProducersPerTopic"),
-    topic_name="maxProducerPerTopic", topic=Rest("maxProducers", applied=True),
+    name="max_producers_per_topic", namespace=Rest("maxProducersPerTopic", ADMIN),
+    topic_name="maxProducerPerTopic", topic=Rest("maxProducers", ADMIN, applied=True),
     key="maxProducersPerTopic", setting=lambda settings: settings.producers_max,
     acts="A producer above the limit is refused; connected ones stay. 0 = no limit.")
 MAX_CONSUMERS: Final = Policy(
     title="consumers of a topic", form=Whole(),
-    name="max_consumers_per_topic", namespace=Rest("maxConsumersPerTopic"),
-    topic_name="maxConsumerPerTopic", topic=Rest("maxConsumers", applied=True),
+    name="max_consumers_per_topic", namespace=Rest("maxConsumersPerTopic", ADMIN),
+    topic_name="maxConsumerPerTopic", topic=Rest("maxConsumers", ADMIN, applied=True),
     key="maxConsumersPerTopic", setting=lambda settings: settings.consumers_max_per_topic,
     acts="A consumer above the limit is refused; connected ones stay. 0 = no limit.")
 MAX_CONSUMERS_PER_SUBSCRIPTION: Final = Policy(
     title="consumers of a subscription", form=Whole(),
-    name="max_consumers_per_subscription", namespace=Rest("maxConsumersPerSubscription"),
+    name="max_consumers_per_subscription", namespace=Rest("maxConsumersPerSubscription", ADMIN),
     topic_name="maxConsumersPerSubscription", topic=Rest(
-        "maxConsumersPerSubscription", unset=NO_CONTENT, refusal="Invalid value for maxConsumersPerSubscription"),
+        "maxConsumersPerSubscription", ADMIN, unset=NO_CONTENT, refusal="Invalid value for maxConsumersPerSubscription"),
     key="maxConsumersPerSubscription", setting=lambda settings: settings.consumers_max_per_subscription,
     acts="A consumer above the limit is refused; connected ones stay. 0 = no limit.")
 MAX_SUBSCRIPTIONS: Final = Policy(
     title="subscriptions of a topic", form=Whole(),
-    name="max_subscriptions_per_topic", namespace=Rest("maxSubscriptionsPerTopic"),
-    topic_name="maxSubscriptionsPerTopic", topic=Rest("maxSubscriptionsPerTopic", unset=NO_CONTENT),
+    name="max_subscriptions_per_topic", namespace=Rest("maxSubscriptionsPerTopic", ADMIN),
+    topic_name="maxSubscriptionsPerTopic", topic=Rest("maxSubscriptionsPerTopic", ADMIN, unset=NO_CONTENT),
     key="maxSubscriptionsPerTopic", setting=lambda settings: settings.subscriptions_max,
     acts="A subscription above the limit is not created. 0 = no limit.")
 MAX_TOPICS: Final = Policy(
     title="topics of a namespace", form=Whole(),
-    name="max_topics_per_namespace", namespace=Rest("maxTopicsPerNamespace", unset=Unset(0)),
+    name="max_topics_per_namespace", namespace=Rest("maxTopicsPerNamespace", ADMIN, unset=Unset(0)),
     key="maxTopicsPerNamespace", setting=lambda settings: settings.topics_max_per_namespace,
     acts="A persistent topic above the limit is not created; each partition counts. 0 = no limit.")
 _TYPES: Final = Subset("Failover", "Key_Shared", "Exclusive", "Shared")
 SUBSCRIPTION_TYPES: Final = Policy(
     title="subscription types", form=_TYPES,
-    name="subscription_types_enabled", namespace=Rest("subscriptionTypesEnabled", unset=Unset([])),
-    topic_name="subscriptionTypesEnabled", topic=Rest("subscriptionTypesEnabled", unset=NO_CONTENT),
+    name="subscription_types_enabled", namespace=Rest("subscriptionTypesEnabled", ADMIN, unset=Unset([])),
+    topic_name="subscriptionTypesEnabled", topic=Rest("subscriptionTypesEnabled", ADMIN, unset=NO_CONTENT),
     key="subscriptionTypesEnabled", setting=lambda settings: _TYPES.read(list(settings.subscription_types)),
     acts="A consumer of another type is refused; connected ones stay. An empty list sets nothing.")
 ENCRYPTION_REQUIRED: Final = Policy(
     title="encryption", form=Flag(),
-    name="encryption_required", namespace=Rest("encryptionRequired", unset=Unset(False), removable=False),
+    name="encryption_required", namespace=Rest("encryptionRequired", ADMIN, unset=Unset(False), removable=False),
     key="encryptionRequireOnProducer", setting=lambda settings: settings.encryption_required,
     acts="A producer that does not encrypt is refused, and disconnected when the policy is set.")
 AUTO_SUBSCRIPTIONS: Final = Policy(
     title="automatic creation of subscriptions", form=AUTO_SUBSCRIPTION_CREATION,
-    name="autoSubscriptionCreationOverride", namespace=Rest("autoSubscriptionCreation"),
-    topic_name="autoSubscriptionCreationOverride", topic=Rest("autoSubscriptionCreation", applied=True),
+    name="autoSubscriptionCreationOverride", namespace=Rest("autoSubscriptionCreation", ADMIN),
+    topic_name="autoSubscriptionCreationOverride", topic=Rest("autoSubscriptionCreation", ADMIN, applied=True),
     key="allowAutoSubscriptionCreation",
     setting=lambda settings: AutoSubscriptionCreation(settings.auto_subscription_creation),
     acts="A durable subscription is created for its first consumer, or refused.")
 AUTO_TOPICS: Final = Policy(
     title="automatic creation of topics", form=AUTO_TOPIC_CREATION,
-    name="autoTopicCreationOverride", namespace=Rest("autoTopicCreation"),
+    name="autoTopicCreationOverride", namespace=Rest("autoTopicCreation", ADMIN),
     key="allowAutoTopicCreation",
     setting=lambda settings: AutoTopicCreation(
         settings.auto_topic_creation,
@@ -205,43 +225,43 @@ AUTO_TOPICS: Final = Policy(
 MAX_MESSAGE_SIZE: Final = Policy(
     title="bytes of a message", form=Whole(), at_most="maxMessageSize",
     topic_name="maxMessageSize", topic=Rest(
-        "maxMessageSize", unset=NO_CONTENT,
+        "maxMessageSize", ADMIN_401, unset=NO_CONTENT,
         refusal="topic-level maxMessageSize must be greater than or equal to 0 and must be smaller than that in the"
                 " broker-level"),
     setting=lambda settings: 0,
     acts="A message or batch above the limit is refused; chunks are not checked. 0 = the broker's limit.")
 DEDUPLICATION: Final = Policy(
     title="deduplication", form=Flag(),
-    name="deduplicationEnabled", namespace=Rest("deduplication"),
-    topic_name="deduplicationEnabled", topic=Rest("deduplicationEnabled", applied=True),
+    name="deduplicationEnabled", namespace=Rest("deduplication", ADMIN),
+    topic_name="deduplicationEnabled", topic=Rest("deduplicationEnabled", ADMIN, applied=True),
     key="brokerDeduplicationEnabled", setting=lambda settings: settings.deduplication,
     acts="A message that its producer has sent before is confirmed and not stored again.")
 MAX_UNACKED_PER_CONSUMER: Final = Policy(
     title="unacknowledged messages of a consumer", form=Whole(),
-    name="max_unacked_messages_per_consumer", namespace=Rest("maxUnackedMessagesPerConsumer"),
+    name="max_unacked_messages_per_consumer", namespace=Rest("maxUnackedMessagesPerConsumer", ADMIN),
     topic_name="maxUnackedMessagesOnConsumer", topic=Rest(
-        "maxUnackedMessagesOnConsumer", applied=True, refusal="maxUnackedNum must be 0 or more"),
+        "maxUnackedMessagesOnConsumer", ADMIN, applied=True, refusal="maxUnackedNum must be 0 or more"),
     key="maxUnackedMessagesPerConsumer", setting=lambda settings: settings.unacked_max_per_consumer,
     acts="A consumer of a Shared or Key_Shared subscription gets no further message at the limit. 0 = no limit.")
 MAX_UNACKED_PER_SUBSCRIPTION: Final = Policy(
     title="unacknowledged messages of a subscription", form=Whole(),
-    name="max_unacked_messages_per_subscription", namespace=Rest("maxUnackedMessagesPerSubscription"),
+    name="max_unacked_messages_per_subscription", namespace=Rest("maxUnackedMessagesPerSubscription", ADMIN),
     topic_name="maxUnackedMessagesOnSubscription", topic=Rest(
-        "maxUnackedMessagesOnSubscription", applied=True, refusal="maxUnackedNum must be 0 or more"),
+        "maxUnackedMessagesOnSubscription", ADMIN, applied=True, refusal="maxUnackedNum must be 0 or more"),
     key="maxUnackedMessagesPerSubscription", setting=lambda settings: settings.unacked_max_per_subscription,
     acts="A Shared or Key_Shared subscription pauses at the limit until half are left. 0 = no limit.")
 DISPATCHER_PAUSE: Final = Policy(
     title="pause while acknowledgements cannot be stored", form=Flag(),
     name="dispatcherPauseOnAckStatePersistentEnabled",
-    namespace=Rest("dispatcherPauseOnAckStatePersistent", unset=Unset(False), bodiless=True),
+    namespace=Rest("dispatcherPauseOnAckStatePersistent", ADMIN, unset=Unset(False), bodiless=True),
     topic_name="dispatcherPauseOnAckStatePersistentEnabled",
-    topic=Rest("dispatcherPauseOnAckStatePersistent", unset=Unset(False), bodiless=True, applied=True),
+    topic=Rest("dispatcherPauseOnAckStatePersistent", ADMIN, unset=Unset(False), bodiless=True, applied=True),
     key="dispatcherPauseOnAckStatePersistentEnabled", setting=lambda settings: settings.pause_on_ack_state,
     acts="A Shared or Key_Shared subscription gets no further message while it has more ranges of acknowledged "
          "messages than are stored (`managedLedgerMaxUnackedRangesToPersist`).")
 HOLE_REDELIVERY: Final = Policy(
     title="redelivery of lost messages", form=HOLE_REDELIVERY_FORM,
-    topic_name="unackedHoleRedelivery", topic=Rest("unackedHoleRedelivery", applied=True),
+    topic_name="unackedHoleRedelivery", topic=Rest("unackedHoleRedelivery", ADMIN, applied=True),
     key="unackedHoleRedeliveryEnabled",
     setting=lambda settings: HoleRedelivery(settings.hole_redelivery, settings.hole_period_s),
     acts="Messages that were read so long ago, are unacknowledged and are pending at no connected consumer are delivered "
@@ -250,17 +270,17 @@ DEDUPLICATION_SNAPSHOTS: Final = Policy(
     title="seconds between two snapshots of deduplication", form=Whole(),
     name="deduplicationSnapshotIntervalSeconds",
     namespace=Rest(
-        "deduplicationSnapshotInterval", removable=False, empty_removes=True,
+        "deduplicationSnapshotInterval", ADMIN, removable=False, empty_removes=True,
         refusal="interval must be greater than or equal to 0"),
     topic_name="deduplicationSnapshotIntervalSeconds",
-    topic=Rest("deduplicationSnapshotInterval", refusal="interval must be 0 or more"),
+    topic=Rest("deduplicationSnapshotInterval", ADMIN, refusal="interval must be 0 or more"),
     key="brokerDeduplicationSnapshotIntervalSeconds",
     setting=lambda settings: settings.deduplication_snapshot_s,
     acts="Sequence ids are saved after so much time too, not only after many entries. 0 = not by time.")
 DELAYED: Final = Policy(
     title="delayed delivery", form=DELAYED_DELIVERY,
-    name="delayed_delivery_policies", namespace=Rest("delayedDelivery"),
-    topic_name="delayedDelivery", topic=Rest("delayedDelivery", applied=True),
+    name="delayed_delivery_policies", namespace=Rest("delayedDelivery", ADMIN, set_right=SUPERUSER),
+    topic_name="delayedDelivery", topic=Rest("delayedDelivery", ADMIN, applied=True),
     key="delayedDeliveryEnabled", setting=_delayed_delivery,
     acts="Shared and Key_Shared subscriptions hold messages back until their time; a longer delay is refused.")
 
@@ -269,16 +289,16 @@ DELAYED: Final = Policy(
 _NO_REPLICATION: Final = "Stored and shown. There is nothing to slow down: this broker does not replicate."
 DISPATCH: Final = Policy(
     title="delivery rate of a topic", form=DISPATCH_RATE,
-    name="topicDispatchRate", also="clusterDispatchRate", by_cluster=True, namespace=Rest("dispatchRate"),
-    topic_name="dispatchRate", topic=Rest("dispatchRate", applied=True),
+    name="topicDispatchRate", also="clusterDispatchRate", by_cluster=True, namespace=Rest("dispatchRate", ADMIN),
+    topic_name="dispatchRate", topic=Rest("dispatchRate", ADMIN, applied=True),
     key="dispatchThrottlingRatePerTopicInMsg",
     setting=lambda settings: DispatchRate(
         settings.topic_dispatch_messages, settings.topic_dispatch_bytes, settings.dispatch_relative, 1),
     acts="All subscriptions of a persistent topic together get so many messages and bytes per period. 0 = no limit.")
 SUBSCRIPTION_DISPATCH: Final = Policy(
     title="delivery rate of a subscription", form=DISPATCH_RATE,
-    name="subscriptionDispatchRate", by_cluster=True, namespace=Rest("subscriptionDispatchRate"),
-    topic_name="subscriptionDispatchRate", topic=Rest("subscriptionDispatchRate", applied=True),
+    name="subscriptionDispatchRate", by_cluster=True, namespace=Rest("subscriptionDispatchRate", ADMIN),
+    topic_name="subscriptionDispatchRate", topic=Rest("subscriptionDispatchRate", ADMIN, applied=True),
     key="dispatchThrottlingRatePerSubscriptionInMsg",
     setting=lambda settings: DispatchRate(
         settings.subscription_dispatch_messages, settings.subscription_dispatch_bytes,
@@ -286,20 +306,20 @@ SUBSCRIPTION_DISPATCH: Final = Policy(
     acts="Each subscription of a persistent topic gets so many messages and bytes per period. 0 = no limit.")
 REPLICATOR_DISPATCH: Final = Policy(
     title="delivery rate of a replicator", form=DISPATCH_RATE,
-    name="replicatorDispatchRate", by_cluster=True, namespace=Rest("replicatorDispatchRate"),
-    topic_name="replicatorDispatchRate", topic=Rest("replicatorDispatchRate", applied=True),
+    name="replicatorDispatchRate", by_cluster=True, namespace=Rest("replicatorDispatchRate", ADMIN),
+    topic_name="replicatorDispatchRate", topic=Rest("replicatorDispatchRate", ADMIN, applied=True),
     setting=lambda settings: DispatchRate(period_s=1), acts=_NO_REPLICATION)
 PUBLISH: Final = Policy(
     title="publish rate of a topic", form=PUBLISH_RATE,
-    name="publishMaxMessageRate", by_cluster=True, namespace=Rest("publishRate"),
-    topic_name="publishRate", topic=Rest("publishRate", unset=NO_CONTENT),
+    name="publishMaxMessageRate", by_cluster=True, namespace=Rest("publishRate", ADMIN),
+    topic_name="publishRate", topic=Rest("publishRate", ADMIN, unset=NO_CONTENT),
     key="maxPublishRatePerTopicInMessages",
     setting=lambda settings: PublishRate(settings.topic_publish_messages, settings.topic_publish_bytes),
     acts="Connections of producers above the rate are not read until it is kept. 0 or less = no limit.")
 SUBSCRIBE: Final = Policy(
     title="subscribe rate of a consumer", form=SUBSCRIBE_RATE,
-    name="clusterSubscribeRate", by_cluster=True, namespace=Rest("subscribeRate"),
-    topic_name="subscribeRate", topic=Rest("subscribeRate", applied=True),
+    name="clusterSubscribeRate", by_cluster=True, namespace=Rest("subscribeRate", ADMIN),
+    topic_name="subscribeRate", topic=Rest("subscribeRate", ADMIN, applied=True),
     key="subscribeThrottlingRatePerConsumer",
     setting=lambda settings: SubscribeRate(settings.subscribes_per_consumer, settings.subscribe_period_s),
     acts="A consumer of a persistent topic that subscribes more often in a period is refused. 0 or less = no limit.")
@@ -308,8 +328,8 @@ SUBSCRIBE: Final = Policy(
 
 RETAINED: Final = Policy(
     title="retention", form=RETENTION,
-    name="retention_policies", namespace=Rest("retention"),
-    topic_name="retentionPolicies", topic=Rest("retention", applied=True),
+    name="retention_policies", namespace=Rest("retention", ADMIN),
+    topic_name="retentionPolicies", topic=Rest("retention", ADMIN, applied=True),
     key="defaultRetentionTimeInMinutes",
     setting=lambda settings: Retention(settings.retention_minutes, settings.retention_mib),
     acts="Ledgers whose entries are all acknowledged stay so long, or up to so much. Those over a lowered limit go at "
@@ -317,18 +337,18 @@ RETAINED: Final = Policy(
 MESSAGE_TTL: Final = Policy(
     title="seconds until an unread message expires", form=Whole(),
     name="message_ttl_in_seconds", namespace=Rest(
-        "messageTTL", refusal="Invalid value for message TTL, message TTL must >= 0"),
+        "messageTTL", ADMIN, refusal="Invalid value for message TTL, message TTL must >= 0"),
     topic_name="messageTTLInSeconds",
-    topic=Rest("messageTTL", applied=True, in_query=True, refusal="Invalid value for message TTL"),
+    topic=Rest("messageTTL", ADMIN, applied=True, in_query=True, refusal="Invalid value for message TTL"),
     key="ttlDurationDefaultInSeconds", setting=lambda settings: settings.ttl_s,
     acts="A message of this age counts as acknowledged from the next look on, but not before its delivery time. "
          "0 = never.")
 SUBSCRIPTION_EXPIRATION: Final = Policy(
     title="minutes until an unused subscription is deleted", form=Whole(),
     name="subscription_expiration_time_minutes", namespace=Rest(
-        "subscriptionExpirationTime", refusal="Invalid value for subscription expiration time"),
+        "subscriptionExpirationTime", ADMIN, refusal="Invalid value for subscription expiration time"),
     topic_name="subscriptionExpirationTime",
-    topic=Rest("subscriptionExpirationTime", applied=True, in_query=True,
+    topic=Rest("subscriptionExpirationTime", ADMIN, applied=True, in_query=True,
                refusal="Invalid value for subscription expiration time"),
     key="subscriptionExpirationTimeMinutes", setting=lambda settings: settings.subscription_expires_min,
     acts="A subscription without a consumer for so long is deleted. 0 = never.")
@@ -342,16 +362,16 @@ BACKLOG: Final = Policy(
     acts="At the limit producers are held or refused, or the oldest messages go, from the next look on.")
 INACTIVE: Final = Policy(
     title="deletion of unused topics", form=INACTIVE_TOPICS,
-    name="inactive_topic_policies", namespace=Rest("inactiveTopicPolicies"),
-    topic_name="inactiveTopicPolicies", topic=Rest("inactiveTopicPolicies", applied=True),
+    name="inactive_topic_policies", namespace=Rest("inactiveTopicPolicies", ADMIN),
+    topic_name="inactiveTopicPolicies", topic=Rest("inactiveTopicPolicies", ADMIN, applied=True),
     key="brokerDeleteInactiveTopicsEnabled",
     setting=lambda settings: InactiveTopics(
         settings.inactive_mode, settings.inactive_after_s, settings.delete_inactive),
     acts="A topic that is not used for so long is deleted with its messages.")
 STORED: Final = Policy(
     title="bookies of a ledger", form=PERSISTENCE,
-    name="persistence", namespace=Rest("persistence"),
-    topic_name="persistence", topic=Rest("persistence", applied=True),
+    name="persistence", namespace=Rest("persistence", ADMIN),
+    topic_name="persistence", topic=Rest("persistence", ADMIN, applied=True),
     key="managedLedgerDefaultEnsembleSize",
     setting=lambda settings: Persistence(
         settings.ensemble_size, settings.write_quorum, settings.ack_quorum, settings.mark_delete_rate),
@@ -359,20 +379,20 @@ STORED: Final = Policy(
          "this rate at once.")
 BOOKIE_AFFINITY: Final = Policy(
     title="groups of bookies for new ledgers", form=BOOKIE_AFFINITY_GROUPS,
-    name="bookieAffinityGroup", namespace=Rest("persistence/bookieAffinity"),
+    name="bookieAffinityGroup", namespace=Rest("persistence/bookieAffinity", SUPERUSER),
     acts="Stored and shown. A new ledger takes any bookies that are writable, of every group.")
 COMPACTION: Final = Policy(
     title="bytes of backlog at which a topic is compacted", form=Whole(0, LONG_MAX, LONG_MAX),
-    name="compaction_threshold", namespace=Rest("compactionThreshold", "PUT"),
+    name="compaction_threshold", namespace=Rest("compactionThreshold", ADMIN, verb="PUT"),
     topic_name="compactionThreshold",
-    topic=Rest("compactionThreshold", applied=True, refusal="Invalid value for compactionThreshold"),
+    topic=Rest("compactionThreshold", ADMIN, applied=True, refusal="Invalid value for compactionThreshold"),
     key="brokerServiceCompactionThresholdInBytes",
     setting=lambda settings: settings.compaction_threshold_bytes,
     acts="A topic with more uncompacted bytes is compacted at the next look. 0 = never.")
 OFFLOAD_POLICIES: Final = Policy(
     title="offloading", form=Offloading(),
-    name="offload_policies", namespace=Rest("offloadPolicies", removable=False),
-    topic_name="offloadPolicies", topic=Rest("offloadPolicies", applied=True),
+    name="offload_policies", namespace=Rest("offloadPolicies", ADMIN, removable=False),
+    topic_name="offloadPolicies", topic=Rest("offloadPolicies", ADMIN, applied=True),
     acts="Stored and shown, with `offloadThreshold`, `offloadThresholdInSeconds` and `offloadDeletionLagMs` as members. "
          "There is no offloader: ledgers stay in the bookies.")
 
@@ -387,9 +407,9 @@ _STRATEGIES: Final = (
 SCHEMA_COMPATIBILITY: Final = Policy(
     title="compatibility of schemas", form=Choice(*_STRATEGIES),
     name="schema_compatibility_strategy",
-    namespace=Rest("schemaCompatibilityStrategy", "PUT", Unset("UNDEFINED"), removable=False),
+    namespace=Rest("schemaCompatibilityStrategy", ADMIN, verb="PUT", unset=Unset("UNDEFINED"), removable=False),
     topic_name="schemaCompatibilityStrategy",
-    topic=Rest("schemaCompatibilityStrategy", "PUT", applied=True),
+    topic=Rest("schemaCompatibilityStrategy", ADMIN, verb="PUT", applied=True),
     key="schemaCompatibilityStrategy", setting=lambda settings: settings.schema_strategy,
     acts="A new version of a schema is compared so; versions that exist stay. UNDEFINED sets nothing.")
 SCHEMA_AUTO_UPDATE: Final = Policy(
@@ -397,20 +417,28 @@ SCHEMA_AUTO_UPDATE: Final = Policy(
     form=Choice("AutoUpdateDisabled", "Backward", "Forward", "Full", "AlwaysCompatible",
                 "BackwardTransitive", "ForwardTransitive", "FullTransitive"),
     name="schema_auto_update_compatibility_strategy",
-    namespace=Rest("schemaAutoUpdateCompatibilityStrategy", "PUT", NO_CONTENT, removable=False),
+    namespace=Rest("schemaAutoUpdateCompatibilityStrategy", ADMIN, verb="PUT", unset=NO_CONTENT, removable=False),
     acts="As the row above, which wins over it.")
 SCHEMA_UPDATES: Final = Policy(
     title="new schemas by producers", form=Flag(),
     name="is_allow_auto_update_schema",
-    namespace=Rest("isAllowAutoUpdateSchema", unset=Unset(True), removable=False),
+    namespace=Rest("isAllowAutoUpdateSchema", ADMIN, unset=Unset(True), removable=False),
     key="isAllowAutoUpdateSchemaEnabled", setting=lambda settings: settings.schema_updates,
     acts="With false a client whose schema is new is refused.")
+SCHEMA_UPDATES_BY_REPLICATORS: Final = Policy(
+    title="new schemas by replicators", form=Flag(),
+    name="is_allow_auto_update_schema_with_replicator",
+    setting=lambda settings: settings.replicators_update_schemas,
+    acts="With true a producer named `pulsar.repl.…` (`replicatorPrefix`), as replicators of other clusters are, may add a "
+         "compatible schema while the row above forbids it. Set by `?allowAutoUpdateSchemaWithReplicator=` of that row's "
+         "request, and by the JSON that creates a namespace, in which tools of Pulsar 5.0 send true unasked. Without a "
+         "value: true with `pulsarDefaults=5.0`, else false.")
 SCHEMA_VALIDATION: Final = Policy(
     title="producers without a schema", form=Flag(),
     name="schema_validation_enforced",
-    namespace=Rest("schemaValidationEnforced", unset=Unset(False), removable=False),
+    namespace=Rest("schemaValidationEnforced", ADMIN, unset=Unset(False), removable=False),
     topic_name="schemaValidationEnforced",
-    topic=Rest("schemaValidationEnforced", unset=Unset(False), removable=False, applied=True),
+    topic=Rest("schemaValidationEnforced", ADMIN, unset=Unset(False), removable=False, applied=True),
     key="isSchemaValidationEnforced", setting=lambda settings: settings.schema_validation,
     acts="A producer without a schema is refused where the topic has one; connected ones stay.")
 
@@ -418,26 +446,27 @@ SCHEMA_VALIDATION: Final = Policy(
 
 PROPERTIES: Final = Policy(
     title="properties", form=Texts(),
-    name="properties", namespace=Rest("properties", "PUT", Unset({})),
+    name="properties", namespace=Rest("properties", ADMIN_401, verb="PUT", unset=Unset({})),
     acts="Stored and shown; their meaning is yours.")
 ANTI_AFFINITY: Final = Policy(
     title="anti-affinity group", form=Text(1, 1_000),
-    name="antiAffinityGroup", namespace=Rest("antiAffinity", raw=True),
+    name="antiAffinityGroup", namespace=Rest("antiAffinity", ADMIN, raw=True),
     acts="Stored and shown. One broker serves all namespaces, so there is nothing to spread.")
 SUBSCRIPTION_AUTH: Final = Policy(
     title="names of subscriptions by role", form=Choice("None", "Prefix"),
     name="subscription_auth_mode",
-    namespace=Rest("subscriptionAuthMode", unset=Unset("None"), removable=False),
+    namespace=Rest("subscriptionAuthMode", ADMIN, unset=Unset("None"), removable=False),
     acts="With Prefix the name of a subscription must begin with the consumer's role, where rights are checked.")
 METRIC_PROPERTIES: Final = Policy(
     title="properties of topics that metrics show", form=Names(),
     name="allowed_topic_property_keys_for_metrics",
-    namespace=Rest("allowedTopicPropertyKeysForMetrics"),
+    namespace=Rest("allowedTopicPropertyKeysForMetrics", ADMIN),
     acts="Stored and shown. Metrics have no labels from properties of topics.")
 ENTRY_FILTERS: Final = Policy(
     title="entry filters", form=ENTRY_FILTERS_FORM,
-    name="entryFilters", namespace=Rest("entryFilters"),
-    topic_name="entryFilters", topic=Rest("entryFilters", applied=True),
+    name="entryFilters", namespace=Rest("entryFilters", ADMIN),
+    # Stricter than Apache for non-persistent topics, whose filters every producer and consumer may change there.
+    topic_name="entryFilters", topic=Rest("entryFilters", ADMIN, applied=True),
     setting=lambda settings: EntryFilters(),
     acts="Filters are plugins in Java. There are none, so each name is refused as that of a filter that is not found.")
 # fmt: on

@@ -5,7 +5,6 @@ Source of names, defaults and refusals: Apache Pulsar 4.2.4, asked over its admi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from broker.service.policies.forms import (
@@ -22,6 +21,7 @@ from broker.service.policies.forms import (
     member,
 )
 from broker.service.policies.partition_limit import PARTITIONS_MAX
+from foundation.value import Value
 
 _ANY_INT: Final = Whole(-INT_MAX - 1, INT_MAX)
 _ANY_LONG: Final = Whole(-LONG_MAX - 1, LONG_MAX, LONG_MAX)
@@ -31,8 +31,7 @@ NON_PARTITIONED: Final = "non-partitioned"
 """`topicType` of topics that are created without partitions."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retention:
+class Retention(Value):
     """How long, and up to which size, acknowledged messages stay; -1 = without limit, both 0 = not at all."""
 
     minutes: int = member("retentionTimeInMinutes", _ANY_INT, 0)
@@ -41,8 +40,7 @@ class Retention:
     """MiB of acknowledged messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class HoleRedelivery:
+class HoleRedelivery(Value):
     """Delivers entries again that no consumer has, and says after which time. A policy of Magnetar's own."""
 
     active: bool = member("enabled", Flag(), True)
@@ -71,8 +69,7 @@ RETENTION: Final = Structure(Retention, _check_retention)
 """Form of `Retention`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Persistence:
+class Persistence(Value):
     """Bookies per ledger, copies per entry, and writes of acknowledgements."""
 
     ensemble: int = member("bookkeeperEnsemble", _ANY_INT, 2)
@@ -104,8 +101,7 @@ PERSISTENCE: Final = Structure(Persistence, _check_persistence)
 """Form of `Persistence`."""
 
 
-@dataclass(frozen=True, slots=True)
-class BookieAffinity:
+class BookieAffinity(Value):
     """Groups of bookies that get the ledgers of a namespace."""
 
     primary: str | None = member("bookkeeperAffinityGroupPrimary", Text(), None)
@@ -118,8 +114,7 @@ BOOKIE_AFFINITY_GROUPS: Final = Structure(BookieAffinity)
 """Form of `BookieAffinity`."""
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchRate:
+class DispatchRate(Value):
     """Messages and bytes that may be delivered per period; 0 or less = no limit."""
 
     messages: int = member("dispatchThrottlingRateInMsg", _ANY_INT, 0)
@@ -137,8 +132,7 @@ class DispatchRate:
         return self.messages > 0 or self.size > 0
 
 
-@dataclass(frozen=True, slots=True)
-class PublishRate:
+class PublishRate(Value):
     """Messages and bytes that may be published per second; 0 or less = no limit."""
 
     messages: int = member("publishThrottlingRateInMsg", _ANY_INT, -1)
@@ -152,8 +146,7 @@ class PublishRate:
         return self.messages > 0 or self.size > 0
 
 
-@dataclass(frozen=True, slots=True)
-class SubscribeRate:
+class SubscribeRate(Value):
     """Subscribe requests that one consumer may send per period; 0 or less = no limit."""
 
     per_consumer: int = member("subscribeThrottlingRatePerConsumer", _ANY_INT, -1)
@@ -170,8 +163,7 @@ SUBSCRIBE_RATE: Final = Structure(SubscribeRate)
 """Form of `SubscribeRate`."""
 
 
-@dataclass(frozen=True, slots=True)
-class DelayedDeliveryPolicies:
+class DelayedDeliveryPolicies(Value):
     """Delivery of messages at a time that their producer named."""
 
     tick_ms: int = member("tickTime", _ANY_LONG, 0)
@@ -186,8 +178,7 @@ DELAYED_DELIVERY: Final = Structure(DelayedDeliveryPolicies)
 """Form of `DelayedDeliveryPolicies`."""
 
 
-@dataclass(frozen=True, slots=True)
-class InactiveTopics:
+class InactiveTopics(Value):
     """Deletion of topics that are not used."""
 
     mode: str | None = member(
@@ -206,8 +197,7 @@ INACTIVE_TOPICS: Final = Structure(InactiveTopics)
 """Form of `InactiveTopics`."""
 
 
-@dataclass(frozen=True, slots=True)
-class AutoTopicCreation:
+class AutoTopicCreation(Value):
     """Creation of topics by their first client."""
 
     allowed: bool = member("allowAutoTopicCreation", Flag(), False)
@@ -241,8 +231,7 @@ AUTO_TOPIC_CREATION: Final = Structure(AutoTopicCreation, _check_auto_topic_crea
 """Form of `AutoTopicCreation`."""
 
 
-@dataclass(frozen=True, slots=True)
-class AutoSubscriptionCreation:
+class AutoSubscriptionCreation(Value):
     """Creation of durable subscriptions by their first consumer."""
 
     allowed: bool = member("allowAutoSubscriptionCreation", Flag(), False)
@@ -253,8 +242,7 @@ AUTO_SUBSCRIPTION_CREATION: Final = Structure(AutoSubscriptionCreation)
 """Form of `AutoSubscriptionCreation`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceGroupRates:
+class ResourceGroupRates(Value):
     """Rates that the topics of several namespaces share, per second; 0 or less = no limit."""
 
     publish_messages: int = member("publishRateInMsgs", _ANY_INT, -1)
@@ -271,8 +259,7 @@ RESOURCE_GROUP_RATES: Final = Structure(ResourceGroupRates)
 """Form of `ResourceGroupRates`."""
 
 
-@dataclass(frozen=True, slots=True)
-class EntryFilters:
+class EntryFilters(Value):
     """Filters through which a subscription's entries pass before their delivery."""
 
     names: str = member("entryFilterNames", Text(), "")

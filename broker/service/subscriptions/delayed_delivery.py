@@ -17,7 +17,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, Protocol
 
-from broker.managed_ledger.delayed.bucket import Key
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.service.entry_facts import facts_of
 from broker.service.policies.values import DelayedDeliveryPolicies
@@ -25,12 +24,11 @@ from broker.service.settings import ServiceSettings
 from foundation.loop.clock import CallLater
 from foundation.model.entry import Buffer, Entry
 from foundation.model.errors import NotAllowed
-from foundation.model.position import Position
+from foundation.model.position import Position, PositionKey
 from foundation.model.range_set import RangeSet
+from foundation.units import NS_PER_MS, NS_PER_SECOND
+from protocol.errors import ProtocolError
 from protocol.message_metadata import read_facts
-
-_NS_PER_MS: Final = 1_000_000
-_NS_PER_SECOND: Final = 1_000_000_000
 
 DUE_PER_RUN: Final = 1000
 """Entries taken out before other work of the loop gets its share: about a millisecond."""
@@ -42,7 +40,7 @@ LOOK_AGAIN_MS: Final = 10_000
 class Waiter(Protocol):
     """A dispatcher that leaves held entries out while it reads on."""
 
-    def due(self, keys: list[Key]) -> None:
+    def due(self, keys: list[PositionKey]) -> None:
         """Receives positions whose time has come, of any cursor of the topic."""
         ...
 
@@ -128,17 +126,24 @@ class DelayedDelivery:
     # Publishing
 
     def accept(self, body: Buffer) -> None:
-        """Notes a message with a delivery time. NotAllowed when its delay is longer than the policy allows."""
+        """Notes a message that may have a delivery time. NotAllowed when its delay is longer than the policy allows."""
+        try:
+            facts = read_facts(body)
+        except ProtocolError:
+            # It is stored unchanged; `hold_back` finds no delivery time in it either.
+            return
+        # Other numbers have the bytes of the field's tag too, such as the sequence id 152. Taken for a delay, one would let
+        # every dispatcher read the metadata of each message from there on.
+        if not facts.deliver_at_ms:
+            return
         self.asked = True
         policy = self.policy
-        if policy.active and policy.delay_max_ms > 0:
-            facts = read_facts(body)
-            # Both times are the client's, as in Pulsar, so a client with a wrong clock is not refused.
-            if facts.deliver_at_ms and facts.deliver_at_ms - facts.publish_time_ms > policy.delay_max_ms:
-                raise NotAllowed(
-                    f"Exceeds max allowed delivery delay of {policy.delay_max_ms} milliseconds: "
-                    f"{facts.deliver_at_ms - facts.publish_time_ms}"
-                )
+        delay_ms = facts.deliver_at_ms - facts.publish_time_ms
+        # Both times are the client's, as in Pulsar, so a client with a wrong clock is not refused.
+        if policy.active and 0 < policy.delay_max_ms < delay_ms:
+            raise NotAllowed(
+                f"Exceeds max allowed delivery delay of {policy.delay_max_ms} milliseconds: {delay_ms}"
+            )
 
     # Dispatching
 
@@ -188,13 +193,13 @@ class DelayedDelivery:
         now_ns = environment.now_ns()
         # One more: the timer may be a little early, and the look would then find nothing for another tick.
         wait_ms = min(max(due_ms - environment.wall_ms() + 1, 0), LOOK_AGAIN_MS)
-        tick_ns = self._tick_ms * _NS_PER_MS
+        tick_ns = self._tick_ms * NS_PER_MS
         # The pace goes by the monotonic clock: a wall clock that jumps back must not stop the looks.
-        at_ns = max(now_ns + wait_ms * _NS_PER_MS, self._ran_ns + tick_ns)
+        at_ns = max(now_ns + wait_ms * NS_PER_MS, self._ran_ns + tick_ns)
         if self._armed_ns is None or at_ns < self._armed_ns:
             self._armed_ns = at_ns
             self._timer += 1
-            self._call_later((at_ns - now_ns) / _NS_PER_SECOND, partial(self._fired, self._timer))
+            self._call_later((at_ns - now_ns) / NS_PER_SECOND, partial(self._fired, self._timer))
 
     def _fired(self, timer: int) -> None:
         if timer == self._timer and not self._closed:

@@ -16,7 +16,7 @@ LOOKS_KEPT: Final = 16
 """Looks of one subscription that are kept; beyond that every second one goes, so that the oldest times stay known."""
 
 
-class Look(NamedTuple):
+class HoleLook(NamedTuple):
     """One look at a subscription."""
 
     at_ns: int
@@ -27,14 +27,14 @@ class Look(NamedTuple):
     """Entries before it had been read."""
 
 
-def passed_before(looks: Sequence[Look], before_ns: int) -> Position | None:
+def passed_before(looks: Sequence[HoleLook], before_ns: int) -> Position | None:
     """Returns the furthest read position of the looks at or before the time; None without one."""
     return max((look.read for look in looks if look.at_ns <= before_ns), default=None)
 
 
-def read_between(looks: Sequence[Look], key: tuple[int, int]) -> tuple[Look | None, Look | None]:
+def read_between(looks: Sequence[HoleLook], key: tuple[int, int]) -> tuple[HoleLook | None, HoleLook | None]:
     """Returns the last look before the entry was read, and the first one after; None where there is no such look."""
-    before: Look | None = None
+    before: HoleLook | None = None
     for look in looks:
         if look.read > key:
             return before, look
@@ -42,7 +42,7 @@ def read_between(looks: Sequence[Look], key: tuple[int, int]) -> tuple[Look | No
     return before, None
 
 
-def thinned(looks: list[Look]) -> list[Look]:
+def thinned(looks: list[HoleLook]) -> list[HoleLook]:
     """Returns the looks, every second one of them once there are too many; the first and the last stay."""
     return looks if len(looks) <= LOOKS_KEPT else [*looks[:-1:2], looks[-1]]
 
@@ -53,7 +53,7 @@ class HoleWatch:
     __slots__ = ("_dispatcher", "last_ms", "looks", "redelivered")
 
     def __init__(self) -> None:
-        self.looks: list[Look] = []
+        self.looks: list[HoleLook] = []
         """In order of time; [] while everything that was read is acknowledged."""
         self.redelivered = 0
         """Entries that were found lost and are delivered again, since the topic was opened."""
@@ -72,10 +72,10 @@ class HoleWatch:
             self.looks = []
             return
         mark_delete = cursor.mark_delete_position
-        # Every hole is behind the mark-delete position, so only the last look before it says something.
+        # Every hole is after the mark-delete position, so only the last check before it says something.
         while len(self.looks) > 1 and self.looks[1].read <= mark_delete:
             del self.looks[0]
-        self.looks = thinned([*self.looks, Look(now_ns, cursor.ledger.environment.wall_ms(), read)])
+        self.looks = thinned([*self.looks, HoleLook(now_ns, cursor.ledger.environment.wall_ms(), read)])
 
     def count_redelivered(self, entries: int, wall_ms: int) -> None:
         """Counts entries that are delivered again."""

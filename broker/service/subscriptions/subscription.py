@@ -16,7 +16,7 @@ from broker.service.compaction.topic_compaction import TopicCompaction
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.entry_facts import messages_left
 from broker.service.internal_cursors import COMPACTION_CURSOR
-from broker.service.limits.broker_limits import TopicRates
+from broker.service.limits.broker_limits import TopicRateLimits
 from broker.service.limits.dispatch_limit import DispatchLimit
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import MAX_CONSUMERS_PER_SUBSCRIPTION
@@ -39,6 +39,7 @@ from foundation.loop.turn import Turn
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError, ConsumerBusy, MetadataError, NotAllowed
 from foundation.model.position import Position
+from foundation.model.range_set import EntryRange
 from foundation.model.topic_name import TopicName
 
 REPLICATED: Final = "pulsar.replicated.subscription"
@@ -87,11 +88,11 @@ class SubscribedTopic(Protocol):
     """Runs dispatchers at the end of the loop turn."""
     ledger: ManagedLedger
     """The topic's log."""
-    count_delivered: Callable[[Iterable[Entry]], None]
+    mark_delivered: Callable[[Iterable[Entry]], None]
     """Lowers the expected reads of delivered entries in the entry cache."""
     policies: EffectivePolicies
     """Limits and permissions."""
-    rates: TopicRates
+    rates: TopicRateLimits
     """Rates of publishing, delivering and subscribing."""
     delays: DelayedDelivery
     """Messages that wait for their delivery time."""
@@ -192,7 +193,7 @@ class Subscription:
         if self.kind not in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
             return 0
         acks = self.cursor.acks
-        return self.topic.delays.held.count_behind(acks.ledger_id, acks.entry_id, acks.beyond)
+        return self.topic.delays.held.count_after(acks.ledger_id, acks.entry_id, acks.beyond)
 
     @property
     def delayed_index_bytes(self) -> int:
@@ -240,7 +241,7 @@ class Subscription:
         """Adds a consumer.
 
         ConsumerBusy when another consumer excludes it or a seek is running; ConsumerAssignError when its key hashes
-        do not fit. A refused consumer leaves nothing behind.
+        do not fit. A refused consumer leaves nothing.
         """
         options = consumer.options
         self._check(options)
@@ -296,7 +297,7 @@ class Subscription:
             settings=topic.dispatch_settings,
             turn=topic.turn,
             call_later=self._call_later,
-            count_delivered=topic.count_delivered,
+            mark_delivered=topic.mark_delivered,
             broker_unacked=topic.rates.unacked,
             delays=topic.delays,
             compacted_reads=self._compacted_reads,
@@ -353,14 +354,18 @@ class Subscription:
 
     # Acknowledgements
 
-    def acknowledge(self, consumer: Consumer, keys: Sequence[tuple[int, int]]) -> None:
-        """Acknowledges whole entries, each by its position."""
-        self.cursor.acknowledge(keys)
+    def acknowledge(
+        self, consumer: Consumer, keys: Sequence[tuple[int, int]], runs: Sequence[EntryRange] = ()
+    ) -> None:
+        """Acknowledges whole entries, by their positions and in runs."""
+        self.cursor.acknowledge(keys, runs)
         dispatcher = self.dispatcher
         if isinstance(dispatcher, SharedDispatcher):
             for key in keys:
                 dispatcher.settled(consumer, key)
-        self._acknowledged(consumer, len(keys))
+            for run in runs:
+                dispatcher.run_settled(consumer, run)
+        self._acknowledged(consumer, len(keys) + sum([last - first + 1 for _, first, last in runs]))
 
     def acknowledge_batch(
         self, consumer: Consumer, position: Position, ack_set: Sequence[int], batch_size: int
@@ -452,7 +457,7 @@ class Subscription:
             raise NotAllowed(f"The position of subscription {self.name} is the broker's own")
 
     async def seek(self, position: Position, ack_set: Sequence[int] = ()) -> None:
-        """Moves the cursor: the next delivery is `position`, or the entry behind it where there is none.
+        """Moves the cursor: the next delivery is `position`, or the next entry where there is none.
 
         Disconnects all consumers; they subscribe again. A seek to a time takes its position from
         `TopicPositions.first_since`. MetadataError while another seek is running.
@@ -463,7 +468,7 @@ class Subscription:
         self.resetting = True
         try:
             self.disconnect()
-            # Behind `disconnect`: while the new position is stored, no consumer may acknowledge at the old one.
+            # After `disconnect`: while the new position is stored, no consumer may acknowledge at the old one.
             await self.cursor.reset(position)
             if any(ack_set):
                 self.cursor.acknowledge_batch(position, ack_set, 0)

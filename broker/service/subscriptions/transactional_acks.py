@@ -96,7 +96,7 @@ async def _take_back(subscription: Subscription, keys: Sequence[tuple[int, int]]
 
 
 async def recover_pending_acks(subscription: Subscription) -> None:
-    """Restores what an earlier life of the topic left behind; releases it where the transactions are over."""
+    """Restores what an earlier life of the topic left; releases it where the transactions are over."""
     if PROPERTY in subscription.cursor.store.cursor_properties:
         pending = subscription.require_transactional().pending
         for txn in subscription.topic.transactions.over(pending):

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Mapping
 
 
-class Verdict(enum.Enum):
+class DuplicateVerdict(enum.Enum):
     """Result of judging one message."""
 
     NEW = enum.auto()
@@ -42,24 +42,27 @@ class Deduplication:
 
     def judge(
         self, producer_name: str, sequence_id: int, highest_sequence_id: int, *, last_chunk: bool = True
-    ) -> Verdict:
+    ) -> DuplicateVerdict:
         """Judges a message, and notes a new one as pushed.
 
-        `highest_sequence_id` is that of a batch's last message. All chunks of a message carry one sequence id, so it
-        counts as pushed with the last chunk; noted earlier, the second chunk would look like a duplicate.
+        `highest_sequence_id` is that of the last message of a batch, or of a run whose first SEND this is. All chunks of
+        a message carry one sequence id, so it counts as pushed with the last chunk; noted earlier, the second chunk would
+        look like a duplicate.
         """
         pushed = self._pushed.get(producer_name)
         if pushed is not None and sequence_id <= pushed:
             if sequence_id <= self._stored.get(producer_name, -1):
-                return Verdict.DUPLICATE
-            return Verdict.UNKNOWN
+                return DuplicateVerdict.DUPLICATE
+            return DuplicateVerdict.UNKNOWN
         if last_chunk:
             self._pushed[producer_name] = max(sequence_id, highest_sequence_id)
-        return Verdict.NEW
+        return DuplicateVerdict.NEW
 
-    def stored(self, producer_name: str, sequence_id: int, highest_sequence_id: int) -> None:
-        """Notes that an entry of the producer is confirmed."""
-        self.entries_since_saved += 1
+    def stored(
+        self, producer_name: str, sequence_id: int, highest_sequence_id: int, entries: int = 1
+    ) -> None:
+        """Notes that so many entries of the producer are confirmed, with ids up to the higher of both."""
+        self.entries_since_saved += entries
         highest = max(sequence_id, highest_sequence_id)
         if highest > self._stored.get(producer_name, -1):
             self._stored[producer_name] = highest

@@ -1,7 +1,7 @@
 """DurableDeduplication: deduplication of one persistent topic, with its sequence ids kept in a cursor (PIP-6).
 
 The cursor `pulsar.dedup` is acknowledged through an entry, and its properties hold the sequence ids as of that entry.
-Opening a topic reads the entries behind it to learn the rest. The ids are saved again only after
+Opening a topic reads the entries after it to learn the rest. The ids are saved again only after
 `brokerDeduplicationEntriesInterval` entries: each save acknowledges, and an acknowledgement may let ledgers be
 trimmed that readers still want. A topic with few entries saves them after the time of its policy.
 """
@@ -11,20 +11,16 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.managed_ledger.settings import NS_PER_SECOND
 from broker.service.entry_facts import facts_of
 from broker.service.internal_cursors import DEDUPLICATION_CURSOR
-from broker.service.producer import Producer
+from broker.service.ports import AddedSends, Sends
 from broker.service.settings import ServiceSettings
-from broker.service.topics.deduplication import Deduplication, Verdict
-from foundation.model.entry import Buffer, Entry
+from broker.service.topics.deduplication import Deduplication, DuplicateVerdict
+from foundation.model.entry import Entry
+from foundation.model.errors import PersistenceError
 from foundation.model.position import EARLIEST, Position
+from foundation.units import NS_PER_SECOND
 from protocol.message_metadata import read_facts
-
-PublishContext = tuple[Producer, int, int, int]
-"""(producer, sequence id, highest sequence id, bytes) of one SEND, carried from `publish` to its confirmation.
-
-A plain tuple: one is made per message, and a named one takes ten times as long to make."""
 
 
 class DurableDeduplication:
@@ -40,7 +36,7 @@ class DurableDeduplication:
 
     @classmethod
     async def open(cls, ledger: ManagedLedger, settings: ServiceSettings) -> DurableDeduplication:
-        """Loads the saved ids and reads the entries behind them. Raises as `read_entry`."""
+        """Loads the saved ids and reads the entries after them. Raises as `read_entry`."""
         cursor = await ledger.cursors.open(DEDUPLICATION_CURSOR, EARLIEST)
         known = Deduplication(cursor.acks.properties, producers_max=settings.deduplication_producers_max)
         position = ledger.ledgers.next_valid(cursor.mark_delete_position)
@@ -59,18 +55,31 @@ class DurableDeduplication:
         """Returns the highest stored id, -1 for an unknown producer."""
         return self._known.last_sequence_id(producer_name)
 
-    def judge(self, producer_name: str, sequence_id: int, highest: int, body: Buffer, chunk: bool) -> Verdict:
-        """Judges one SEND; `chunk` says that its metadata has a chunk number to read."""
+    def settle_repeated(self, sends: Sends) -> None:
+        """Answers the SENDs at the front of a run that were stored, or pushed to storage, before; the others are new."""
+        while sends.bodies:
+            verdict = self._judge(sends)
+            if verdict is DuplicateVerdict.NEW:
+                return
+            unknown = PersistenceError("Cannot determine whether the message is a duplicate at this time")
+            sends.port.at_once(sends, 1, unknown if verdict is DuplicateVerdict.UNKNOWN else None)
+
+    def _judge(self, sends: Sends) -> DuplicateVerdict:
+        """Judges the first SEND that is left of a run; if it is new, all are.
+
+        That of a chunk has a chunk number to read in its metadata.
+        """
         last_chunk = True
-        if chunk:
-            facts = read_facts(body)
+        if sends.chunk:
+            facts = read_facts(sends.bodies[0])
             last_chunk = facts.chunk >= facts.chunks - 1
-        return self._known.judge(producer_name, sequence_id, highest, last_chunk=last_chunk)
+        highest = sends.last_id(len(sends.bodies))
+        return self._known.judge(sends.producer_name, sends.sequence_id, highest, last_chunk=last_chunk)
 
     def entries_added(
         self,
         entries: list[Entry],
-        contexts: list[PublishContext],
+        added: list[AddedSends],
         connected: Collection[str],
         save_interval: int,
     ) -> None:
@@ -79,10 +88,12 @@ class DurableDeduplication:
         `connected`: names of producers that must not be forgotten.
         """
         known = self._known
-        for entry, (producer, sequence_id, highest, _) in zip(entries, contexts, strict=True):
-            facts = facts_of(entry)
+        place = 0
+        for sends, count, _ in added:
+            facts = facts_of(entries[place]) if sends.chunk else None
             if facts is None or facts.chunk >= facts.chunks - 1:
-                known.stored(producer.name, sequence_id, highest)
+                known.stored(sends.producer_name, sends.sequence_id, sends.last_id(count), count)
+            place += count
         if known.entries_since_saved >= save_interval:
             # Before saving, so that the cursor's properties lose forgotten producers too.
             known.forget(set(connected))

@@ -9,16 +9,15 @@ from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.entry_facts import facts_of
 from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.policies.effective_policies import EffectivePolicies
-from broker.service.ports import ConsumerPort
-from broker.service.producer import Producer
+from broker.service.ports import ConsumerPort, Sends
 from broker.service.settings import ServiceSettings
 from broker.service.subscriptions.dispatch.key_shared import sticky_key_hash
-from broker.service.topics.topic import EncryptionRequired, Topic
-from foundation.model.entry import Buffer, Entry
+from broker.service.topics.topic import Topic
+from foundation.model.entry import Entry
 from foundation.model.errors import ConsumerBusy, NotAllowed, ServiceNotReady
 from foundation.model.topic_name import TopicName, check_new_name
 from foundation.model.txn_id import TxnId
-from protocol.message_metadata import NO_KEY, read_facts
+from protocol.message_metadata import NO_KEY
 
 
 class NonPersistentSubscription:
@@ -146,34 +145,22 @@ class NonPersistentTopic(Topic):
         self.transactions = NoTransactions()
         """Refuses messages of transactions."""
 
-    def publish(
-        self,
-        producer: Producer,
-        sequence_id: int,
-        highest_sequence_id: int,
-        messages: int,
-        body: Buffer,
-        size: int,
-        chunk: bool,
-        delayed: bool,
-    ) -> None:
+    def publish(self, sends: Sends) -> None:
         """Delivers to every subscription, then confirms with position (0, 0): nothing is stored."""
         if self.closed:
             raise ServiceNotReady(f"Topic {self.name} is being closed")
-        if producer.encrypted and self.encryption_required and not read_facts(body).encrypted:
-            raise EncryptionRequired("Messages must be encrypted")
-        if self.message_bytes_max:
-            self.check_size(size, chunk=chunk)
-        if self.publish_limits:
-            self.count_published(producer.port, messages, size)
-        self.entries_in += 1
-        self.messages_in += messages
-        self.bytes_in += size
-        # All messages of a non-persistent topic have position (0, 0).
-        entry = Entry(0, 0, b"", body, messages)
-        for subscription in self.subscriptions.values():
-            subscription.dispatch(entry)
-        producer.port.receipt(sequence_id, highest_sequence_id, 0, 0, size)
+        if self.single_sends:
+            self.check_single(sends)
+        messages, bodies = sends.messages, sends.bodies
+        self.entries_in += len(bodies)
+        self.messages_in += messages * len(bodies)
+        self.bytes_in += sends.size
+        for body in bodies:
+            # All messages of a non-persistent topic have position (0, 0).
+            entry = Entry(0, 0, b"", body, messages)
+            for subscription in self.subscriptions.values():
+                subscription.dispatch(entry)
+            sends.port.stored(sends, 1, 0, 0)
 
     async def subscribe(
         self, port: ConsumerPort, options: SubscribeOptions

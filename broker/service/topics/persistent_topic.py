@@ -1,6 +1,6 @@
-"""PersistentTopic: a managed ledger with producers in front of it and subscriptions behind it.
+"""PersistentTopic: a managed ledger between producers and subscriptions.
 
-Down: one SEND of a producer becomes one entry of the ledger. Up: the ledger reports confirmed entries once per turn;
+Down: each SEND of a run becomes one entry of the ledger. Up: the ledger reports confirmed entries once per turn;
 producers get their receipts and dispatchers wake. Law: a receipt is sent only for a confirmed entry, and receipts of
 stored entries leave in the order of their entries.
 
@@ -25,32 +25,28 @@ from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.limits.storage_pause import StoragePause
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import DEDUPLICATION_SNAPSHOTS, DELAYED
-from broker.service.ports import ConsumerPort
-from broker.service.producer import Producer
+from broker.service.ports import AddedSends, ConsumerPort, Sends
 from broker.service.settings import ServiceSettings
 from broker.service.subscriptions.backlog.message_expiry import MessageExpiry
 from broker.service.subscriptions.backlog.quotas import TopicQuotas
 from broker.service.subscriptions.delayed_delivery import DelayedDelivery
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.subscriptions.topic_positions import TopicPositions
-from broker.service.topics.deduplication import Verdict
-from broker.service.topics.durable_deduplication import DurableDeduplication, PublishContext
-from broker.service.topics.topic import EncryptionRequired, Topic
+from broker.service.topics.durable_deduplication import DurableDeduplication
+from broker.service.topics.topic import Topic
 from broker.service.topics.topic_subscriptions import TopicSubscriptions
 from broker.service.transactions.topic_transactions import TopicTransactions
 from foundation.loop.clock import CallLater
 from foundation.loop.turn import Turn
-from foundation.model.entry import Buffer, Entry
+from foundation.model.entry import Entry
 from foundation.model.errors import (
     BrokerError,
     LedgerFenced,
-    PersistenceError,
     ServiceNotReady,
     TopicTerminated,
 )
 from foundation.model.position import Position
 from foundation.model.topic_name import TopicName
-from protocol.message_metadata import read_facts
 
 _EPOCH_PROPERTY: Final = "topicEpoch"
 OWN_PROPERTIES: Final = frozenset((_EPOCH_PROPERTY, INDEX))
@@ -65,12 +61,12 @@ class PersistentTopic(Topic):
         "_pause",
         "_writer",
         "compaction",
-        "count_delivered",
         "deduplication",
         "delays",
         "dispatch_settings",
         "expiry",
         "ledger",
+        "mark_delivered",
         "positions",
         "quotas",
         "subscribing",
@@ -98,7 +94,7 @@ class PersistentTopic(Topic):
         """The topic's log."""
         self.turn = turn
         """Runs dispatchers at the end of the loop turn."""
-        self.count_delivered = ledger.environment.caches.delivered
+        self.mark_delivered = ledger.environment.caches.mark_delivered
         """Lowers the expected reads of delivered entries in the entry cache (PIP-430)."""
         self.dispatch_settings = settings
         """Settings for dispatchers, with the topic's own limits in them."""
@@ -190,45 +186,29 @@ class PersistentTopic(Topic):
 
     # Publishing
 
-    def publish(
-        self,
-        producer: Producer,
-        sequence_id: int,
-        highest_sequence_id: int,
-        messages: int,
-        body: Buffer,
-        size: int,
-        chunk: bool,
-        delayed: bool,
-    ) -> None:
-        """Adds one entry to the log; `entries_added` or `add_failed` brings the outcome to the port.
+    def publish(self, sends: Sends) -> None:
+        """Adds an entry to the log for each SEND; `entries_added` or `add_failed` brings the outcomes to the port.
 
-        A duplicate gets its receipt before this returns. ServiceNotReady, EncryptionRequired, PersistenceError,
-        TopicTerminated, or NotAllowed for a message or a delay that is too long refuse the message.
+        A duplicate gets its receipt before this returns. ServiceNotReady, EncryptionRequired, TopicTerminated,
+        PersistenceError, or NotAllowed for a message or a delay that is too long refuse what is left of the run.
         """
-        # As `check_open`, written out: this runs once per message.
+        # As `check_open`, written out: this runs once per run.
         if self.closed:
             raise ServiceNotReady(f"Topic {self.name} is being closed")
-        if producer.encrypted and self.encryption_required and not read_facts(body).encrypted:
-            raise EncryptionRequired("Messages must be encrypted")
-        if delayed:
-            self.delays.accept(body)
-        if self.message_bytes_max:
-            self.check_size(size, chunk=chunk)
-        if self.publish_limits:
-            self.count_published(producer.port, messages, size)
+        if sends.delayed:
+            self.delays.accept(sends.bodies[0])
+        if self.single_sends:
+            self.check_single(sends)
         if self.deduplication is not None:
-            verdict = self.deduplication.judge(producer.name, sequence_id, highest_sequence_id, body, chunk)
-            if verdict is Verdict.UNKNOWN:
-                raise PersistenceError("Cannot determine whether the message is a duplicate at this time")
-            if verdict is Verdict.DUPLICATE:
-                producer.port.at_once(sequence_id, highest_sequence_id, size, None)
-                return
-        self.entries_in += 1
-        self.messages_in += messages
-        self.bytes_in += size
+            self.deduplication.settle_repeated(sends)
+        bodies = sends.bodies
+        if not bodies:
+            return
+        self.entries_in += len(bodies)
+        self.messages_in += sends.messages * len(bodies)
+        self.bytes_in += sends.size
         try:
-            self._writer.add(body, messages, (producer, sequence_id, highest_sequence_id, size))
+            self._writer.add(bodies, sends.messages, sends)
         except LedgerFenced:
             self._on_fenced(self)
             raise
@@ -238,15 +218,18 @@ class PersistentTopic(Topic):
             self.disconnect_producers()
             raise
 
-    def entries_added(self, entries: list[Entry], contexts: list[PublishContext], now_ns: int) -> None:
+    def entries_added(self, entries: list[Entry], added: list[AddedSends], now_ns: int) -> None:
         """Sends receipts for confirmed entries, in order, and wakes the dispatchers. Called by the ledger."""
-        for entry, (producer, sequence_id, highest, size) in zip(entries, contexts, strict=True):
-            producer.port.receipt(sequence_id, highest, entry.ledger_id, entry.entry_id, size)
+        if self.deduplication is not None:
+            # Before the receipts, which settle the SENDs.
+            interval = self.settings.deduplication_snapshot_entries
+            self.deduplication.entries_added(entries, added, self.access.producers, interval)
+        ledger_id, entry_id = entries[0].ledger_id, entries[0].entry_id
+        for sends, count, _ in added:
+            sends.port.stored(sends, count, ledger_id, entry_id)
+            entry_id += count
         if self._pause is not None:
             self._pause = None
-        if self.deduplication is not None:
-            interval = self.settings.deduplication_snapshot_entries
-            self.deduplication.entries_added(entries, contexts, self.access.producers, interval)
         if self.transactions.buffer is not None:
             # Before the dispatchers: an open transaction moves the end of what they may read.
             self.transactions.entries_added(entries)
@@ -254,7 +237,7 @@ class PersistentTopic(Topic):
             if subscription.dispatcher is not None:
                 subscription.dispatcher.wake()
 
-    def add_failed(self, contexts: list[PublishContext], error: BrokerError) -> None:
+    def add_failed(self, added: list[AddedSends], error: BrokerError) -> None:
         """Refuses entries that could not be added, and closes every producer. Called by the ledger.
 
         Producers come back and send again from the first message without a receipt. Left open, they could get later
@@ -267,13 +250,13 @@ class PersistentTopic(Topic):
         self._pause.add_failed(self.ledger.environment.now_ns())
         # CLOSE_PRODUCER goes first, as in `publish`.
         self.disconnect_producers()
-        for producer, sequence_id, highest, size in contexts:
-            producer.port.refused(sequence_id, highest, size, error)
+        for sends, count, _ in added:
+            sends.port.not_stored(sends, count, error)
         if isinstance(error, LedgerFenced):
             self._on_fenced(self)
 
     def last_sequence_id(self, producer_name: str) -> int:
-        """As deduplication knows it; -1 without deduplication."""
+        """Returns the last sequence id that deduplication knows of a producer; -1 without deduplication."""
         return -1 if self.deduplication is None else self.deduplication.last_sequence_id(producer_name)
 
     def save_deduplication(self, now_ns: int) -> None:
@@ -293,7 +276,7 @@ class PersistentTopic(Topic):
     # Subscriptions
 
     async def subscribe(self, port: ConsumerPort, options: SubscribeOptions) -> tuple[Subscription, Consumer]:
-        """See `TopicSubscriptions.subscribe`."""
+        """Adds a consumer. Raises as `TopicSubscriptions.subscribe`."""
         return await self.subscribing.subscribe(port, options)
 
     # Life

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
-from broker.service.limits.broker_limits import BrokerLimits, TopicRates
+from broker.service.limits.broker_limits import BrokerLimits, TopicRateLimits
 from broker.service.limits.publish_limit import PublishLimit
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import MAX_MESSAGE_SIZE, MAX_PRODUCERS, SUBSCRIPTION_TYPES
-from broker.service.ports import ConsumerPort, ProducerPort
+from broker.service.ports import ConsumerPort, ProducerPort, Sends
 from broker.service.producer import Producer, TransactionGate
 from broker.service.settings import ServiceSettings
 from broker.service.topics.producer_access import ProducerAccess
-from foundation.model.entry import Buffer
 from foundation.model.errors import (
     BrokerError,
     NotAllowed,
@@ -24,6 +23,7 @@ from foundation.model.errors import (
     TopicTerminated,
 )
 from foundation.model.topic_name import TopicName
+from protocol.message_metadata import read_facts
 
 
 class SubscriptionLike(Protocol):
@@ -70,6 +70,7 @@ class Topic:
         "publish_rate_limited",
         "rates",
         "settings",
+        "single_sends",
         "used_at_ns",
     )
 
@@ -93,16 +94,18 @@ class Topic:
         """Bytes of one SEND that the topic's policy allows; 0 = no limit but the connection's."""
         self.encryption_required = False
         """Producers and messages that are not encrypted are refused."""
-        self.rates = TopicRates(limits, lambda: (self.messages_in, self.bytes_in))
+        self.rates = TopicRateLimits(limits, lambda: (self.messages_in, self.bytes_in))
         """Rates of publishing, delivering and subscribing."""
         self.publish_limits: tuple[PublishLimit, ...] = ()
-        """Limits that each message is counted against; () costs a message one look."""
+        """Limits that each message is counted against; () costs a run one look."""
+        self.single_sends = False
+        """True where a rule looks at each message: encryption, a size or a rate. No run may then have two SENDs."""
         self.publish_rate_limited = 0
         """SENDs after which a connection had to wait for a publish rate."""
         self.closed = False
         """True from the moment closing or deleting begins; clients must look the topic up again."""
         self.used_at_ns = 0
-        """When the topic was opened, or was last seen in use by `InactiveTopics`; monotonic."""
+        """When the topic was opened, or was last seen in use by `InactiveTopicRounds`; monotonic."""
         self.messages_in = 0
         """Messages that producers sent since the topic was opened, batches counted by their messages."""
         self.bytes_in = 0
@@ -121,6 +124,7 @@ class Topic:
         self.encryption_required = self.policies.encryption_required(self.name)
         self.rates.renew(self.policies, self.name)
         self.publish_limits = self.rates.publish_limits()
+        self.single_sends = bool(self.encryption_required or self.message_bytes_max or self.publish_limits)
 
     async def policies_changed(self) -> None:
         """Applies changed policies to the topic and its connected clients.
@@ -212,29 +216,25 @@ class Topic:
                 heir.port.ready(heir.topic_epoch)
             return
 
-    def publish(
-        self,
-        producer: Producer,
-        sequence_id: int,
-        highest_sequence_id: int,
-        messages: int,
-        body: Buffer,
-        size: int,
-        chunk: bool,
-        delayed: bool,
-    ) -> None:
-        """Stores or forwards one SEND; the producer's port gets the outcome.
+    def publish(self, sends: Sends) -> None:
+        """Stores or forwards a run of SENDs; the producer's port gets the outcomes.
 
-        Raises BrokerError when the message is refused at once; the port gets no outcome then.
+        Raises BrokerError when the SENDs that are left of it are refused at once; the port gets no outcome of them then.
         """
         raise NotImplementedError
 
-    def check_size(self, size: int, *, chunk: bool) -> None:
-        """Raises NotAllowed for a SEND above the topic's limit. A chunk passes, as in Pulsar."""
-        if size > self.message_bytes_max and not chunk:
+    def check_single(self, sends: Sends) -> None:
+        """Applies the rules about single messages to a run of one SEND. EncryptionRequired or NotAllowed refuse it."""
+        (body,) = sends.bodies
+        if sends.encrypted and self.encryption_required and not read_facts(body).encrypted:
+            raise EncryptionRequired("Messages must be encrypted")
+        # A chunk passes, as in Pulsar.
+        if self.message_bytes_max and sends.size > self.message_bytes_max and not sends.chunk:
             raise NotAllowed("Exceed maximum message size")
+        if self.publish_limits:
+            self._count_published(sends.port, sends.messages, sends.size)
 
-    def count_published(self, port: ProducerPort, messages: int, size: int) -> None:
+    def _count_published(self, port: ProducerPort, messages: int, size: int) -> None:
         """Counts one SEND against the publish limits, which may pause its connection."""
         limited = False
         for limit in self.publish_limits:

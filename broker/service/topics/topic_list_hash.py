@@ -91,8 +91,6 @@ class _Block:
 class TopicListHash:
     """A set of topic names with its hash."""
 
-    __slots__ = ("_blocks",)
-
     def __init__(self, names: Iterable[str]) -> None:
         """Names may come in any order, each once or several times."""
         ordered = sorted(set(names))
@@ -150,7 +148,7 @@ class TopicListHash:
 
     def _block_of(self, name: str) -> int:
         """Returns the number of the block that holds the name, or would hold it."""
-        # Comparing last names: a name behind all of them belongs into the last block.
+        # Comparing last names: a name greater than all of them belongs into the last block.
         low, high = 0, len(self._blocks) - 1
         while low < high:
             middle = (low + high) // 2

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
-
-import re2
+from typing import TYPE_CHECKING
 
 from broker.service.topics.topic_list_hash import hash_of
 from foundation.model.errors import MetadataError, NotAllowed
 from foundation.model.topic_name import parse_topic_name
 from protocol.checksum import crc32c
+
+if TYPE_CHECKING:
+    import re2
 
 PROGRAM_SIZE_MAX = 1000
 """Instructions of a compiled pattern. Time per name is their number times the name's length, 6 ns for each step."""
@@ -32,14 +34,15 @@ class PatternNotLinear(NotAllowed):
 class TopicsPattern:
     """The compiled pattern of a regex consumer."""
 
-    __slots__ = ("_compiled",)
-
     def __init__(self, pattern: str) -> None:
         """Compiles the pattern, its domain left out.
 
         MetadataError names the mistake in it. PatternNotLinear for look-around, back references and patterns of more
         than PROGRAM_SIZE_MAX instructions.
         """
+        # Imported with the first pattern: most brokers see none.
+        import re2
+
         text = pattern.partition("://")[2] if "://" in pattern else pattern
         try:
             self._compiled = re2.compile(text, _options())
@@ -71,6 +74,8 @@ class TopicsPattern:
 
 
 def _options() -> re2.Options:
+    import re2
+
     options = re2.Options()
     # RE2 would write each mistake of a client to the broker's stderr.
     options.log_errors = False

@@ -9,10 +9,11 @@ wait.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, Protocol
 
 from foundation.model.topic_name import TopicName
+from foundation.value import Value
 
 
 class Listener(NamedTuple):
@@ -24,8 +25,7 @@ class Listener(NamedTuple):
     """`pulsar+ssl://host:port`; empty without one."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicOwner:
+class TopicOwner(Value):
     """Addresses of the broker that serves a topic."""
 
     service_url: str

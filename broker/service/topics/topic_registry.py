@@ -13,8 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
+from itertools import islice
+from operator import length_hint
+from typing import TypeVar
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
@@ -36,7 +39,7 @@ from broker.service.topics.topic import Topic
 from broker.service.topics.topic_ownership import TopicOwnership
 from broker.service.topics.topic_schemas import TopicSchemas
 from broker.service.topics.transaction_recovery import recover_transactions
-from broker.service.transactions.coordinators import TransactionStates
+from broker.service.transactions.coordinators import Coordinators
 from foundation.loop.clock import CallLater
 from foundation.model.errors import BrokerError, MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
 from foundation.model.time_histogram import TimeHistogram
@@ -52,7 +55,7 @@ from protocol.broker_entry_metadata import EntryStamp
 log = logging.getLogger("magnetar")
 
 TOPICS_PER_SLICE = 20
-"""Topics that get changed policies before the loop serves clients again."""
+"""Topics that get changed policies or settings before the loop serves clients again."""
 NAMES_PER_SLICE = 2_000
 """Names that are made before the loop serves clients again: 2 ms."""
 LOAD_TIMES_KEPT = 10_000
@@ -60,6 +63,8 @@ LOAD_TIMES_KEPT = 10_000
 QUOTA_CHECK_BOUNDS_NS = tuple(seconds * 1_000_000_000 for seconds in (5, 10, 30, 60, 300))
 """Upper bounds of the buckets for durations of quota comparisons, those of Pulsar."""
 
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 TopicEvent = Callable[[TopicName, bool], None]
 """(topic, True = created, False = deleted)"""
 
@@ -114,7 +119,7 @@ class TopicRegistry:
         self.check_open: Callable[[TopicName], None] = _is_never_deleted
         """Raises an error for a topic whose deletion is decided; `Deletions` sets it."""
         self.topics: dict[str, Topic] = {}
-        """Open topics by full name."""
+        """Open topics by full name; `_of_namespace` has them, too."""
         self.loads = 0
         """Topics opened since the start."""
         self.load_times_ms: deque[float] = deque(maxlen=LOAD_TIMES_KEPT)
@@ -123,7 +128,7 @@ class TopicRegistry:
         """Durations of the comparisons of all backlogs with their quotas, since the start."""
         self.closed = False
         """True once the broker stops; no topic is opened any more."""
-        self.transaction_states: TransactionStates | None = None
+        self.transaction_states: Coordinators | None = None
         """The transaction coordinators; None while the broker runs without them."""
         self._environment = environment
         self._ledger_settings = ledger_settings
@@ -131,7 +136,9 @@ class TopicRegistry:
         self._compactor = compactor
         self._opening: dict[str, asyncio.Task[Topic]] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}
-        self._watchers: list[TopicEvent] = []
+        self._of_namespace: dict[str, dict[str, Topic]] = {}
+        self._watchers: dict[str, dict[TopicEvent, None]] = {}
+        """By namespace; dicts as ordered sets."""
 
     # Opening
 
@@ -183,6 +190,9 @@ class TopicRegistry:
         self.check_open(name)
         started_ns = self._environment.now_ns()
         existed = await self.is_stored(name)
+        if name.partition >= 0 or not existed:
+            # `check_open` knows the decisions of this broker alone.
+            await self.partitions.usable_count(name)
         if not existed:
             await self._check_may_create(name, create=create, by_admin=by_admin)
         topic: Topic
@@ -199,6 +209,7 @@ class TopicRegistry:
             await topic.policies_changed()
         topic.used_at_ns = self._environment.now_ns()
         self.topics[str(name)] = topic
+        self._of_namespace.setdefault(name.namespace, {})[str(name)] = topic
         self.loads += 1
         self.load_times_ms.append((self._environment.now_ns() - started_ns) / 1e6)
         if not existed:
@@ -286,21 +297,30 @@ class TopicRegistry:
         del self._closing[name]
         if topic is not None and self.topics.get(name) is topic:
             del self.topics[name]
+            _remove(self._of_namespace, topic.name.namespace, name)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("! closing %s: %s", name, error)
 
     # Settings and policies
 
     def reconfigure(self, ledger_settings: ManagedLedgerSettings, settings: ServiceSettings) -> None:
-        """Takes new settings for topics that are open and for later ones."""
+        """Takes new settings for later topics now, and for those that are open in slices, the first one now."""
         self._ledger_settings = ledger_settings
         self.settings = settings
         # One object for all topics, so open topics see the new limits without being told.
         self.policies.settings = settings
         # Before the topics, which look which of these limits are in force.
         self.limits.reconfigure(settings)
-        for topic in self.topics.values():
-            self._reconfigure_topic(topic)
+        self._reconfigure_slice(iter(list(self.topics.values())))
+
+    def _reconfigure_slice(self, topics: Iterator[Topic]) -> None:
+        # Each topic takes the settings of the moment, so the slices of two changes may overlap.
+        for topic in islice(topics, TOPICS_PER_SLICE):
+            if not topic.closed:
+                self._reconfigure_topic(topic)
+        # Asked without taking one: an iterator over a list knows how many are left.
+        if length_hint(topics):
+            self._call_later(0, partial(self._reconfigure_slice, topics))
 
     def _reconfigure_topic(self, topic: Topic) -> None:
         topic.reconfigure(self.settings)
@@ -312,7 +332,7 @@ class TopicRegistry:
 
     async def namespace_changed(self, namespace: str) -> None:
         """Applies the policies of a namespace to its open topics. Raises the first error, after the last topic."""
-        await self._apply([topic for topic in self.topics.values() if topic.name.namespace == namespace])
+        await self._apply(list(self._of_namespace.get(namespace, {}).values()))
 
     async def topic_changed(self, topic: str) -> None:
         """Applies the policies of a topic to its open parts. Raises the first error, after the last part."""
@@ -400,6 +420,7 @@ class TopicRegistry:
         closing = [self._close_topic(topic) for topic in list(self.topics.values())]
         await asyncio.gather(*closing, return_exceptions=True)
         self.topics.clear()
+        self._of_namespace.clear()
 
     # Listing
 
@@ -426,8 +447,7 @@ class TopicRegistry:
         found = set(await self._stored_names(namespace)) if persistent else set()
         others: list[str] = []
         stored, memory = f"{PERSISTENT}://{namespace}/", f"{NON_PERSISTENT}://{namespace}/"
-        # By the key, not by the parts of the name: there may be many thousands of open topics.
-        for name, topic in self.topics.items():
+        for name, topic in self._of_namespace.get(namespace, {}).items():
             if persistent and name.startswith(stored) and not topic.closed:
                 found.add(name)
             elif non_persistent and name.startswith(memory) and not topic.closed:
@@ -450,14 +470,21 @@ class TopicRegistry:
             ]
         return names
 
-    def watch(self, watcher: TopicEvent) -> Callable[[], None]:
-        """Calls `watcher` for each topic created or deleted; returns a function that ends this."""
-        self._watchers.append(watcher)
-        return partial(self._watchers.remove, watcher)
+    def watch(self, namespace: str, watcher: TopicEvent) -> Callable[[], None]:
+        """Calls `watcher` for each topic created or deleted in the namespace; returns a function that ends this."""
+        self._watchers.setdefault(namespace, {})[watcher] = None
+        return partial(_remove, self._watchers, namespace, watcher)
 
     def _announce(self, name: TopicName, *, exists: bool) -> None:
-        for watcher in list(self._watchers):
+        for watcher in list(self._watchers.get(name.namespace, ())):
             watcher(name, exists)
+
+
+def _remove(groups: dict[str, dict[_K, _V]], namespace: str, key: _K) -> None:
+    """Removes a key from the group of its namespace, and the group with its last key."""
+    del groups[namespace][key]
+    if not groups[namespace]:
+        del groups[namespace]
 
 
 def _is_never_deleted(_name: TopicName) -> None:

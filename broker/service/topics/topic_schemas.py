@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from broker.schemas.compatibility import Strategy
 from broker.schemas.schema import Schema, SchemaType, VersionedSchema
 from broker.schemas.schema_registry import SchemaRegistry
+from broker.schemas.strategy import Strategy
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.topics.topic import Topic
 from foundation.model.errors import IncompatibleSchema
@@ -49,13 +49,14 @@ class TopicSchemas:
         """Returns the strategy in force for a topic."""
         return Strategy(self._policies.schema_strategy(name))
 
-    async def for_producer(self, name: TopicName, schema: Schema | None) -> bytes:
+    async def for_producer(self, name: TopicName, schema: Schema | None, producer_name: str = "") -> bytes:
         """Returns the version for a producer; None = a producer without a schema.
 
         A new schema is added. IncompatibleSchema or InvalidSchemaData refuses the producer.
         """
         if schema is not None:
-            return version_bytes(await self._add(name, schema))
+            by_replicator = producer_name.startswith(f"{self._policies.settings.replicator_prefix}.")
+            return version_bytes(await self._add(name, schema, by_replicator=by_replicator))
         if self._policies.enforces_schemas(name) and await self.registry.exists(schema_id(name)):
             raise IncompatibleSchema(
                 "Producers cannot connect or send message without a schema to topics with a schema "
@@ -76,8 +77,8 @@ class TopicSchemas:
         else:
             await self.registry.check_consumer(schema_id(name), schema, self.strategy(name))
 
-    async def _add(self, name: TopicName, schema: Schema) -> int:
-        if self._policies.allows_schema_updates(name):
+    async def _add(self, name: TopicName, schema: Schema, *, by_replicator: bool = False) -> int:
+        if self._policies.allows_schema_updates(name, by_replicator=by_replicator):
             return await self.registry.add(schema_id(name), schema, self.strategy(name))
         found = await self.registry.find_equal(schema_id(name), schema)
         if found is None:

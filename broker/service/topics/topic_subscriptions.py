@@ -152,7 +152,7 @@ class TopicSubscriptions:
                 await self._topic.ledger.cursors.delete(subscription.name)
                 self._drop(subscription)
                 if subscription.name == COMPACTION_CURSOR:
-                    # Behind the cursor, whose stored property names the ledger.
+                    # After the cursor, whose stored property names the ledger.
                     await self._topic.compaction.forget()
 
     def forget(self, subscription: Subscription) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from broker.service.internal_cursors import TRANSACTIONS_CURSOR
 from broker.service.subscriptions.transactional_acks import recover_pending_acks
 from broker.service.topics.persistent_topic import PersistentTopic
-from broker.service.transactions.coordinators import TransactionStates
+from broker.service.transactions.coordinators import Coordinators
 
 
-async def recover_transactions(topic: PersistentTopic, states: TransactionStates | None) -> None:
-    """Restores what an earlier life of the topic left behind. Raises as `Ledgers.read`.
+async def recover_transactions(topic: PersistentTopic, states: Coordinators | None) -> None:
+    """Restores what an earlier life of the topic left. Raises as `Ledgers.read`.
 
     `states` None: the broker runs without coordinators.
     """

@@ -17,9 +17,10 @@ import heapq
 import logging
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import Final, Protocol
 
+from broker.service.transactions.coordinator_log import CoordinatorLog
 from broker.service.transactions.transaction_limits import (
     OpenTransactions,
     TooManyTransactions,
@@ -74,29 +75,6 @@ class Participants(Protocol):
         ...
 
 
-class Journal(Protocol):
-    """The log of a coordinator (`CoordinatorLog`)."""
-
-    appended: int
-    """Records appended since the start."""
-
-    def read(self) -> AsyncIterator[tuple[TxnId, Change, Position]]:
-        """Yields the records that are not forgotten, in order."""
-        ...
-
-    async def append(self, txn: TxnId, change: Change, now_ms: int) -> Position:
-        """Writes a record; durable when this returns. PersistenceError: it is not stored."""
-        ...
-
-    def forget(self, positions: Iterable[Position]) -> None:
-        """Drops the records of a transaction that is over."""
-        ...
-
-    async def close(self) -> None:
-        """Closes the log. Raises MetadataError."""
-        ...
-
-
 DURATION_BOUNDS_MS: Final = (10, 20, 50, 100, 500, 1000, 5000, 15000, 30000, 60000, 300000, 1500000, 3000000)
 """Upper bounds of Pulsar's classes of durations, inclusive; a last class takes the rest."""
 DURATION_CLASSES: Final = (*(f"le_{bound}" for bound in DURATION_BOUNDS_MS), "le_overflow")
@@ -125,7 +103,7 @@ class Coordinator:
     def __init__(
         self,
         number: int,
-        journal: Journal,
+        journal: CoordinatorLog,
         participants: Participants,
         *,
         now_ns: Callable[[], int],

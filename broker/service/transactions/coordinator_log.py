@@ -11,11 +11,12 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import Final, cast
 
+from bookkeeper.ensembles.ledger_handle import Added
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.service.transactions.log_reading import entries_behind
+from broker.service.transactions.log_reading import entries_after
 from broker.service.transactions.transaction_states import (
     Begun,
     Change,
@@ -40,7 +41,7 @@ LOG_CURSOR: Final = "transaction.subscription"
 
 
 class CoordinatorLog:
-    """Appends and reads records; a listener of its managed ledger."""
+    """Appends and reads the records of a coordinator; a listener of its managed ledger."""
 
     def __init__(self, ledger: ManagedLedger, cursor: ManagedCursor, number: int) -> None:
         """For `open`."""
@@ -66,7 +67,7 @@ class CoordinatorLog:
     async def read(self) -> AsyncIterator[tuple[TxnId, Change, Position]]:
         """Yields the records that are not acknowledged, in order."""
         acks = self._cursor.acks
-        async for entry in entries_behind(self.ledger, self._cursor.mark_delete_position):
+        async for entry in entries_after(self.ledger, self._cursor.mark_delete_position):
             if not acks.is_acknowledged(entry.position):
                 txn, change = decode(bytes(entry.body))
                 yield txn, change, entry.position
@@ -74,7 +75,7 @@ class CoordinatorLog:
     async def append(self, txn: TxnId, change: Change, now_ms: int) -> Position:
         """Writes a record; durable when this returns. PersistenceError: it is not stored."""
         answer: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
-        self.ledger.writer.add(encode(txn, change, now_ms), 1, answer)
+        self.ledger.writer.add([encode(txn, change, now_ms)], 1, answer)
         self.appended += 1
         return await answer
 
@@ -88,16 +89,16 @@ class CoordinatorLog:
 
     # Called by the managed ledger
 
-    def entries_added(self, entries: list[Entry], contexts: list[object], now_ns: int) -> None:
-        """Answers the appends of these records."""
-        for entry, context in zip(entries, contexts, strict=True):
+    def entries_added(self, entries: list[Entry], added: list[Added], now_ns: int) -> None:
+        """Answers the appends of these records, each of which was an add."""
+        for entry, (context, _, _) in zip(entries, added, strict=True):
             answer = cast("asyncio.Future[Position]", context)
             if not answer.done():
                 answer.set_result(entry.position)
 
-    def add_failed(self, contexts: list[object], error: BrokerError) -> None:
+    def add_failed(self, added: list[Added], error: BrokerError) -> None:
         """Fails the appends of these records."""
-        for context in contexts:
+        for context, _, _ in added:
             answer = cast("asyncio.Future[Position]", context)
             if not answer.done():
                 answer.set_exception(PersistenceError(f"Transaction log {self._number}: {error}"))

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
@@ -37,26 +37,6 @@ _NUMBER: Final = re.compile(r"\d{1,9}", re.ASCII)
 """The end of a log's name. Longer ones are no numbers of coordinators, and slow to read."""
 COORDINATORS_MAX: Final = 256
 """The most coordinators that an administrator may let clients find; each has a managed ledger."""
-
-
-class TransactionStates(Protocol):
-    """The coordinators, as topics and subscriptions ask them."""
-
-    def publishes(self, txn: TxnId, topic: str) -> bool:
-        """Returns True while the transaction is open and has named the topic."""
-        ...
-
-    def acknowledges(self, txn: TxnId, subscribed: Subscribed) -> bool:
-        """Returns True while the transaction is open and has named the subscription."""
-        ...
-
-    def is_undecided(self, txn: TxnId) -> bool:
-        """Returns True while a marker of the transaction may still come."""
-        ...
-
-    def is_expected(self, topic: str) -> bool:
-        """Returns True when an open transaction has named the topic."""
-        ...
 
 
 class Coordinators:
@@ -188,21 +168,21 @@ class Coordinators:
     # For topics and subscriptions
 
     def publishes(self, txn: TxnId, topic: str) -> bool:
-        """See TransactionStates."""
+        """Returns True while the transaction is open and has named the topic."""
         return self._holds(txn, lambda known: known.status is TxnStatus.OPEN and topic in known.topics)
 
     def acknowledges(self, txn: TxnId, subscribed: Subscribed) -> bool:
-        """See TransactionStates."""
+        """Returns True while the transaction is open and has named the subscription."""
         return self._holds(
             txn, lambda known: known.status is TxnStatus.OPEN and subscribed in known.subscriptions
         )
 
     def is_undecided(self, txn: TxnId) -> bool:
-        """See TransactionStates."""
+        """Returns True while a marker of the transaction may still come."""
         return self._holds(txn, lambda known: True)
 
     def is_expected(self, topic: str) -> bool:
-        """See TransactionStates."""
+        """Returns True when an open transaction has named the topic."""
         return any(
             topic in known.topics
             for coordinator in self.by_number.values()

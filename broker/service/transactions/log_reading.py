@@ -10,8 +10,8 @@ from foundation.model.entry import Entry
 from foundation.model.position import Position
 
 
-async def entries_behind(ledger: ManagedLedger, position: Position) -> AsyncIterator[Entry]:
-    """Yields the confirmed entries behind the position, in order. Raises as `Ledgers.read`."""
+async def entries_after(ledger: ManagedLedger, position: Position) -> AsyncIterator[Entry]:
+    """Yields the confirmed entries after the position, in order. Raises as `Ledgers.read`."""
     context = ledger.context
     following = ledger.ledgers.next_valid(position)
     while following <= ledger.last_confirmed and following.entry_id <= ledger.ledgers.last_entry(

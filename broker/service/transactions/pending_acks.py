@@ -13,12 +13,9 @@ from typing import NamedTuple
 
 from broker.managed_ledger.acks import WORD_BITS, WORDS_MAX, bits_of, words_of
 from foundation.model.errors import TransactionConflict
-from foundation.model.position import Position
+from foundation.model.position import Position, PositionKey
 from foundation.model.range_set import RangeSet
 from foundation.model.txn_id import TxnId
-
-Key = tuple[int, int]
-"""(ledger id, entry id)"""
 
 PROPERTY = "magnetar.transactions.pending-acks"
 """Name under which the cursor's info keeps them."""
@@ -30,7 +27,7 @@ BATCH_MAX = WORD_BITS * WORDS_MAX
 class AckedEntry(NamedTuple):
     """One message id of an ACK."""
 
-    key: Key
+    key: PositionKey
     """The entry."""
     ack_set: Sequence[int] = ()
     """Words with a set bit for each message of the batch that stays unacknowledged (PIP-54); () = the whole entry."""
@@ -60,19 +57,19 @@ class TransactionAcks:
 
     whole: RangeSet = field(default_factory=RangeSet)
     """Entries acknowledged as a whole. Ranges, because each write of the cursor has all of them in order."""
-    parts: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    parts: dict[PositionKey, tuple[int, int]] = field(default_factory=dict)
     """Bits of the messages left, and size of the batch, for entries acknowledged in part."""
     through: AckedEntry | None = None
     """The position of a cumulative acknowledgement."""
 
     @property
-    def whole_keys(self) -> list[Key]:
+    def whole_keys(self) -> list[PositionKey]:
         """Entries acknowledged as a whole, in order."""
         ranges = self.whole.ranges()
         return [(one.ledger_id, entry) for one in ranges for entry in range(one.first, one.last + 1)]
 
     @property
-    def keys(self) -> list[Key]:
+    def keys(self) -> list[PositionKey]:
         """Entries of the individual acknowledgements, in order."""
         return sorted([*self.whole_keys, *self.parts])
 
@@ -82,23 +79,23 @@ class PendingAcks:
 
     __slots__ = ("_left_of", "_of", "_parts", "_through", "_whole", "left", "name")
 
-    def __init__(self, name: str, left_of: Callable[[Key], int]) -> None:
+    def __init__(self, name: str, left_of: Callable[[PositionKey], int]) -> None:
         """`name`: topic and subscription, for error texts. `left_of`: `Acks.left_of` of the cursor."""
         self._left_of = left_of
         self.name = name
         """Topic and subscription, as errors show them."""
-        self.left: dict[Key, int] = {}
+        self.left: dict[PositionKey, int] = {}
         """By entry acknowledged in part: bits of messages that no transaction has acknowledged."""
         self._of: dict[TxnId, TransactionAcks] = {}
         # The same by entry, because every delivery and every acknowledgement asks for one.
-        self._whole: dict[Key, TxnId] = {}
-        self._parts: dict[Key, set[TxnId]] = {}
+        self._whole: dict[PositionKey, TxnId] = {}
+        self._parts: dict[PositionKey, set[TxnId]] = {}
         self._through: tuple[TxnId, AckedEntry] | None = None
 
     def __len__(self) -> int:
         return len(self._whole) + len(self._parts) + (self._through is not None)
 
-    def covers(self, key: Key) -> bool:
+    def covers(self, key: PositionKey) -> bool:
         """Returns True when open transactions have acknowledged all messages of the entry that were left."""
         if key in self._whole:
             return True
@@ -111,7 +108,8 @@ class PendingAcks:
     def acknowledge(self, txn: TxnId, entries: Iterable[AckedEntry]) -> None:
         """Adds individual acknowledgements, all or none. TransactionConflict when one of them is taken already.
 
-        Repeating one's own changes nothing.
+        So it is when it repeats the transaction's own, as in Pulsar: a client that got a message twice, and handles it
+        twice in one transaction, must not commit that.
         """
         wanted = list(entries)
         self.check(txn, wanted)
@@ -123,10 +121,32 @@ class PendingAcks:
 
     def check(self, txn: TxnId, entries: Iterable[AckedEntry]) -> None:
         """Raises TransactionConflict when `acknowledge` would."""
+        held: dict[PositionKey, int] = {}
         for entry in entries:
             self._check(txn, entry)
+            own = held.get(entry.key)
+            if own is None:
+                own = self._held_by(txn, entry.key)
+            # Clients may send the messages of a batch that they acknowledged before with the next one.
+            if entry.wanted and not entry.wanted & ~own:
+                raise self._pending(txn, entry)
+            held[entry.key] = own | entry.wanted
 
-    def _add(self, txn: TxnId, key: Key, left: int, size: int) -> None:
+    def _held_by(self, txn: TxnId, key: PositionKey) -> int:
+        """Returns a set bit for each message of the entry that the transaction has acknowledged; -1 for all."""
+        if self._whole.get(key) == txn:
+            return -1
+        acks = self._of.get(txn)
+        left, size = (-1, 0) if acks is None else acks.parts.get(key, (-1, 0))
+        return _all_of(size) & ~left
+
+    def _pending(self, txn: TxnId, entry: AckedEntry) -> TransactionConflict:
+        where = f"{entry.key[0]}:{entry.key[1]}"
+        return TransactionConflict(
+            f"[{self.name}] Transaction:{txn} try to ack message:{where} in pending ack status."
+        )
+
+    def _add(self, txn: TxnId, key: PositionKey, left: int, size: int) -> None:
         acks = self._of.setdefault(txn, TransactionAcks())
         if left:
             acks.parts[key] = left, size
@@ -137,7 +157,7 @@ class PendingAcks:
             self._whole[key] = txn
         self._count_left(key)
 
-    def _drop_part(self, txn: TxnId, key: Key) -> None:
+    def _drop_part(self, txn: TxnId, key: PositionKey) -> None:
         self._of[txn].parts.pop(key, None)
         holders = self._parts.get(key)
         if holders is not None:
@@ -146,9 +166,9 @@ class PendingAcks:
                 del self._parts[key]
 
     def _check(self, txn: TxnId, entry: AckedEntry) -> None:
-        where = f"{entry.key[0]}:{entry.key[1]}"
         # By message: an earlier transaction may have committed parts of a batch that another consumer still has whole.
         if entry.wanted & ~self._left_of(entry.key):
+            where = f"{entry.key[0]}:{entry.key[1]}"
             raise TransactionConflict(
                 f"[{self.name}] Transaction:{txn} try to ack message:{where} already acked before."
             )
@@ -157,9 +177,7 @@ class PendingAcks:
         if self._through is not None and self._through[0] != txn:
             taken = taken or _overlap(self._through[1], entry)
         if taken or self._is_held(txn, entry):
-            raise TransactionConflict(
-                f"[{self.name}] Transaction:{txn} try to ack message:{where} in pending ack status."
-            )
+            raise self._pending(txn, entry)
 
     def _is_held(self, txn: TxnId, entry: AckedEntry) -> bool:
         """Returns True when another transaction has acknowledged messages of the entry that are wanted."""
@@ -228,7 +246,7 @@ class PendingAcks:
         del self._of[txn]
         return ended
 
-    def _count_left(self, key: Key) -> None:
+    def _count_left(self, key: PositionKey) -> None:
         holders = self._parts.get(key)
         if not holders or key in self._whole:
             self.left.pop(key, None)
@@ -242,12 +260,12 @@ class PendingAcks:
         """Returns the transactions with acknowledgements here."""
         return list(self._of)
 
-    def cumulative_of(self, txn: TxnId) -> Key | None:
+    def cumulative_of(self, txn: TxnId) -> PositionKey | None:
         """Returns the position of the transaction's cumulative acknowledgement, None without one."""
         acks = self._of.get(txn)
         return None if acks is None or acks.through is None else acks.through.key
 
-    def state_of(self, key: Key, batch_index: int | None) -> str:
+    def state_of(self, key: PositionKey, batch_index: int | None) -> str:
         """Returns Pulsar's word for a message: PendingAck, NotInPendingAck or InvalidPosition.
 
         InvalidPosition: the entry is pending, and no batch with such a message was acknowledged. `batch_index` None asks
@@ -303,6 +321,6 @@ def _overlap(through: AckedEntry, entry: AckedEntry) -> bool:
     return _reaches(through, entry.key) or (through.key == entry.key and bool(through.wanted & entry.wanted))
 
 
-def _reaches(through: AckedEntry, key: Key) -> bool:
+def _reaches(through: AckedEntry, key: PositionKey) -> bool:
     # Of a batch that is acknowledged in part, messages are left.
     return key < through.key or (key == through.key and not any(through.ack_set))

@@ -1,12 +1,12 @@
 """TopicTransactions: which entries of one topic its readers see while transactions publish and acknowledge.
 
     SEND in a transaction   an ordinary entry; readers stop before the first one whose transaction is open
-    commit, abort           a marker behind them, in Pulsar's format, which no reader gets
+    commit, abort           a marker after them, in Pulsar's format, which no reader gets
     aborted                 entries that cursors acknowledge instead of delivering them
 
 The state is that of `TransactionBuffer`, fed with every confirmed entry. A cursor of its own keeps snapshots of it: the
 mark-delete position says how far a snapshot reaches, a property has the transactions. Opening the topic reads the
-entries behind that position only. The cursor exists from the first transaction on; topics without it pay nothing.
+entries after that position only. The cursor exists from the first transaction on; topics without it pay nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from broker.managed_ledger.ledger_context import Divided
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.service.entry_facts import facts_of
 from broker.service.internal_cursors import TRANSACTIONS_CURSOR
-from broker.service.ports import ProducerPort
-from broker.service.producer import Producer, PublishTarget
+from broker.service.ports import Sends, SinglePort
 from broker.service.settings import ServiceSettings
-from broker.service.transactions.coordinators import TransactionStates
-from broker.service.transactions.log_reading import entries_behind
+from broker.service.transactions.coordinators import Coordinators
+from broker.service.transactions.log_reading import entries_after
 from broker.service.transactions.pending_acks import PendingAcks
 from broker.service.transactions.transaction_buffer import TransactionBuffer
 from foundation.loop.clock import CallLater
@@ -87,7 +86,7 @@ class TopicTransactions:
         """When the last snapshot was taken since the topic was opened, likewise."""
         self._ledger = ledger
         self._settings = settings
-        self.states: TransactionStates | None = None
+        self.states: Coordinators | None = None
         """The coordinators; None while the broker runs without them, so nothing can end here."""
         self._call_later = call_later
         self._readable: Position | None = None
@@ -111,11 +110,11 @@ class TopicTransactions:
         self._ledger.context.view = self
 
     async def recover(self) -> None:
-        """Restores the state from the last snapshot and the entries behind it. Raises as `Ledgers.read`."""
+        """Restores the state from the last snapshot and the entries after it. Raises as `Ledgers.read`."""
         cursor, wall_ms = self._ledger.cursors.by_name[TRANSACTIONS_CURSOR], self._ledger.environment.wall_ms
         began_ms = wall_ms()
         buffer = TransactionBuffer.of_text(cursor.store.cursor_properties.get(_BUFFER, ""))
-        async for entry in entries_behind(self._ledger, cursor.mark_delete_position):
+        async for entry in entries_after(self._ledger, cursor.mark_delete_position):
             buffer.entry(entry.position, facts_of(entry))
         if self.states is not None:
             undecided = [txn for txn in buffer.open if self.states.is_undecided(txn)]
@@ -185,12 +184,12 @@ class TopicTransactions:
 
     # Ending
 
-    async def end(self, txn: TxnId, target: PublishTarget, wall_ms: int, *, commit: bool) -> None:
+    async def end(self, txn: TxnId, wall_ms: int, *, commit: bool) -> None:
         """Writes the marker and returns when it is durable. Raises BrokerError; asking again is allowed."""
         if self.buffer is None:
             return
         try:
-            await self._write_marker(txn, target, wall_ms, commit=commit)
+            await self._write_marker(txn, wall_ms, commit=commit)
         except TopicTerminated:
             # No marker can follow the last entry, so the snapshot alone says how the transaction ended.
             self.buffer.end(txn, self._ledger.last_confirmed, commit=commit)
@@ -198,7 +197,7 @@ class TopicTransactions:
             self.take_snapshot()
             await self._ledger.cursors.by_name[TRANSACTIONS_CURSOR].store.flush()
 
-    async def _write_marker(self, txn: TxnId, target: PublishTarget, wall_ms: int, *, commit: bool) -> None:
+    async def _write_marker(self, txn: TxnId, wall_ms: int, *, commit: bool) -> None:
         metadata = MessageMetadata(
             producer_name=MARKER_PRODUCER,
             sequence_id=_NO_SEQUENCE_ID,
@@ -209,9 +208,13 @@ class TopicTransactions:
         )
         body = message_body(metadata, b"")
         port = MarkerPort()
-        producer = Producer(target, port, producer_id=0, name=MARKER_PRODUCER)
-        # Sequence id -1, so that deduplication learns nothing from it.
-        self._ledger.writer.add(body, 1, (producer, -1, -1, len(body)))
+        sends = Sends()
+        sends.port, sends.producer_name, sends.encrypted = port, MARKER_PRODUCER, False
+        sends.bodies, sends.size, sends.messages = [body], len(body), 1
+        # So that deduplication learns nothing from it.
+        sends.sequence_id = sends.highest_sequence_id = -1
+        sends.chunk = sends.delayed = False
+        self._ledger.writer.add(sends.bodies, 1, sends)
         await port.outcome
 
     def over(self, pending: PendingAcks) -> list[TxnId]:
@@ -224,11 +227,11 @@ class TopicTransactions:
     # The view of cursors
 
     def last_readable(self, last_confirmed: Position) -> Position:
-        """See ReadView."""
+        """Returns the last position before the first open transaction."""
         return last_confirmed if self._readable is None else self._readable
 
     def divide(self, cursor_name: str, taken: list[Entry]) -> Divided:
-        """See ReadView."""
+        """Divides entries that were read into those to send, those of open transactions, and those of aborted ones."""
         acks, buffer = self.pending.get(cursor_name), self.buffer
         shown: list[Entry] = []
         left_out: list[Entry] = []
@@ -245,7 +248,7 @@ class TopicTransactions:
         return Divided(shown, left_out, dead)
 
 
-class MarkerPort(ProducerPort):
+class MarkerPort(SinglePort):
     """The port of the producer of one marker: it waits for the receipt."""
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """TransactionBuffer: the open and the aborted transactions of one topic, learnt from the entries of its log.
 
-An entry of a transaction stands in the log like any other. A marker behind it says how the transaction ended. Feeding
+An entry of a transaction stands in the log like any other. A later marker says how the transaction ended. Feeding
 the entries in their order, live or after a restart, leads to the same state. Pure: no I/O, no clock.
 """
 
@@ -23,7 +23,7 @@ class TransactionBuffer:
         self.open: dict[TxnId, Position] = {}
         """First entry of each transaction without a marker, in the order of the log."""
         self.aborted: dict[TxnId, Position] = {}
-        """Position at or behind the last entry of each aborted transaction."""
+        """Position at or after the last entry of each aborted transaction."""
         self.commits = 0
         """Transactions committed since the topic was opened."""
         self.aborts = 0
@@ -47,7 +47,7 @@ class TransactionBuffer:
             self.open.setdefault(txn, position)
 
     def end(self, txn: TxnId, position: Position, *, commit: bool) -> None:
-        """Ends a transaction; `position` is at or behind its last entry. Ignored unless it is open here."""
+        """Ends a transaction; `position` is at or after its last entry. Ignored unless it is open here."""
         if self.open.pop(txn, None) is None:
             return
         if commit:

@@ -7,6 +7,7 @@ from typing import Final
 
 from broker.service.settings import ServiceSettings
 from foundation.model.errors import BrokerError
+from foundation.value import Value
 
 OPEN_MAX: Final = 20_000
 """Open transactions of a coordinator where no setting limits them; each takes about 1.5 KB."""
@@ -18,8 +19,7 @@ class TooManyTransactions(BrokerError):
     """A coordinator, role or connection has as many open transactions as it may; UnknownError, as in Pulsar."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionLimits:
+class TransactionLimits(Value):
     """The transactions that a coordinator admits."""
 
     open_max: int = OPEN_MAX

@@ -14,7 +14,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from foundation.model.errors import InvalidTxnStatus, TransactionNotFound
 from foundation.model.position import Position
@@ -55,8 +55,7 @@ Subscribed = tuple[str, str]
 """(full topic name, subscription)"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class Begun(NamedTuple):
     """The transaction exists from here on."""
 
     timeout_ms: int
@@ -67,24 +66,21 @@ class Begun:
     """Role that began it; None without authentication, and in records of older versions."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionsAdded:
+class PartitionsAdded(NamedTuple):
     """The transaction publishes to these topics."""
 
     topics: tuple[str, ...]
     """Valid topic names as the client wrote them."""
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionsAdded:
+class SubscriptionsAdded(NamedTuple):
     """The transaction acknowledges on these subscriptions."""
 
     subscriptions: tuple[Subscribed, ...]
     """Topics, named likewise, and subscriptions."""
 
 
-@dataclass(frozen=True, slots=True)
-class StatusChanged:
+class StatusChanged(NamedTuple):
     """The transaction enters another state."""
 
     status: TxnStatus

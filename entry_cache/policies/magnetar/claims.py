@@ -6,7 +6,7 @@ from typing import Final
 
 from entry_cache.policies.magnetar.log_readers import LOOKS_PER_VIEW, LogReaders
 from entry_cache.policies.magnetar.reader_view import NO_READERS, ReaderView
-from entry_cache.policies.magnetar.segment import Claim, Segment
+from entry_cache.policies.magnetar.segment import CacheSegment, Claim
 from entry_cache.policies.magnetar.segment_queue import SegmentQueue
 from entry_cache.policy import Removed
 from entry_cache.range_cache import CachedLog
@@ -18,8 +18,6 @@ VISITS_PER_VIEW: Final = 25
 class Claims:
     """Asks each log for its readers once in a slice of a pass."""
 
-    __slots__ = ("_queue", "_views", "patience_ns")
-
     def __init__(self, queue: SegmentQueue) -> None:
         """`queue` says if any entry waits for a redelivery."""
         self._queue = queue
@@ -29,7 +27,7 @@ class Claims:
         """The views of the running slice."""
 
     def view(
-        self, segment: Segment, now_ns: int, removed: Removed, looks_max: int = LOOKS_PER_VIEW
+        self, segment: CacheSegment, now_ns: int, removed: Removed, looks_max: int = LOOKS_PER_VIEW
     ) -> ReaderView:
         """Returns the readers of the segment's log, made once in a slice; its cost is added to `removed.visits`."""
         log = segment.holder.log
@@ -54,7 +52,7 @@ class Claims:
         """Forgets the views: the readers move on between two slices."""
         self._views.clear()
 
-    def claim(self, segment: Segment, view: ReaderView, now_ns: int) -> tuple[Claim, bool]:
+    def claim(self, segment: CacheSegment, view: ReaderView, now_ns: int) -> tuple[Claim, bool]:
         """Returns the strongest claim, and True if it may hold for ever.
 
         The claim of a redelivery may not: an entry that is acknowledged while it waits is never asked for.

@@ -33,8 +33,8 @@ class LogReaders:
     """A `CursorWatcher` that makes views of the log's readers for the passes of `magnetar`."""
 
     __slots__ = (
-        "_acknowledged_behind",
-        "_acknowledged_behind_so_far",
+        "_acknowledged_by_slow",
+        "_acknowledged_by_slow_so_far",
         "_active",
         "_cursors",
         "_departed",
@@ -84,15 +84,15 @@ class LogReaders:
         """Looks until the round under way has met all cursors."""
         self._unseen = 0
         """Looks until all cursors were seen as they are, if none moves."""
-        self._acknowledged_behind = LATEST
+        self._acknowledged_by_slow = LATEST
         """All cursors have acknowledged everything up to here, as the last round found."""
-        self._acknowledged_behind_so_far = LATEST
+        self._acknowledged_by_slow_so_far = LATEST
         """The same, of the cursors that the round under way has met."""
 
     # Reports of the active cursors
 
     def added(self, name: str, acknowledged: Acknowledged | None) -> None:
-        """See `CursorWatcher.added`."""
+        """A cursor became active, or reports again that it is; `moved` may follow."""
         cursor = self._cursors.get(name)
         if cursor is None:
             cursor = self._cursors[name] = ReadingCursor(name)
@@ -104,7 +104,7 @@ class LogReaders:
         self._look_soon_at(cursor)
 
     def moved(self, name: str, before: Position | None, position: Position | None) -> None:
-        """See `CursorWatcher.moved`. A cursor that moves has not stopped."""
+        """Notes a cursor's new position. A cursor that moves has not stopped."""
         self._version += 1
         if self._going is not None:
             if before is not None:
@@ -121,7 +121,7 @@ class LogReaders:
             self._look_soon_at(self._cursors[name])
 
     def removed(self, name: str, now_ns: int) -> None:
-        """See `CursorWatcher.removed`. The cursor is expected back for a while."""
+        """Notes that a cursor left. It is expected back for a while."""
         cursor = self._cursors.pop(name)
         self._version += 1
         continue_ns = self._active.continue_caching_ns
@@ -141,7 +141,7 @@ class LogReaders:
             self._removed_in_round = 0
 
     def forgotten(self, name: str) -> None:
-        """See `CursorWatcher.forgotten`. Ignored unless the cursor is expected back."""
+        """Ends the wait for a cursor. Ignored unless the cursor is expected back."""
         departed = self._departed.pop(name, None)
         if departed is not None:
             del self._returning[bisect_left(self._returning, departed.place)]
@@ -209,7 +209,7 @@ class LogReaders:
         looks = min(looks_max, len(self._round))
         if looks == len(self._round):  # This view meets all cursors, so nothing of earlier rounds is needed.
             self._begin_round()
-            self._acknowledged_behind = LATEST
+            self._acknowledged_by_slow = LATEST
             while self._look_soon:
                 self._look_soon.popleft().look_soon = False
         while self._look_soon and looks:
@@ -227,12 +227,12 @@ class LogReaders:
             self._unseen -= 1
             self._left_in_round -= 1
             if self._left_in_round <= 0:
-                self._acknowledged_behind = self._acknowledged_behind_so_far
+                self._acknowledged_by_slow = self._acknowledged_by_slow_so_far
                 self._begin_round()
 
     def _begin_round(self) -> None:
         self._left_in_round = len(self._round)
-        self._acknowledged_behind_so_far = LATEST
+        self._acknowledged_by_slow_so_far = LATEST
 
     def _look_at(self, cursor: ReadingCursor, now_ns: int, patience_ns: int) -> None:
         """Measures the cursor's speed, finds out if it has stopped, and notes what it has acknowledged."""
@@ -246,7 +246,7 @@ class LogReaders:
         if cursor.stopped is not (now_ns - cursor.moved_ns > patience_ns):
             self._change_sides(cursor, position)
         if cursor.acknowledged is not None:
-            self._acknowledged_behind_so_far = min(self._acknowledged_behind_so_far, cursor.acknowledged())
+            self._acknowledged_by_slow_so_far = min(self._acknowledged_by_slow_so_far, cursor.acknowledged())
 
     def _change_sides(self, cursor: ReadingCursor, position: Position) -> None:
         """Moves the place of a cursor that has stopped, or that has not after all by a longer patience."""
@@ -270,7 +270,7 @@ class LogReaders:
         """Returns a position up to which all cursors have acknowledged; EARLIEST while one was not looked at."""
         if self._look_soon:
             return EARLIEST
-        acknowledged = min(self._acknowledged_behind, self._acknowledged_behind_so_far)
+        acknowledged = min(self._acknowledged_by_slow, self._acknowledged_by_slow_so_far)
         if self._returning:
             ledger_id, entry_id, _ = self._returning[0]
             acknowledged = min(acknowledged, Position(ledger_id, entry_id - 1))

@@ -24,7 +24,7 @@ from typing import Final
 
 from entry_cache.policies.magnetar.claims import Claims
 from entry_cache.policies.magnetar.redeliveries import MagnetarListener, Redeliveries
-from entry_cache.policies.magnetar.segment import Claim, Segment
+from entry_cache.policies.magnetar.segment import CacheSegment, Claim
 from entry_cache.policies.magnetar.segment_queue import SegmentQueue
 from entry_cache.policies.magnetar.size_passes import MagnetarPass, SizePasses
 from entry_cache.policy import EXPECTED_READS, MAY_RETURN, NO_LIMIT, Removed, Requeued, SizePass, positive
@@ -44,25 +44,12 @@ _CAUSES: Final = {Claim.EXPECTED: EXPECTED_READS, Claim.MAY_RETURN: MAY_RETURN}
 class Magnetar:
     """A `Policy`, and a `StrictPolicy`."""
 
-    __slots__ = (
-        "_claims",
-        "_queue",
-        "_requeues_max",
-        "_size_passes",
-        "admit",
-        "counts",
-        "evict_now",
-        "listener",
-        "name",
-        "requeues",
-    )
-
     def __init__(self, settings: CacheSettings) -> None:
         """Begins empty. `compose.py` attaches `listener`; without it the policy sees no cursor."""
         self.name = MAGNETAR
-        """See `Policy.name`."""
+        """The policy's name in settings."""
         self.requeues = {EXPECTED_READS: 0, MAY_RETURN: 0}
-        """See `Policy.requeues`. Claims of expected reads are not limited in number."""
+        """Entries that passes requeued, by cause. Claims of expected reads are not limited in number."""
         self.counts = Redeliveries()
         """Counts redeliveries alone; positions tell of all other reads."""
         self.listener = MagnetarListener(self.counts)
@@ -72,13 +59,13 @@ class Magnetar:
         self._size_passes = SizePasses(self._queue, self._claims)
         # Bound once, because inserts call them for each run.
         self.admit = self._queue.admit
-        """See `Policy.admit`."""
+        """Takes in new entries, the oldest first."""
         self.evict_now = self._size_passes.evict_now
-        """See `StrictPolicy.evict_now`."""
+        """Removes so many bytes at once; costs by what it removes, and looks at little of what stays."""
         self.configure(settings)
 
     def configure(self, settings: CacheSettings) -> None:
-        """See `Policy.configure`."""
+        """Takes the settings over, at the start and after a change."""
         self._queue.grain_ns = settings.ttl_ns // SEGMENTS_PER_TTL
         # About as long as `pip430` keeps an entry with expected reads that no reader comes for.
         self._claims.patience_ns = settings.ttl_ns * max(0, settings.requeues_max)
@@ -98,7 +85,7 @@ class Magnetar:
     def remove_expired(
         self, threshold_ns: int, now_ns: int, visits_max: int = NO_LIMIT, requeued: Requeued | None = None
     ) -> Removed:
-        """See `Policy.remove_expired`."""
+        """Removes entries that are older than the threshold and that no reader claims."""
         removed = Removed()
         # A requeued segment is queued now; with a later threshold the pass would meet it again for ever.
         threshold_ns = min(threshold_ns, now_ns)
@@ -131,7 +118,7 @@ class Magnetar:
 
     def _requeue_or_remove(
         self,
-        segment: Segment,
+        segment: CacheSegment,
         found: tuple[Claim, bool],
         now_ns: int,
         removed: Removed,
@@ -153,17 +140,17 @@ class Magnetar:
             self._queue.remove(segment, segment.entries, removed)
 
     def begin_size_pass(self, bytes_to_free: int) -> MagnetarPass:
-        """See `Policy.begin_size_pass`."""
+        """Returns the state of a pass that frees so many bytes."""
         return MagnetarPass(positive(bytes_to_free))
 
     def free(
         self, size_pass: SizePass, now_ns: int, visits_max: int = NO_LIMIT, requeued: Requeued | None = None
     ) -> Removed:
-        """See `Policy.free`. A size pass requeues nothing."""
+        """Removes the next entries of a size pass, which requeues nothing."""
         assert isinstance(size_pass, MagnetarPass)
         return self._size_passes.free(size_pass, now_ns, visits_max)
 
     def drop_invalidated(self) -> None:
-        """See `Policy.drop_invalidated`."""
+        """Forgets entries that left the cache by other ways."""
         for segment in self._queue:
             self._queue.tidy(segment)

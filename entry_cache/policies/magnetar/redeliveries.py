@@ -40,7 +40,7 @@ class Redeliveries:
         """Returns True if an active cursor is to read the entries."""
         return expected_reads >= 1
 
-    def mark_read(self, entries: Iterable[Entry]) -> None:
+    def mark_delivered(self, entries: Iterable[Entry]) -> None:
         """Changes nothing: the cursor's position tells that it has read them."""
 
     def expect_redelivery(self, reader: int, entries: Iterable[Entry]) -> None:
@@ -71,8 +71,6 @@ class Redeliveries:
 
 class MagnetarListener:
     """A listener that tells the policy of redeliveries, and watches the cursors of each log."""
-
-    __slots__ = ("_redeliveries",)
 
     def __init__(self, redeliveries: Redeliveries) -> None:
         """Made by the policy."""

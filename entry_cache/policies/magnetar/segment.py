@@ -1,4 +1,4 @@
-"""Segment: entries of one ledger that were cached within a short while, and the claim of readers on them.
+"""CacheSegment: entries of one ledger that were cached within a short while, and the claim of readers on them.
 
 The policy `magnetar` judges and moves segments instead of entries, so a pass visits a fraction of the slots.
 """
@@ -31,7 +31,7 @@ class Claim(IntEnum):
     """A cursor or a redelivery will come to it."""
 
 
-class Segment:
+class CacheSegment:
     """The unit of the policy's queue. It may be empty in the queue, until a pass comes to it."""
 
     __slots__ = ("born_ns", "entries", "holder", "queued_at_ns", "requeues")
@@ -106,7 +106,7 @@ class Segment:
         self.entries, taken = (first, last) if from_end else (last, first)
         return taken
 
-    def split_before(self, position: Position) -> Segment | None:
+    def split_before(self, position: Position) -> CacheSegment | None:
         """Cuts off the entries before the position as another segment; None if that is none of them, or all."""
         entries = self.entries
         # A position in another ledger lies before or after the whole segment, so no cut is needed.
@@ -118,7 +118,7 @@ class Segment:
         self.entries = entries[count:]
         return self._other(entries[:count])
 
-    def split_off_others(self) -> Segment | None:
+    def split_off_others(self) -> CacheSegment | None:
         """Keeps the entries that wait for a redelivery, and returns the others as another segment; None if all wait.
 
         Call it only if at least one entry waits.
@@ -129,9 +129,9 @@ class Segment:
         self.entries = [entry for entry in self.entries if has_expected_reads(entry)]
         return self._other(others)
 
-    def _other(self, entries: list[Entry]) -> Segment:
+    def _other(self, entries: list[Entry]) -> CacheSegment:
         # The part keeps time and requeues of the whole; as a new segment it would get another time to live.
-        other = Segment(self.holder, entries, self.born_ns)
+        other = CacheSegment(self.holder, entries, self.born_ns)
         other.queued_at_ns, other.requeues = self.queued_at_ns, self.requeues
         return other
 

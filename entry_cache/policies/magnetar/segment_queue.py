@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from entry_cache.expected_reads import has_expected_reads
-from entry_cache.policies.magnetar.segment import Segment
+from entry_cache.policies.magnetar.segment import CacheSegment
 from entry_cache.policy import Removed
 from entry_cache.range_cache import CachedLog, RangeCache
 from foundation.model.entry import Entry
@@ -23,17 +23,15 @@ SEGMENT_ENTRIES_MAX: Final = 64
 class SegmentQueue:
     """All segments of all ledgers, the oldest first."""
 
-    __slots__ = ("_front", "_open", "grain_ns", "held", "scan_left", "segments", "slots", "waiting")
-
     def __init__(self, waiting: dict[Entry, set[int]]) -> None:
         """`waiting` is that of `Redeliveries`: removed entries are taken out of it here."""
-        self.segments: deque[Segment] = deque()
+        self.segments: deque[CacheSegment] = deque()
         """The segments that the running scan has not looked at, the oldest first; some are empty."""
-        self._front: list[Segment] = []
+        self._front: list[CacheSegment] = []
         """The segments that the running scan has kept; they stand before the others."""
         self.scan_left = 0
         """How many of `segments` the running scan has still to look at."""
-        self._open: dict[RangeCache, Segment] = {}
+        self._open: dict[RangeCache, CacheSegment] = {}
         """By ledger, the segment that takes in more entries."""
         self.grain_ns = 0
         """For how long a segment takes in entries."""
@@ -42,9 +40,9 @@ class SegmentQueue:
         self.slots = 0
         """Slots of all segments, those of invalidated entries included."""
         self.waiting = waiting
-        """See `Redeliveries.waiting`."""
+        """By cached entry, the numbers of the readers that wait for it."""
 
-    def __iter__(self) -> Iterator[Segment]:
+    def __iter__(self) -> Iterator[CacheSegment]:
         yield from self._front
         yield from self.segments
 
@@ -70,25 +68,25 @@ class SegmentQueue:
             return
         # A long catch-up read is cut up, so that a size pass can free part of it.
         for first in range(0, len(entries), SEGMENT_ENTRIES_MAX):
-            newest = Segment(holder, entries[first : first + SEGMENT_ENTRIES_MAX], head.queued_at_ns)
+            newest = CacheSegment(holder, entries[first : first + SEGMENT_ENTRIES_MAX], head.queued_at_ns)
             self.segments.append(newest)
         self._open[holder] = newest
 
-    def close(self, segment: Segment) -> None:
+    def close(self, segment: CacheSegment) -> None:
         """Ends a segment: later entries of its ledger get another one, which is judged by itself."""
         if self._open.get(segment.holder) is segment:
             del self._open[segment.holder]
 
     # In order
 
-    def pop_oldest(self) -> Segment:
+    def pop_oldest(self) -> CacheSegment:
         """Takes out the first of `segments`, which must not be empty."""
         # A segment taken out while a scan runs is one less for the scan, even if `evict_now` took it.
         if self.scan_left:
             self.scan_left -= 1
         return self.segments.popleft()
 
-    def oldest(self) -> Segment | None:
+    def oldest(self) -> CacheSegment | None:
         """Returns the first of `segments` that has entries, which keeps its place; None if none has."""
         # Empty segments stay in the queue until they are met here: taking one out of the middle of a deque
         # would cost a walk.
@@ -105,7 +103,7 @@ class SegmentQueue:
         """True from the first look of a scan to its end."""
         return self.scan_left > 0 or bool(self._front)
 
-    def keep(self, segment: Segment) -> None:
+    def keep(self, segment: CacheSegment) -> None:
         """Puts a segment that the scan has looked at before the others."""
         self._front.append(segment)
         # A kept segment stands among the victims. Entries added to it later would be removed with a claim that
@@ -121,7 +119,7 @@ class SegmentQueue:
 
     # Removing
 
-    def tidy(self, segment: Segment) -> bool:
+    def tidy(self, segment: CacheSegment) -> bool:
         """Drops the slots of invalidated entries. Returns True if the segment has entries left."""
         for entry in segment.forget_invalidated():
             self.slots -= 1
@@ -131,7 +129,7 @@ class SegmentQueue:
         self.close(segment)
         return False
 
-    def remove(self, segment: Segment, taken: list[Entry], removed: Removed) -> None:
+    def remove(self, segment: CacheSegment, taken: list[Entry], removed: Removed) -> None:
         """Removes entries that were cut from the segment, or all of its entries, from the cache."""
         holder = segment.holder
         size_bytes = 0
@@ -155,7 +153,7 @@ class SegmentQueue:
             segment.entries = []
             self.close(segment)
 
-    def _forget(self, segment: Segment, entry: Entry) -> None:
+    def _forget(self, segment: CacheSegment, entry: Entry) -> None:
         """Takes an entry without a slot out of all counts."""
         # Looking into `waiting` for each removed entry would cost more than this test of its count.
         if has_expected_reads(entry):

@@ -12,7 +12,7 @@ from typing import Final
 from entry_cache.policies.magnetar.claims import Claims
 from entry_cache.policies.magnetar.log_readers import LOOKS_PER_VIEW
 from entry_cache.policies.magnetar.reader_view import ReaderView
-from entry_cache.policies.magnetar.segment import Claim, Segment
+from entry_cache.policies.magnetar.segment import CacheSegment, Claim
 from entry_cache.policies.magnetar.segment_queue import SegmentQueue
 from entry_cache.policies.magnetar.victim_order import VictimOrder
 from entry_cache.policy import Removed
@@ -38,7 +38,7 @@ class MagnetarPass:
     def __init__(self, bytes_to_free: int) -> None:
         """Begins without an order."""
         self.bytes_to_free = bytes_to_free
-        """See `SizePass.bytes_to_free`."""
+        """Bytes that the pass still has to remove; at 0 or below it ends."""
         self.order: VictimOrder | None = None
         """The order that it follows; None before the first slice."""
         self.scanned = False
@@ -47,8 +47,6 @@ class MagnetarPass:
 
 class SizePasses:
     """Frees bytes by segments, with an order of victims that is shared by passes."""
-
-    __slots__ = ("_claims", "_order", "_queue", "order_ns", "quota_bytes", "size_bytes_max")
 
     def __init__(self, queue: SegmentQueue, claims: Claims) -> None:
         """The policy sets the values below from the settings."""
@@ -142,7 +140,7 @@ class SizePasses:
 
     def _add_newcomers(
         self,
-        newcomers: list[Segment],
+        newcomers: list[CacheSegment],
         order: VictimOrder,
         now_ns: int,
         until_ns: int,
@@ -197,13 +195,13 @@ class SizePasses:
         return False
 
     def _look_at(
-        self, segment: Segment, bytes_to_free: int, order: VictimOrder, now_ns: int, removed: Removed
+        self, segment: CacheSegment, bytes_to_free: int, order: VictimOrder, now_ns: int, removed: Removed
     ) -> None:
         """Gives a segment its place among the victims, or removes it at once if nothing comes before it."""
         claims = self._claims
         view = claims.view(segment, now_ns, removed)
         claim, for_sure = claims.claim(segment, view, now_ns)
-        part: Segment | None = None
+        part: CacheSegment | None = None
         if claim is Claim.EXPECTED:
             if not for_sure:
                 # Only some entries wait for a redelivery; the others must not be kept because of them.
@@ -219,7 +217,7 @@ class SizePasses:
 
     def _sort_in(
         self,
-        segment: Segment,
+        segment: CacheSegment,
         claim: Claim,
         view: ReaderView,
         bytes_to_free: int,
@@ -235,7 +233,7 @@ class SizePasses:
             self._add(segment, claim, view, order, removed)
 
     def _add(
-        self, segment: Segment, claim: Claim, view: ReaderView, order: VictimOrder, removed: Removed
+        self, segment: CacheSegment, claim: Claim, view: ReaderView, order: VictimOrder, removed: Removed
     ) -> None:
         due_us = 0
         if claim is Claim.EXPECTED:
@@ -244,13 +242,18 @@ class SizePasses:
         order.add(segment, claim, due_us)
 
     def _reader_is_back(
-        self, segment: Segment, claim: Claim, now_ns: int, removed: Removed, looks_max: int = LOOKS_PER_VIEW
+        self,
+        segment: CacheSegment,
+        claim: Claim,
+        now_ns: int,
+        removed: Removed,
+        looks_max: int = LOOKS_PER_VIEW,
     ) -> bool:
         """Returns True if the segment's claim has risen since the scan that found it."""
         view = self._claims.view(segment, now_ns, removed, looks_max)
         return self._claims.claim(segment, view, now_ns)[0] > claim
 
-    def _remove(self, segment: Segment, claim: Claim, bytes_to_free: int, removed: Removed) -> None:
+    def _remove(self, segment: CacheSegment, claim: Claim, bytes_to_free: int, removed: Removed) -> None:
         """Removes as many of its entries as are needed: the oldest, or if a reader comes, those farthest from it."""
         taken = segment.cut(bytes_to_free - removed.size_bytes, from_end=claim is Claim.EXPECTED)
         self._queue.remove(segment, taken, removed)

@@ -9,7 +9,7 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import Final
 
-from entry_cache.policies.magnetar.segment import Claim, Segment
+from entry_cache.policies.magnetar.segment import CacheSegment, Claim
 
 _LATEST: Final = 61 * 8
 USED_UP: Final = 8
@@ -18,17 +18,6 @@ USED_UP: Final = 8
 
 class VictimOrder:
     """Groups of segments, by claim, time until the next reader, and share of the topic."""
-
-    __slots__ = (
-        "_groups",
-        "_made_ns",
-        "_removed",
-        "_segments",
-        "_turns",
-        "complete",
-        "seen_ns",
-        "share_bytes",
-    )
 
     def __init__(self, made_ns: int, segments: int, share_bytes: int) -> None:
         """`share_bytes`: a topic that holds more loses its segments first; 0 = all topics are alike."""
@@ -41,7 +30,7 @@ class VictimOrder:
         self._removed = 0
         self.complete = False
         """True once the scan has ended, so that every segment has its place."""
-        self._groups: dict[int, deque[Segment]] = {}
+        self._groups: dict[int, deque[CacheSegment]] = {}
         """Groups by number; lower numbers are removed first.
 
         An even number is of topics that hold more than their share, the next odd one of the others. In groups with the
@@ -60,11 +49,11 @@ class VictimOrder:
             self.complete and self.is_young(now_ns, age_ns_max) and self._removed * USED_UP < self._segments
         )
 
-    def holds_more(self, segment: Segment) -> bool:
+    def holds_more(self, segment: CacheSegment) -> bool:
         """Returns True if the segment's topic holds more than its share."""
         return segment.holder.log.size_bytes > self.share_bytes
 
-    def add(self, segment: Segment, claim: Claim, due_us: int) -> None:
+    def add(self, segment: CacheSegment, claim: Claim, due_us: int) -> None:
         """Adds a segment; segments come oldest first. `due_us` is the time until its first reader comes."""
         # The latest reader first: what is read last is worth least in a cache that cannot keep all. Other
         # claims have no time.
@@ -74,7 +63,7 @@ class VictimOrder:
         group = 2 * (claim + grade) + (not self.holds_more(segment))
         self._group(group).append(segment)
 
-    def _group(self, group: int) -> deque[Segment]:
+    def _group(self, group: int) -> deque[CacheSegment]:
         members = self._groups.get(group)
         if members is None:
             members = self._groups[group] = deque()
@@ -83,7 +72,7 @@ class VictimOrder:
             heappush(self._turns, group)
         return members
 
-    def next(self) -> tuple[Segment, Claim] | None:
+    def next(self) -> tuple[CacheSegment, Claim] | None:
         """Returns the segment to remove now and the claim it was added with; None if no segment is left.
 
         It stays the next one until it is empty or dropped, or one with a lower number is added.
@@ -98,7 +87,7 @@ class VictimOrder:
                 if not segment.entries:
                     self.drop()
                     self._removed += 1
-                # Removals since the scan have brought the topic below its share, so the segment moves behind
+                # Removals since the scan have brought the topic below its share, so the segment moves after
                 # those of larger topics.
                 elif not group % 2 and not self.holds_more(segment):
                     self.drop()

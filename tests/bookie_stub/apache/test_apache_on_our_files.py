@@ -31,7 +31,7 @@ from protocol.bookie_frame import (
     encode_read_request,
 )
 from protocol.bookkeeper_api_pb2 import EOK
-from protocol.ledger_metadata import LedgerMetadata, Segment, encode
+from protocol.ledger_metadata import LedgerMetadata, LedgerSegment, encode
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.bookie_process import Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, signed
@@ -118,7 +118,7 @@ def pair(classes: str, zookeeper: ZooKeeper, tmp_path: Path) -> Iterator[Pair]:
     pair.apache.format()
 
     def make(ledger: int) -> None:
-        value = encode(LedgerMetadata((Segment((pair.apache.address,)),)))
+        value = encode(LedgerMetadata((LedgerSegment((pair.apache.address,)),)))
         client.create(f"{root}/ledgers/{ledger_path(ledger)}", value, makepath=True)
 
     pair.make = make

@@ -28,7 +28,7 @@ from protocol.bookie_frame import (
     encode_fence_request,
     encode_read_request,
 )
-from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode
+from protocol.ledger_metadata import LedgerMetadata, LedgerSegment, LedgerState, encode
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.bookie_process import Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
@@ -290,7 +290,7 @@ NOBODY, SOMEBODY = ("10.0.0.1:3181",), ("10.0.0.2:3181",)
 def put(
     nodes: KazooClient, ledger: int, *ensembles: tuple[str, ...], state: LedgerState = LedgerState.CLOSED
 ) -> None:
-    segments = tuple(Segment(members, 3 * number) for number, members in enumerate(ensembles))
+    segments = tuple(LedgerSegment(members, 3 * number) for number, members in enumerate(ensembles))
     value = encode(LedgerMetadata(segments, state, length=7, last_entry_id=0))
     nodes.create(f"/ledgers/{ledger_path(ledger)}", value, makepath=True)
 

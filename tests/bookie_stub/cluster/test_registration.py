@@ -16,13 +16,13 @@ import pytest
 from bookie_stub.base.errors import ForeignDirectory, RegistrationError
 from bookie_stub.cluster.registration import LAYOUT, Registration
 from bookie_stub.compose.bookie import Bookie
-from bookie_stub.config.settings import for_directory
 from foundation.zookeeper.url import ZookeeperUrl
 from protocol.bookie_frame import AddResponse, ReadResponse, encode_add_request, encode_read_request
 from protocol.bookie_service_info import service_info
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.bookie_process import ROOT, Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
+from tests.support.bookie_settings import for_directory
 from tests.support.java import ZooKeeper
 from tests.support.ports import free_port
 

@@ -104,7 +104,7 @@ async def test_groups_taken_from_the_queue_together_fail_together(
     assert await bench.add(1, 4) == OK
 
 
-async def test_adds_queued_behind_a_failed_group_fail(bench: Bench, tmp_path: Path) -> None:
+async def test_adds_queued_after_a_failed_group_fail(bench: Bench, tmp_path: Path) -> None:
     bench.open()
     answers: list[tuple[int, int]] = []
     acknowledged: set[int] = set()

@@ -11,7 +11,7 @@ import pytest
 from bookie_stub.base.disk_reserve import kept_by_adds
 from bookie_stub.config.settings import CollectionSettings, DiskSettings
 from bookie_stub.disk.entry_log import log_ids
-from bookie_stub.journal.journal_file import bytes_behind, journal_ids
+from bookie_stub.journal.journal_file import bytes_after, journal_ids
 from bookie_stub.upkeep.directory_compactions import ForcedRound
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.files import crash
@@ -108,7 +108,7 @@ async def test_full_disk_keeps_no_journal_that_a_checkpoint_covers(bench: Bench,
     bench.file_system.share = lambda _path: FULL
     await bench.until(lambda: journal_ids(journals_of(bench)) == [newest + 1])
     await bench.until(lambda: bookie.state.journals.marks[0].journal_id == newest + 1)
-    assert bytes_behind(journals_of(bench), bookie.state.journals.marks[0]) <= 8192
+    assert bytes_after(journals_of(bench), bookie.state.journals.marks[0]) <= 8192
     await fill(bench, (4,))
     after = crash(bench, tmp_path)
     for ledger in (1, 2, 3, 4):

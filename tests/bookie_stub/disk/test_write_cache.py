@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bookie_stub.disk import arena, write_cache
 from bookie_stub.disk.arena import Arena
 from bookie_stub.disk.checkpoint import free_slice
-from bookie_stub.disk.ledger_entries import Run
+from bookie_stub.disk.ledger_entries import RecordRun
 from bookie_stub.disk.write_cache import WriteCache
 from tests.bookie_stub.conftest import record_of
 
@@ -45,7 +45,7 @@ def runs(ledgers: int, number: int, count: int, size: int, *, even: bool) -> Fil
             starts: Sequence[int] = range(0, len(data), ends[0])
             if not even:
                 ids, starts = tuple(ids), (0, *ends[:-1])
-            cache.put_run(10**9 + ledger, Run(ids, data, starts))
+            cache.put_run(10**9 + ledger, RecordRun(ids, data, starts))
 
     return fill
 

@@ -14,7 +14,7 @@ import pytest
 
 from magnetar.commands.bookie_command import main
 from tests.bookie_stub.bookie_process import Process
-from tests.support.malformed_http import MALFORMED, whole_answer
+from tests.support.malformed_http import MALFORMED, PLANTED, whole_answer
 from tests.support.ports import accepts
 from tests.support.raw_http import send
 
@@ -64,7 +64,13 @@ def test_ports_of_a_bookie_are_on_one_address_of_the_loopback(process: Process) 
 
 
 async def test_bytes_that_are_no_request_are_neither_answered_nor_logged(process: Process) -> None:
-    for data in MALFORMED:
+    put = b"PUT /api/v1/bookie/gc HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+    chunks = put + b"Transfer-Encoding: chunked\r\n\r\n"
+    bodies = (
+        chunks + PLANTED + b"\r\n",
+        put + b"Content-Encoding: gzip\r\nContent-Length: 24\r\n\r\n" + PLANTED,
+    )
+    for data in (*MALFORMED, *bodies):
         whole = await whole_answer(int(process.addresses["http"].rpartition(":")[2]), data)
         assert whole.startswith((b"HTTP/1.0 4", b"HTTP/1.1 4")), data
         assert b"planted" not in whole

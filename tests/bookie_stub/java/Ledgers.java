@@ -36,7 +36,7 @@ public final class Ledgers {
     }
 
     static final byte[] PASSWORD = "secret".getBytes(StandardCharsets.UTF_8);
-    static final int WAIT_S = 30;
+    static final int WAIT_S = 60;
     static final Map<String, Check> BOTH = new LinkedHashMap<>();
     static final Map<String, Check> V2 = new LinkedHashMap<>();
     static final Map<String, Check> V3 = new LinkedHashMap<>();

@@ -13,7 +13,7 @@ import pytest
 from bookie_stub.base.errors import BookieError
 from bookie_stub.journal.durable_mark import read_durable_mark
 from bookie_stub.journal.journal_chain import flaws_of
-from bookie_stub.journal.journal_file import HEADER_BYTES, NO_MARK, Mark, header, journal_ids
+from bookie_stub.journal.journal_file import HEADER_BYTES, NO_MARK, JournalMark, header, journal_ids
 from bookie_stub.journal.journal_reader import JournalReader
 from bookie_stub.tools.check import check
 from tests.bookie_stub.conftest import Bench
@@ -194,7 +194,7 @@ async def test_start_accepts_a_gap_left_by_a_first_write_that_failed(bench: Benc
     image.close()
 
 
-MARKS: dict[str, Callable[[Mark], bytes]] = {
+MARKS: dict[str, Callable[[JournalMark], bytes]] = {
     "far away": lambda mark: struct.pack(">qq", mark.journal_id + 1000, 512),
     "two journals on": lambda mark: struct.pack(">qq", mark.journal_id + 2, 512),
     "behind the end": lambda mark: struct.pack(">qq", mark.journal_id, 1 << 40),
@@ -212,7 +212,7 @@ async def test_start_loses_no_entry_when_the_mark_is_wrong(bench: Bench, where: 
     image = await killed(bench, "marked")
     first = journals_of(image)[0]
     path = image.directory / "ledgers/current/lastMark"
-    path.write_bytes(MARKS[where](Mark(int(first.stem, 16), HEADER_BYTES)))
+    path.write_bytes(MARKS[where](JournalMark(int(first.stem, 16), HEADER_BYTES)))
     if where not in ("too late", "two journals on", "zeros"):
         with pytest.raises(BookieError, match="lastMark"):
             image.open()
@@ -305,8 +305,8 @@ def test_durable_mark_survives_a_torn_write_by_its_older_copy(tmp_path: Path) ->
     mark_file = DurableMarkFile(tmp_path, FileSystem())
     mark_file.open(NO_MARK)
     for number in range(1, 4):
-        mark_file.write(Mark(7, number * 512), sync=number == 1)
-        assert read_durable_mark(tmp_path) == Mark(7, number * 512)
+        mark_file.write(JournalMark(7, number * 512), sync=number == 1)
+        assert read_durable_mark(tmp_path) == JournalMark(7, number * 512)
     mark_file.close()
     path = tmp_path / "durable"
     whole = path.read_bytes()
@@ -315,14 +315,14 @@ def test_durable_mark_survives_a_torn_write_by_its_older_copy(tmp_path: Path) ->
         flip(path, offset)
         found.add(read_durable_mark(tmp_path))
         path.write_bytes(whole)
-    assert found == {Mark(7, 1024), Mark(7, 1536)}
+    assert found == {JournalMark(7, 1024), JournalMark(7, 1536)}
     path.write_bytes(bytes(len(whole)))
     with pytest.raises(BookieError, match="durable at 0"):
         read_durable_mark(tmp_path)
 
 
 def test_chain_ignores_missing_journals_before_the_mark(tmp_path: Path) -> None:
-    (tmp_path / "7.txn").write_bytes(header(7, Mark(6, 4096)))
-    assert flaws_of(tmp_path, Mark(7, HEADER_BYTES)) == []
-    (missing,) = flaws_of(tmp_path, Mark(5, HEADER_BYTES))[1:]
+    (tmp_path / "7.txn").write_bytes(header(7, JournalMark(6, 4096)))
+    assert flaws_of(tmp_path, JournalMark(7, HEADER_BYTES)) == []
+    (missing,) = flaws_of(tmp_path, JournalMark(5, HEADER_BYTES))[1:]
     assert "lastMark names" in missing

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from bookie_stub.compose.bookie import Bookie
-from bookie_stub.config.settings import for_directory
 from bookie_stub.journal.entry_run import EntryRun
 from bookie_stub.wire.server import BookieServer
 from protocol.bookie_frame import (
@@ -29,6 +28,7 @@ from protocol.bookie_frame import (
 )
 from tests.bookie_stub.conftest import MASTER_KEY, Bench, FaultyFileSystem, entry_of, record_of
 from tests.bookie_stub.files import crash
+from tests.support.bookie_settings import for_directory
 
 OK, IO_ERROR, UNAUTHORIZED, FENCED, READ_ONLY, TOO_MANY = 0, 101, 102, 104, 105, 106
 

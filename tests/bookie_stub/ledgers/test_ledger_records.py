@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from bookie_stub.base.errors import BookieError, RegistrationError
 from bookie_stub.base.record import explicit_lac_record, master_key_record
+from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers
 from bookie_stub.disk import directories
 from bookie_stub.journal.journal_file import HEADER_BYTES
 from bookie_stub.wire.server import BookieServer
@@ -220,8 +221,8 @@ async def test_ledger_created_after_a_loss_is_not_in_limbo(
     image.close()
 
 
-class Cluster:
-    """`cluster_ledgers.LedgerMetadata`: where ledgers are placed, asked for once."""
+class Cluster(ZooKeeperLedgers):
+    """Stands for ZooKeeper: where ledgers are placed, asked for once."""
 
     def __init__(self, *ledger_ids: int) -> None:
         self.ledger_ids = ledger_ids
@@ -241,8 +242,9 @@ class Cluster:
     def elsewhere(self, ledger_ids: Sequence[int], bookie_id: str) -> list[int]:
         return []
 
-    def replication_lock(self, ledger_id: int, bookie_id: str) -> AbstractContextManager[bool]:
-        return nullcontext(True)
+    @contextmanager
+    def replication_lock(self, ledger_id: int, bookie_id: str) -> Iterator[bool]:
+        yield True
 
 
 async def test_lost_ledger_is_in_limbo_when_the_cluster_names_it(

@@ -12,13 +12,14 @@ from kazoo.exceptions import ConnectionLoss, NodeExistsError, NoNodeError
 from bookie_stub.base.errors import RegistrationError
 from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers
 from bookie_stub.compose.bookie import Bookie
-from bookie_stub.config.settings import CollectionSettings, for_directory
+from bookie_stub.config.settings import CollectionSettings
 from bookie_stub.disk.entry_log import log_ids
 from bookie_stub.upkeep.directory_compactions import ForcedRound
 from foundation.zookeeper.nodes import ZookeeperNodes
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.upkeep.test_compaction import compact
+from tests.support.bookie_settings import for_directory
 
 OK, NO_LEDGER = 0, 1
 LAYOUT = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"

@@ -8,14 +8,15 @@ import pytest
 
 from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers, members_of_closed
 from bookie_stub.compose.bookie import Bookie
-from bookie_stub.config.settings import CollectionSettings, for_directory
+from bookie_stub.config.settings import CollectionSettings
 from bookie_stub.disk.entry_log import log_ids
 from foundation.zookeeper.nodes import ZookeeperNodes
-from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode
+from protocol.ledger_metadata import LedgerMetadata, LedgerSegment, LedgerState, encode
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.upkeep.test_compaction import compact
 from tests.bookie_stub.upkeep.test_garbage_collector import Store
+from tests.support.bookie_settings import for_directory
 
 OK, NO_LEDGER, NO_ENTRY, FENCED, UNAUTHORIZED = 0, 1, 2, 104, 102
 HERE, B, C = "127.0.0.1:3181", "127.0.0.1:31810", "b:3181"
@@ -23,7 +24,7 @@ PATH = "/ledgers/"
 
 
 def closed(*ensembles: tuple[str, ...], state: LedgerState = LedgerState.CLOSED) -> bytes:
-    segments = tuple(Segment(members, 10 * number) for number, members in enumerate(ensembles))
+    segments = tuple(LedgerSegment(members, 10 * number) for number, members in enumerate(ensembles))
     return encode(LedgerMetadata(segments, state, length=30, last_entry_id=2))
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from bookie_stub.base.record import KEY
 from bookie_stub.compose.bookie import Bookie
-from bookie_stub.config.settings import for_directory
 from bookie_stub.wire.connection import ADD_COST_BYTES
 from bookie_stub.wire.server import OUTSTANDING_BYTES_MAX, BookieServer
 from protocol.bookie_frame import (
@@ -25,6 +24,7 @@ from protocol.bookkeeper_api_pb2 import EOK, READ_ENTRY
 from tests.bookie_stub.bookie_process import Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, FaultyFileSystem, entry_of
 from tests.bookie_stub.v3_client import V3Client
+from tests.support.bookie_settings import for_directory
 
 MIB = 1 << 20
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from bookie_stub.compose.bookie import Bookie
-from bookie_stub.config.settings import for_directory
 from bookie_stub.disk.read_cache import POLICIES
 from bookie_stub.wire.server import BookieServer
 from protocol.bookie_frame import (
@@ -23,6 +22,7 @@ from protocol.bookie_frame import (
     encode_read_request,
 )
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
+from tests.support.bookie_settings import for_directory
 
 MIB = 1 << 20
 ENTRY_BYTES = 4120

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from bookie_stub.compose.bookie import Bookie
-from bookie_stub.config.settings import for_directory
 from bookie_stub.wire.server import BookieServer
 from protocol.bookie_frame import AddResponse, encode_add_request
 from protocol.receive_memory import STALE_NS
 from tests.bookie_stub.bookie_process import answer
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
+from tests.support.bookie_settings import for_directory
 
 MIB = 1 << 20
 LIMIT = 4 * MIB

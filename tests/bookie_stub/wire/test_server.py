@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from bookie_stub.compose.bookie import Bookie
-from bookie_stub.config.settings import for_directory
 from bookie_stub.wire.server import BookieServer
 from protocol.bookie_frame import (
     AddResponse,
@@ -24,6 +23,7 @@ from protocol.bookie_frame import (
     encode_read_request,
 )
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
+from tests.support.bookie_settings import for_directory
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Connect = Callable[[], Awaitable[Streams]]

@@ -10,7 +10,6 @@ import pytest
 
 from bookie_stub.base.record import KEY
 from bookie_stub.compose.bookie import Bookie
-from bookie_stub.config.settings import for_directory
 from bookie_stub.wire import v3_requests
 from bookie_stub.wire.server import BookieServer
 from protocol.bookie_frame import RC_NO_LEDGER, encode_read_request
@@ -35,6 +34,7 @@ from protocol.bookkeeper_api_pb2 import (
 from protocol.entry_runs import encode_entry_runs
 from tests.bookie_stub.conftest import MASTER_KEY, Bench, FaultyFileSystem, entry_of
 from tests.bookie_stub.v3_client import V3Client, explicit_lac
+from tests.support.bookie_settings import for_directory
 
 
 class Setup:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
-from bookkeeper.client.add_run import AddRun
 from bookkeeper.client.bookie_connection import BookieConnection
 from bookkeeper.client.bookkeeper import OUTSTANDING_BYTES_MAX, BookKeeperLedgerClient
 from bookkeeper.client.digest import master_key, seal
@@ -108,8 +107,8 @@ def add(client: BookKeeperLedgerClient, entry: int, size: int = 10) -> asyncio.F
     parts = seal(1, entry, entry - 1, size, b"", bytes(size))
     client.add(
         1,
-        entry,
-        parts,
+        (entry,),
+        [parts],
         master_key=master_key(b""),
         recovery=False,
         done=lambda rc, _: answered.set_result(rc),
@@ -120,8 +119,13 @@ def add(client: BookKeeperLedgerClient, entry: int, size: int = 10) -> asyncio.F
 def add_run(client: BookKeeperLedgerClient, entry_ids: Sequence[int]) -> asyncio.Future[int]:
     """A run of entries, of which every third is longer."""
     answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    stored = [b"".join(seal(1, entry, entry - 1, 1, b"", bytes(9 - entry % 3))) for entry in entry_ids]
-    client.add_run(AddRun(1, entry_ids, stored, master_key(b""), recovery=True, done=answered.set_result))
+    entries = [seal(1, entry, entry - 1, 1, b"", bytes(9 - entry % 3)) for entry in entry_ids]
+
+    def done(rc: int, first: int) -> None:
+        assert first == entry_ids[0]
+        answered.set_result(rc)
+
+    client.add(1, entry_ids, entries, master_key=master_key(b""), recovery=True, done=done)
     return answered
 
 

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 
 from bookie_stub.compose.bookie import Bookie
-from bookie_stub.config.settings import for_directory
 from bookie_stub.wire.server import BookieServer
-from bookkeeper.client.add_run import AddRun, run_adds
 from bookkeeper.client.bookkeeper import BookKeeperLedgerClient
 from bookkeeper.client.digest import check, last_add_confirmed, master_key, seal
 from bookkeeper.client.embedded import EmbeddedLedgerClient
@@ -24,6 +22,7 @@ from bookkeeper.ensembles.bookies import OneBookie
 from bookkeeper.ensembles.ledger_ids import LedgerIds, LedgerIdsUnused
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from foundation.loop.turn import Turn
+from tests.support.bookie_settings import for_directory
 
 KEY = master_key(b"")
 OTHER_KEY = master_key(b"other")
@@ -50,7 +49,7 @@ class Caller:
 
         header, body = payload[:3], memoryview(payload)[3:]
         parts = seal(ledger, entry, entry - 1, len(payload), header, body)
-        self.client.add(ledger, entry, parts, master_key=key, recovery=recovery, done=done)
+        self.client.add(ledger, (entry,), [parts], master_key=key, recovery=recovery, done=done)
         inside = False
         return answered
 
@@ -63,12 +62,13 @@ class Caller:
         answered: asyncio.Future[int] = self.loop.create_future()
         inside = True
 
-        def done(rc: int) -> None:
+        def done(rc: int, first: int) -> None:
             assert not inside, "completed inside the call"
+            assert first == next(iter(stored))
             answered.set_result(rc)
 
-        entries = tuple(stored.values())
-        run_adds(self.client)(AddRun(ledger, tuple(stored), entries, key, recovery=True, done=done))
+        entries = [(entry, b"", b"") for entry in stored.values()]
+        self.client.add(ledger, tuple(stored), entries, master_key=key, recovery=True, done=done)
         inside = False
         return await answered
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bookkeeper.client.digest import Digest
 from bookkeeper.client.ledger_client import AddDone, BatchReadDone, EntryParts
@@ -39,21 +39,21 @@ class FakeBookie(MemoryLedgerClient):
     def add(
         self,
         ledger_id: int,
-        entry_id: int,
-        parts: EntryParts,
+        entry_ids: Sequence[int],
+        entries: Sequence[EntryParts],
         *,
         master_key: bytes,
         recovery: bool,
         done: AddDone,
     ) -> None:
         if self.rc != OK:
-            self._loop.call_soon(done, self.rc, entry_id)
+            self._loop.call_soon(done, self.rc, entry_ids[0])
             return
 
         def take() -> None:
-            self.added.append(entry_id)
+            self.added += entry_ids
             super(FakeBookie, self).add(
-                ledger_id, entry_id, parts, master_key=master_key, recovery=recovery, done=done
+                ledger_id, entry_ids, entries, master_key=master_key, recovery=recovery, done=done
             )
 
         if self.held:
@@ -134,18 +134,24 @@ class Cluster:
         return self.own
 
     def add(self, *entry_ids: int) -> None:
+        for entry_id in entry_ids:
+            self.add_run((entry_id,))
+
+    def add_run(self, entry_ids: Sequence[int]) -> None:
         digest: Digest = self.ledgers.digest
+        entries = []
         for entry_id in entry_ids:
             body = b"body %d" % entry_id
             self._length += len(body)
-            self._adds.add(
-                LEDGER,
-                entry_id,
-                digest.seal(LEDGER, entry_id, -1, self._length, b"", body),
-                master_key=digest.master_key,
-                recovery=False,
-                done=lambda rc, number: self.answers.append((number, rc)),
-            )
+            entries.append(digest.seal(LEDGER, entry_id, -1, self._length, b"", body))
+        self._adds.add(
+            LEDGER,
+            entry_ids,
+            entries,
+            master_key=digest.master_key,
+            recovery=False,
+            done=lambda rc, number: self.answers.append((number, rc)),
+        )
 
     async def fill(self, count: int) -> None:
         self.add(*range(count))

@@ -187,7 +187,7 @@ async def move(cluster: Cluster) -> None:
     for number in (3, 4):
         cluster.bookies[number]._ledgers = dead[0]._ledgers
     (segment,) = metadata.segments
-    moved = replace(segment, members=(cluster.names[3], cluster.names[4], segment.members[2]))
+    moved = segment._replace(members=(cluster.names[3], cluster.names[4], segment.members[2]))
     await cluster.metadata.put(key, encode(replace(metadata, segments=(moved,))), found.version)
 
 

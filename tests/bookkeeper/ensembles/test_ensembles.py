@@ -10,7 +10,7 @@ from bookkeeper.ensembles.placement import is_covered, proves_absence, write_set
 from bookkeeper.ensembles.settings import Copies
 from broker.compose.ledger_settings import LedgerSettings
 from foundation.model.errors import BrokerError, LedgerFenced, NotEnoughBookies
-from protocol.ledger_metadata import LedgerState, Segment
+from protocol.ledger_metadata import LedgerSegment, LedgerState
 from tests.bookkeeper.ensembles.ensemble_fakes import FENCED, IO_ERROR, LEDGER, OK, Cluster, turns
 
 NOT_ENOUGH = -6
@@ -73,6 +73,48 @@ async def test_entry_is_confirmed_without_a_slow_bookie() -> None:
     assert [bookie.has for bookie in cluster.bookies] == [[0, 1]] * 3
 
 
+async def test_striped_run_is_answered_once_when_its_last_entry_is_confirmed() -> None:
+    cluster = Cluster(3, LedgerSettings(3, 2, 2))
+    await cluster.begin()
+    cluster.bookies[1].held = True
+    cluster.add_run(range(5))
+    cluster.add_run(range(5, 6))
+    await turns()
+    assert cluster.answers == []
+    cluster.bookies[1].release()
+    await turns()
+    assert cluster.answers == [(0, OK), (5, OK)]
+    assert [bookie.has for bookie in cluster.bookies] == [[0, 2, 3, 5], [0, 1, 3, 4], [1, 2, 4, 5]]
+
+
+async def test_run_moves_as_a_whole_to_the_bookie_that_replaces_a_failed_one() -> None:
+    cluster = Cluster(4, LedgerSettings(3, 3, 3))
+    own = await cluster.begin()
+    cluster.add(0)
+    await turns()
+    cluster.bookies[1].rc = IO_ERROR
+    cluster.add_run(range(1, 4))
+    cluster.add_run(range(4, 6))
+    await turns()
+    assert cluster.answers == [(0, OK), (1, OK), (4, OK)]
+    assert cluster.bookies[3].has == [1, 2, 3, 4, 5]
+    assert own.metadata.segments[-1].first_entry_id == 1
+
+
+@pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)])
+async def test_fenced_writer_fails_each_run_once(quorums: tuple[int, int, int]) -> None:
+    cluster = Cluster(3, LedgerSettings(*quorums))
+    await cluster.begin()
+    cluster.add_run(range(2))
+    await turns()
+    for bookie in cluster.bookies:
+        bookie.rc = FENCED
+    cluster.add_run(range(2, 6))
+    cluster.add_run(range(6, 9))
+    await turns()
+    assert cluster.answers == [(0, OK), (2, FENCED), (6, FENCED)]
+
+
 async def test_bookie_failure_after_the_close_changes_nothing() -> None:
     cluster = Cluster(4, LedgerSettings(3, 3, 2))
     own = await cluster.begin()
@@ -96,7 +138,7 @@ async def test_failed_bookie_is_replaced() -> None:
     cluster.add(1, 2)
     await turns()
     b0, b1, b2, b3 = cluster.names
-    assert own.metadata.segments == (Segment((b0, b1, b2)), Segment((b0, b3, b2), 1))
+    assert own.metadata.segments == (LedgerSegment((b0, b1, b2)), LedgerSegment((b0, b3, b2), 1))
     found = await read_metadata(cluster.metadata, LEDGER)
     assert found is not None
     assert found[0] == own.metadata

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.client.digest import OVERHEAD_BYTES, check, last_add_confirmed, ledger_length
 from bookkeeper.client.ledger_client import AddDone, EntryParts
-from bookkeeper.ensembles.ledger_handle import LedgerHandle
+from bookkeeper.ensembles.ledger_handle import Added, LedgerHandle
 from foundation.loop.turn import Turn
 from foundation.model.entry import Entry
 
@@ -27,8 +27,8 @@ class Client:
     def add(
         self,
         ledger_id: int,
-        entry_id: int,
-        parts: EntryParts,
+        entry_ids: Sequence[int],
+        entries: Sequence[EntryParts],
         *,
         master_key: bytes,
         recovery: bool,
@@ -36,8 +36,9 @@ class Client:
     ) -> None:
         assert ledger_id == LEDGER
         assert not recovery
-        self.parts[entry_id] = b"".join(parts)
-        self.done[entry_id] = done
+        for entry_id, parts in zip(entry_ids, entries, strict=True):
+            self.parts[entry_id] = b"".join(parts)
+        self.done[entry_ids[0]] = done
 
     def answer(self, entry_id: int, rc: int = 0) -> None:
         self.done.pop(entry_id)(rc, entry_id)
@@ -57,18 +58,16 @@ class Owner:
         self,
         handle: LedgerHandle,
         entries: list[Entry],
-        contexts: list[object],
-        asked_ns: list[int],
+        added: list[Added],
         now_ns: int,
     ) -> None:
-        assert len(entries) == len(contexts) == len(asked_ns) > 0
+        assert len(entries) == sum(count for _, count, _ in added) > 0
         assert handle.last_confirmed == entries[-1].entry_id
         self.runs.append(len(entries))
-        self.confirmed += contexts
+        self.confirmed += [context for context, _, _ in added]
 
-    def adds_failed(
-        self, handle: LedgerHandle, entries: list[Entry], contexts: list[object], rc: int
-    ) -> None:
+    def adds_failed(self, handle: LedgerHandle, entries: list[Entry], added: list[Added], rc: int) -> None:
+        contexts = [context for context, _, _ in added]
         self.failed.append(([entry.entry_id for entry in entries], contexts, rc))
 
 
@@ -82,7 +81,12 @@ class Bench:
     def add(self, count: int) -> None:
         for _ in range(count):
             number = self.handle.next_entry_id
-            self.handle.add(b"h", b"body%d" % number, 1, number, 0)
+            self.handle.add((b"h",), (b"body%d" % number,), 1, number, 0)
+
+    def add_run(self, count: int) -> None:
+        first = self.handle.next_entry_id
+        bodies = [b"body%d" % number for number in range(first, first + count)]
+        self.handle.add([b"h"] * count, bodies, 1, f"run {first}", 0)
 
     def end_turn(self) -> None:
         callbacks, self.soon[:] = self.soon[:], []
@@ -167,3 +171,42 @@ def test_late_answer_to_a_failed_add_is_ignored(bench: Bench) -> None:
     bench.end_turn()
     assert bench.owner.confirmed == []
     assert len(bench.owner.failed) == 1
+
+
+def test_run_of_entries_is_one_add_with_one_answer(bench: Bench) -> None:
+    bench.add_run(3)
+    bench.add(1)
+    assert sorted(bench.client.done) == [0, 3]
+    stored = [bench.client.parts[number] for number in range(4)]
+    assert [ledger_length(item) for item in stored] == [6, 12, 18, 24]
+    assert [bytes(check(LEDGER, number, item)) for number, item in enumerate(stored)] == [
+        b"hbody%d" % number for number in range(4)
+    ]
+    bench.client.answer(0)
+    bench.end_turn()
+    assert (bench.owner.confirmed, bench.owner.runs) == (["run 0"], [3])
+    assert bench.handle.pending == 1
+
+
+@pytest.mark.parametrize("order", [(0, 3, 5), (5, 3, 0), (3, 0, 5)])
+def test_runs_are_confirmed_in_their_order(bench: Bench, order: tuple[int, ...]) -> None:
+    for count in (3, 2, 4):
+        bench.add_run(count)
+    for first in order:
+        bench.client.answer(first)
+    bench.end_turn()
+    assert bench.owner.confirmed == ["run 0", "run 3", "run 5"]
+    assert bench.handle.last_confirmed == 8
+
+
+def test_failed_run_takes_all_after_it_along(bench: Bench) -> None:
+    for count in (3, 2, 4):
+        bench.add_run(count)
+    bench.client.answer(5)
+    bench.client.answer(3, 101)
+    bench.end_turn()
+    assert bench.owner.failed == []
+    bench.client.answer(0)
+    bench.end_turn()
+    assert bench.owner.confirmed == ["run 0"]
+    assert bench.owner.failed == [([3, 4, 5, 6, 7, 8], ["run 3", "run 5"], 101)]

@@ -14,7 +14,7 @@ from protocol.broker_entry_metadata import EntryStamp, split
 
 bodies = st.one_of(st.binary(max_size=60), st.binary(max_size=10).map(lambda tail: b"\x0e\x01" + tail))
 headers = st.sampled_from(
-    [b"", EntryStamp(timestamp=True, index=True, now_ms=lambda: 1_700_000_000_000).stamp(3)]
+    [b"", *EntryStamp(timestamp=True, index=True, now_ms=lambda: 1_700_000_000_000).stamp(3, 1)]
 )
 
 

@@ -20,7 +20,7 @@ SESSION_S = 4.0
 
 async def open_store(address: str, root: str) -> ZookeeperMetadataStore:
     url = ZookeeperUrl(address, root)
-    return await ZookeeperMetadataStore.open(url, session_timeout_s=SESSION_S, timeout_s=20)
+    return await ZookeeperMetadataStore.open(url, session_timeout_s=SESSION_S, timeout_s=60)
 
 
 @pytest.fixture
@@ -36,12 +36,37 @@ def root() -> str:
         pytest.param("zookeeper", marks=[pytest.mark.peer, pytest.mark.slow]),
     ]
 )
-async def store(request: pytest.FixtureRequest, tmp_path: Path, root: str) -> AsyncIterator[MetadataStore]:
+def kind(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+@pytest.fixture
+async def store(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, root: str
+) -> AsyncIterator[MetadataStore]:
     opened: MetadataStore
-    if request.param == "memory":
+    if kind == "memory":
         opened = MemoryMetadataStore()
-    elif request.param == "sqlite":
+    elif kind == "sqlite":
         opened = SqliteMetadataStore(tmp_path / "m.db")
+    else:
+        zookeeper: ZooKeeper = request.getfixturevalue("zookeeper")
+        opened = await open_store(zookeeper.address, root)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def other(
+    store: MetadataStore, request: pytest.FixtureRequest, root: str
+) -> AsyncIterator[MetadataStore]:
+    """Another session on the same values."""
+    opened: MetadataStore
+    if isinstance(store, MemoryMetadataStore):
+        opened = store.another()
+    elif isinstance(store, SqliteMetadataStore):
+        pytest.skip("one process uses the file, in one session")
     else:
         zookeeper: ZooKeeper = request.getfixturevalue("zookeeper")
         opened = await open_store(zookeeper.address, root)

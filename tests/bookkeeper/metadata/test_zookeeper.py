@@ -14,7 +14,8 @@ from kazoo.security import make_acl
 from bookie_stub.cluster.registration import Registration
 from bookkeeper.ensembles.zookeeper_ledger_ids import ZookeeperLedgerIds
 from bookkeeper.metadata.available_bookies import AvailableBookies, Bookies
-from bookkeeper.metadata.metadata_store import ABSENT, Put, Versioned
+from bookkeeper.metadata.metadata_store import ABSENT, Ephemeral, Put, SessionState, Versioned
+from bookkeeper.metadata.write_groups import GROUP_MAX
 from bookkeeper.metadata.zookeeper_metadata_store import VALUE_BYTES_MAX, ZookeeperMetadataStore
 from bookkeeper.metadata.zookeeper_requests import ZookeeperRequests
 from foundation.model.errors import BadVersion, MetadataError
@@ -37,7 +38,7 @@ async def test_close_fails_waiting_writes_while_zookeeper_is_away() -> None:
     await asyncio.sleep(0)
     writes = [asyncio.create_task(store.put("/a", b"%d" % number)) for number in range(3)]
     await asyncio.sleep(0)
-    await asyncio.wait_for(store.close(), 30)
+    await asyncio.wait_for(store.close(), 60)
     for write in writes:
         with pytest.raises(MetadataError, match="the metadata store is closed"):
             await write
@@ -134,6 +135,50 @@ async def test_expired_session_is_replaced(
     assert "the session with ZooKeeper has expired" in caplog.text
 
 
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_expired_session_loses_its_leases_and_keeps_its_watches(
+    shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, observer: KazooClient
+) -> None:
+    states: list[SessionState] = []
+    told = asyncio.Event()
+    shared.listen(states.append)
+    await shared.put_all([Ephemeral("/lease", b"me")])
+    await shared.watch("/lease", told.set)
+    await asyncio.to_thread(end_session, shared.requests.client, zookeeper.address)
+    await become(lambda: SessionState.RE_ESTABLISHED in states, "a new session")
+    assert states[-2:] == [SessionState.LOST, SessionState.RE_ESTABLISHED]
+    await asyncio.wait_for(told.wait(), 30)
+    assert await shared.get("/lease") is None
+    told.clear()
+    await asyncio.to_thread(observer.create, "/lease", b"another")
+    await asyncio.wait_for(told.wait(), 30)
+    with pytest.raises(BadVersion):
+        await shared.put_all([Ephemeral("/lease", b"me")])
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_lease_does_not_wait_for_the_cursors_before_it(shared: ZookeeperMetadataStore) -> None:
+    cursors = [asyncio.create_task(shared.put(f"/cursors/{number}", b"1")) for number in range(5000)]
+    await asyncio.sleep(0)
+    await shared.put_all([Ephemeral("/lease", b"me")])
+    assert sum(write.done() for write in cursors) <= 2 * GROUP_MAX
+    await shared.delete("/lease")
+    assert sum(write.done() for write in cursors) <= 4 * GROUP_MAX
+    await asyncio.gather(*cursors)
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_lease_above_other_keys_is_refused(shared: ZookeeperMetadataStore) -> None:
+    await shared.put("/a/b", b"1")
+    with pytest.raises(MetadataError, match="/a cannot end with the session: there are keys below it"):
+        await shared.put_all([Ephemeral("/a", b"me")])
+    await shared.delete("/a/b")
+    assert await shared.put_all([Ephemeral("/a", b"me")]) == [0]
+
+
 async def count_up(store: ZookeeperMetadataStore, version: int, count: int) -> int:
     """Each put compares with the version that the one before it returned."""
     for number in range(version + 1, version + count + 1):
@@ -160,12 +205,14 @@ async def test_writes_are_applied_once_across_kills_of_zookeeper(mortal: ZooKeep
     writing = asyncio.create_task(count_up(store, version, 1500))
     creating = [asyncio.create_task(store.put(f"/k/{number}", b"v", ABSENT)) for number in range(600)]
     together = asyncio.create_task(begin_together(store, 600))
+    leases = [asyncio.create_task(store.put_all([Ephemeral(f"/e/{number}", b"v")])) for number in range(600)]
     for _ in range(2):
         await asyncio.to_thread(mortal.stop)
         await asyncio.to_thread(mortal.start)
     assert await writing == 1500
     assert set(await asyncio.gather(*creating)) == {0}
     assert len(await store.children("/k")) == 600
+    assert await asyncio.gather(*leases) == [[0]] * 600
     assert await together == 599
     assert len(await store.children("/l")) == 600
     await store.close()
@@ -182,7 +229,7 @@ async def test_reads_and_close_time_out_while_zookeeper_is_away(mortal: ZooKeepe
         await store.get("/a")
     waiting = asyncio.create_task(store.put("/a", b"1"))
     await asyncio.sleep(0)
-    await asyncio.wait_for(store.close(), 30)
+    await asyncio.wait_for(store.close(), 60)
     with pytest.raises(MetadataError, match="the metadata store is closed"):
         await waiting
 

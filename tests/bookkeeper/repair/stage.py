@@ -8,7 +8,7 @@ from bookkeeper.ensembles.own_ledger import OwnLedger, read_metadata
 from bookkeeper.repair.auditor import Auditor
 from bookkeeper.repair.copying import Copying
 from bookkeeper.repair.marks import Marks
-from bookkeeper.repair.pace import Pace
+from bookkeeper.repair.pace import CopyPace
 from bookkeeper.repair.stats import RecoveryStats
 from bookkeeper.repair.worker import ReplicationWorker
 from broker.compose.ledger_settings import LedgerSettings
@@ -66,7 +66,7 @@ class Stage:
             self.locks,
             self.registered,
             self.settings,
-            Copying(self.cluster.set, Pace(0), 7, self.now_ns, self.stats.worker),
+            Copying(self.cluster.set, CopyPace(0), 7, self.now_ns, self.stats.worker),
             call_soon=loop.call_soon,
             spawn=loop.create_task,
         )

@@ -17,11 +17,11 @@ from bookkeeper.repair.fragments import (
     lost_of,
     replace_members,
 )
-from bookkeeper.repair.pace import Pace
-from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment
+from bookkeeper.repair.pace import CopyPace
+from protocol.ledger_metadata import LedgerMetadata, LedgerSegment, LedgerState
 
 CLOSED = LedgerMetadata(
-    (Segment(("a", "b", "c")), Segment(("a", "d", "c"), 10)),
+    (LedgerSegment(("a", "b", "c")), LedgerSegment(("a", "d", "c"), 10)),
     LedgerState.CLOSED,
     length=100,
     last_entry_id=14,
@@ -38,7 +38,7 @@ OPEN = replace(CLOSED, state=LedgerState.OPEN, last_entry_id=-1, length=0)
 def test_entries_of_a_position_are_those_whose_write_set_has_it(size: int, count: int, first: int) -> None:
     members = tuple("abcde"[:size])
     for quorum in range(1, size + 1):
-        fragment = Fragment(Segment(members, first), first + count - 1, quorum)
+        fragment = Fragment(LedgerSegment(members, first), first + count - 1, quorum)
         for position in range(size):
             entries = [
                 each for each in range(first, first + count) if position in write_set(each, size, quorum)
@@ -74,10 +74,10 @@ def test_lost_bookies_of_a_ledger_are_those_needed_and_not_registered() -> None:
 
 def test_replacement_changes_one_segment_and_nothing_else() -> None:
     changed = replace_members(CLOSED, CLOSED.segments[0], {1: "x"})
-    assert changed == replace(CLOSED, segments=(Segment(("a", "x", "c")), CLOSED.segments[1]))
-    assert replace_members(CLOSED, Segment(("a", "z", "c")), {1: "x"}) is None
+    assert changed == replace(CLOSED, segments=(LedgerSegment(("a", "x", "c")), CLOSED.segments[1]))
+    assert replace_members(CLOSED, LedgerSegment(("a", "z", "c")), {1: "x"}) is None
     assert replace_members(CLOSED, CLOSED.segments[0], {1: "c"}) is None
-    grown = replace(CLOSED, segments=(*CLOSED.segments, Segment(("e", "d", "c"), 12)))
+    grown = replace(CLOSED, segments=(*CLOSED.segments, LedgerSegment(("e", "d", "c"), 12)))
     moved = replace_members(grown, CLOSED.segments[1], {0: "x"})
     assert moved is not None
     assert moved.segments[2] == grown.segments[2]
@@ -104,9 +104,9 @@ def test_wait_doubles_up_to_a_limit() -> None:
 
 
 def test_pace_spreads_bytes_over_time() -> None:
-    pace = Pace(1000)
+    pace = CopyPace(1000)
     assert pace.wait_ns(500, 0) == 0
     assert pace.wait_ns(500, 0) == 500_000_000
     assert pace.wait_ns(1, 10_000_000_000) == 0
-    unlimited = Pace(-1)
+    unlimited = CopyPace(-1)
     assert [unlimited.wait_ns(10**9, 0) for _ in range(3)] == [0, 0, 0]

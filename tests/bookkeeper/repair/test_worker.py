@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bookkeeper.repair.worker import Outcome
+from bookkeeper.repair.worker import RepairOutcome
 from broker.compose.ledger_settings import LedgerSettings
 from foundation.model.errors import PersistenceError
-from protocol.ledger_metadata import LedgerState, Segment
+from protocol.ledger_metadata import LedgerSegment, LedgerState
 from tests.bookkeeper.ensembles.ensemble_fakes import LEDGER
 from tests.bookkeeper.repair.stage import GRACE_NS, SECOND_NS, Stage
 
@@ -29,7 +29,7 @@ async def test_every_entry_is_copied_and_the_ensemble_changed() -> None:
     stage = await lost_bookie(WHOLE, 3)
     assert await stage.worker.work()
     b0, b1, b2 = stage.cluster.names
-    assert (await stage.metadata()).segments == (Segment((b2, b1)),)
+    assert (await stage.metadata()).segments == (LedgerSegment((b2, b1)),)
     assert stage.cluster.bookies[2].has == list(range(20))
     assert await stage.marked() == []
     assert not stage.locks.taken
@@ -118,12 +118,12 @@ async def test_open_ledger_is_fenced_after_the_grace_period() -> None:
     await stage.written(5, closed=False)
     stage.lose(0)
     await stage.auditor.look()
-    assert await stage.worker.replicate(LEDGER) is Outcome.WAITS
+    assert await stage.worker.replicate(LEDGER) is RepairOutcome.WAITS
     stage.wait(GRACE_NS / SECOND_NS - 1)
-    assert await stage.worker.replicate(LEDGER) is Outcome.WAITS
+    assert await stage.worker.replicate(LEDGER) is RepairOutcome.WAITS
     assert (await stage.metadata()).state is LedgerState.OPEN
     stage.wait(1)
-    assert await stage.worker.replicate(LEDGER) is Outcome.FINISHED
+    assert await stage.worker.replicate(LEDGER) is RepairOutcome.FINISHED
     metadata = await stage.metadata()
     assert (metadata.state, metadata.last_entry_id) == (LedgerState.CLOSED, 4)
     assert stage.cluster.names[0] not in metadata.segments[-1].members
@@ -135,10 +135,10 @@ async def test_writer_that_replaces_the_bookie_itself_is_not_fenced() -> None:
     own = await stage.written(5, closed=False)
     stage.lose(0)
     await stage.auditor.look()
-    assert await stage.worker.replicate(LEDGER) is Outcome.WAITS
+    assert await stage.worker.replicate(LEDGER) is RepairOutcome.WAITS
     await own.change_ensemble(5, (stage.cluster.names[2], stage.cluster.names[1]))
     stage.wait(GRACE_NS / SECOND_NS)
-    assert await stage.worker.replicate(LEDGER) is Outcome.FINISHED
+    assert await stage.worker.replicate(LEDGER) is RepairOutcome.FINISHED
     metadata = await stage.metadata()
     assert metadata.state is LedgerState.OPEN
     assert all(stage.cluster.names[0] not in segment.members for segment in metadata.segments)
@@ -147,14 +147,14 @@ async def test_writer_that_replaces_the_bookie_itself_is_not_fenced() -> None:
 async def test_deleted_ledger_loses_its_mark() -> None:
     stage = await lost_bookie(WHOLE, 3)
     await stage.cluster.ledgers.delete(LEDGER)
-    assert await stage.worker.replicate(LEDGER) is Outcome.GONE
+    assert await stage.worker.replicate(LEDGER) is RepairOutcome.GONE
     assert await stage.marked() == []
 
 
 async def test_locked_ledger_is_left_alone() -> None:
     stage = await lost_bookie(WHOLE, 3)
     stage.locks.taken.add(LEDGER)
-    assert await stage.worker.replicate(LEDGER) is Outcome.TAKEN
+    assert await stage.worker.replicate(LEDGER) is RepairOutcome.TAKEN
     assert stage.cluster.bookies[2].has == []
 
 
@@ -167,7 +167,7 @@ async def test_mark_and_ensemble_stay_when_the_lock_was_lost() -> None:
     assert await stage.marked() == [LEDGER]
     assert await stage.metadata() == before, "copies that may be given up must not be named"
     stage.locks.stolen = False
-    assert await stage.worker.replicate(LEDGER) is Outcome.FINISHED
+    assert await stage.worker.replicate(LEDGER) is RepairOutcome.FINISHED
 
 
 async def test_mark_that_has_changed_stays() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from aiohttp import ClientSession
 
+from broker.admin.topics import backlogs
 from broker.compose.broker_service import BrokerService
+from broker.managed_ledger.managed_cursor import ManagedCursor
+from broker.service.subscriptions.backlog.open_runs import nth_open
 from broker.service.subscriptions.subscription import Subscription
 from foundation.model.position import EARLIEST, LATEST, Position
 from tests.broker.admin.publishing import publish_plain
@@ -31,6 +35,23 @@ async def test_skip_passes_over_acknowledged_entries(admin: ClientSession, broke
     assert one.cursor.backlog == 4
     assert (await call(admin, f"POST {TOPICS}/t/subscription/s/skip/100"))[0] == 204
     assert one.cursor.backlog == 0
+
+
+async def test_seek_during_a_skip_keeps_the_messages_sought(
+    admin: ClientSession, broker: BrokerService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await subscribed(broker, "t", 8)
+    one.acknowledge_through(at(one, 4))
+
+    async def counted(cursor: ManagedCursor, number: int) -> Position | None:
+        found = await nth_open(cursor, number)
+        await one.seek(EARLIEST)
+        return found
+
+    monkeypatch.setattr(backlogs, "nth_open", counted)
+    status, reason = await refusal(admin, f"POST {TOPICS}/t/subscription/s/skip/2")
+    assert (status, one.cursor.backlog) == (409, 8)
+    assert reason.startswith("A seek moved subscription s while its messages were counted")
 
 
 async def test_skip_all_works_on_every_partition(admin: ClientSession, broker: BrokerService) -> None:

@@ -10,6 +10,7 @@ from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
 from broker.compose.metrics_source import MetricsSource
+from broker.numbers.readings import CONSUMERS, PRODUCERS
 from tests.metrics_check import core_names, names_in
 
 TOPIC = "persistent://public/default/counted"
@@ -80,10 +81,10 @@ async def test_windows_have_latencies_and_sizes(broker: BrokerService, admin: Cl
 async def test_producers_and_consumers_are_read_only_when_asked_for(broker: BrokerService) -> None:
     client = await asyncio.to_thread(work, broker.addresses.service_url)
     (without,) = MetricsSource(broker, consumers=False, producers=False).topics()
-    assert (without.producer_readings, without.subscriptions[0].consumer_readings) == ((), ())
+    assert (without.producers, without.subscriptions[0].parts) == ((), ())
     (with_them,) = MetricsSource(broker, consumers=True, producers=True).topics()
-    assert with_them.producer_readings[0].msgs_in == MESSAGES
-    assert with_them.subscriptions[0].consumer_readings[0].msgs_out == MESSAGES
+    assert with_them.producers[0].row[PRODUCERS.names.index("messages_in")] == MESSAGES
+    assert with_them.subscriptions[0].parts[0].row[CONSUMERS.names.index("messages_out")] == MESSAGES
     await asyncio.to_thread(client.close)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from aiohttp import ClientSession
@@ -108,10 +110,66 @@ async def test_namespace_is_created_with_the_policies_of_the_body(admin: ClientS
     assert await call(admin, f"GET {NAMESPACES}/n/bundles") == (200, body["bundles"])
 
 
+REPLICATORS = "is_allow_auto_update_schema_with_replicator"
+
+
+@pytest.mark.parametrize("more_settings", [[], ["pulsarDefaults=5.0"]], ids=["4.2", "5.0"])
+@pytest.mark.parametrize("given", [True, False, "false"])
+async def test_new_namespace_keeps_what_it_says_of_replicators(admin: ClientSession, given: object) -> None:
+    assert await call(admin, f"PUT {NAMESPACES}/n", {REPLICATORS: given}) == (204, "")
+    assert await shown_of_schemas(admin, "n") == (True, given is True)
+
+
+async def test_schemas_by_replicators_are_shown_where_tools_of_5_0_would_show_something_else(
+    admin: ClientSession,
+) -> None:
+    """They show true where the member is missing, which 4.2 lacks."""
+    assert await call(admin, f"PUT {NAMESPACES}/n") == (204, "")
+    assert await shown_of_schemas(admin, "n") == (True, None), (
+        "every producer may add schemas, a replicator too"
+    )
+    assert await call(admin, f"POST {NAMESPACES}/n/isAllowAutoUpdateSchema", False) == (204, "")
+    assert await shown_of_schemas(admin, "n") == (False, False)
+
+
+@pytest.mark.parametrize("more_settings", [["isAllowAutoUpdateSchemaEnabled=false"]])
+async def test_schemas_by_replicators_are_shown_where_the_broker_forbids_schemas(
+    admin: ClientSession,
+) -> None:
+    assert await call(admin, f"PUT {NAMESPACES}/n") == (204, "")
+    assert (await shown_of_schemas(admin, "n"))[1] is False
+
+
+@pytest.mark.parametrize("more_settings", [["pulsarDefaults=5.0", "isAllowAutoUpdateSchemaEnabled=false"]])
+async def test_release_5_0_lets_replicators_add_schemas_and_shows_it(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    """As seen with Apache Pulsar 5.0.0-M1."""
+    assert await call(admin, f"PUT {NAMESPACES}/n") == (204, "")
+    assert (await shown_of_schemas(admin, "n"))[1] is True
+    name = parse_topic_name("persistent://public/n/t")
+    policies = broker.registry.policies
+    assert policies.allows_schema_updates(name, by_replicator=True)
+    assert not policies.allows_schema_updates(name)
+    assert await call(
+        admin, f"POST {NAMESPACES}/n/isAllowAutoUpdateSchema?allowAutoUpdateSchemaWithReplicator=false", False
+    ) == (204, "")
+    assert await shown_of_schemas(admin, "n") == (False, False)
+    assert not policies.allows_schema_updates(name, by_replicator=True)
+
+
+async def shown_of_schemas(admin: ClientSession, namespace: str) -> tuple[object, object]:
+    """Returns two members of the policies: may producers, and may replicators, add schemas; None for a missing one."""
+    _, policies = await call(admin, f"GET {NAMESPACES}/{namespace}")
+    assert isinstance(policies, dict)
+    return policies["is_allow_auto_update_schema"], policies.get(REPLICATORS)
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [
         ({"deduplicationEnabled": 5}, 400),
+        ({"is_allow_auto_update_schema_with_replicator": 5}, 400),
         ({"max_producers_per_topic": -1}, 412),
         ({"offload_threshold": "x"}, 400),
         ({"offload_policies": {"managedLedgerOffloadDriver": "nosuch"}}, 412),
@@ -159,6 +217,47 @@ async def test_properties_are_added_and_removed(admin: ClientSession) -> None:
     assert await call(admin, f"GET {line}") == (200, {"a": "b", "c": "d", "e": "f"})
     assert await call(admin, f"DELETE {line}") == (204, "")
     assert await call(admin, f"GET {line}") == (200, {})
+
+
+async def test_changes_made_at_once_are_all_kept(admin: ClientSession) -> None:
+    """Each request changes one member of a policy, and the others are waiting for the store meanwhile."""
+    default = f"{NAMESPACES}/default"
+    names = [f"k{number}" for number in range(8)]
+    await asyncio.gather(*(call(admin, f"PUT {default}/property/{name}/v") for name in names))
+    assert await call(admin, f"GET {default}/properties") == (200, dict.fromkeys(names, "v"))
+    policies: Any = (await call(admin, f"GET {default}"))[1]
+    quota = dict.fromkeys(("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut", "memory"), 7.0)
+    lines = [
+        f"/admin/v2/resource-quotas/public/default/{low}_{high}"
+        for low, high in pairwise(policies["bundles"]["boundaries"])
+    ]
+    await asyncio.gather(*(call(admin, f"POST {line}", {**quota, "dynamic": False}) for line in lines))
+    shown: list[Any] = [(await call(admin, f"GET {line}"))[1] for line in lines]
+    assert [one["msgRateIn"] for one in shown] == [7.0] * len(lines)
+    await asyncio.gather(*(call(admin, f"DELETE {default}/property/{name}") for name in names[:7]))
+    assert await call(admin, f"GET {default}/properties") == (200, {"k7": "v"})
+
+
+async def test_offload_numbers_set_at_once_are_all_kept(admin: ClientSession) -> None:
+    """The three numbers are members of one stored value."""
+    default = f"{NAMESPACES}/default"
+    numbers = {"offloadThreshold": 5, "offloadThresholdInSeconds": 6, "offloadDeletionLagMs": 7}
+    await asyncio.gather(*(call(admin, f"PUT {default}/{word}", value) for word, value in numbers.items()))
+    assert {word: (await call(admin, f"GET {default}/{word}"))[1] for word in numbers} == numbers
+
+
+async def test_bundles_split_at_once_are_all_split(admin: ClientSession) -> None:
+    default = f"{NAMESPACES}/default"
+    before: Any = (await call(admin, f"GET {default}"))[1]
+    edges = before["bundles"]["boundaries"]
+    splits = (f"PUT {default}/{low}_{high}/split" for low, high in pairwise(edges))
+    assert {status for status, _ in await asyncio.gather(*(call(admin, one) for one in splits))} == {204}
+    after: Any = (await call(admin, f"GET {default}/bundles"))[1]
+    assert after["numBundles"] == 2 * (len(edges) - 1)
+    # Of two splits of one bundle the later one finds it no more.
+    again = f"PUT {default}/{edges[0]}_{after['boundaries'][1]}/split"
+    answers = await asyncio.gather(call(admin, again), call(admin, again))
+    assert sorted(status for status, _ in answers) == [204, 412]
 
 
 async def test_empty_body_removes_the_interval_of_snapshots(admin: ClientSession) -> None:

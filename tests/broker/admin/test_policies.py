@@ -105,6 +105,29 @@ async def topic(admin: ClientSession) -> None:
     assert (await call(admin, f"PUT {TOPIC}"))[0] == 204
 
 
+async def test_request_for_schema_updates_also_sets_those_by_replicators(admin: ClientSession) -> None:
+    """Pulsar 5.0 has no request of its own for it."""
+    key, path = "is_allow_auto_update_schema_with_replicator", f"{NAMESPACE}/isAllowAutoUpdateSchema"
+
+    async def shown() -> object:
+        _, policies = await call(admin, f"GET {NAMESPACE}")
+        assert isinstance(policies, dict)
+        return policies.get(key)
+
+    for query, value in (
+        ("", False),
+        ("?allowAutoUpdateSchemaWithReplicator=true", True),
+        ("?allowAutoUpdateSchemaWithReplicator=false", False),
+        ("", False),
+    ):
+        assert (await call(admin, f"POST {path}{query}", False))[0] == 204
+        assert await shown() is value, query
+    status, reason = await call(admin, f"POST {path}?allowAutoUpdateSchemaWithReplicator=false", True)
+    assert (status, await shown()) == (400, False)
+    assert "leave allowAutoUpdateSchemaWithReplicator=false out" in str(reason)
+    assert await call(admin, f"GET {path}") == (200, False)
+
+
 @pytest.mark.usefixtures("topic")
 @pytest.mark.parametrize(
     ("path", "policy", "rest"), [one for one in ROUTES if one[2].word != "entryFilters"], ids=name_of

@@ -8,7 +8,13 @@ from broker.admin.rights.needs import Need, Right, RightsTable, Rows, parts_of_p
 from broker.admin.rights.table import RIGHTS
 from broker.admin.server import create_app
 from broker.compose.broker_service import BrokerService
+from broker.service.policies.table import POLICIES, PolicyRight
 
+NEEDS = {
+    PolicyRight.ADMIN: (Need(Right.WITHIN_TENANT, 403),),
+    PolicyRight.ADMIN_401: (Need(Right.WITHIN_TENANT, 401),),
+    PolicyRight.SUPERUSER: (Need(Right.SUPERUSER),),
+}
 WITHOUT_ROW: frozenset[str] = frozenset()
 """Routes that need a superuser only because no row names them; add a row instead of a name here."""
 
@@ -56,3 +62,18 @@ def test_two_rows_for_one_route_are_refused() -> None:
     rows = Rows((Need(Right.SUPERUSER),), "/x", "GET /{a}\nGET /{b}")
     with pytest.raises(ValueError, match="two rows"):
         RightsTable((rows,))
+
+
+def test_policy_has_its_right_in_its_own_row_alone() -> None:
+    for policy in POLICIES:
+        for rest, owner in (
+            (policy.namespace, "/admin/v2/namespaces/{tenant}/{namespace}"),
+            (policy.topic, "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"),
+        ):
+            if rest is None:
+                continue
+            for method in ("GET", rest.verb, "DELETE"):
+                row = RIGHTS.find(method, f"{owner}/{rest.word}")
+                right = rest.right if method == "GET" else rest.set_right or rest.right
+                assert row is not None
+                assert row.needs == NEEDS[right], f"{method} {rest.word}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.admin.topics.stats import NO_RATES, stats_now
+from broker.admin.topics.stats import stats_now
+from broker.numbers.windows import NOTHING_YET
 from broker.service.consumer import SubscriptionType
 from tests.fakes.stage import EXCLUSIVE, KEY_SHARED, SHARED, Stage
 
@@ -19,7 +20,7 @@ async def test_stats_count_entries_that_wait_for_redelivery(kind: SubscriptionTy
     assert len(port.got) == 3
     subscription.redeliver(consumer, None, None)
     await stage.settle()
-    (stats,) = stats_now(topic, "", NO_RATES)["subscriptions"].values()  # type: ignore[union-attr]
+    (stats,) = stats_now(topic, "", NOTHING_YET)["subscriptions"].values()  # type: ignore[union-attr]
     assert isinstance(stats, dict)
     assert stats["msgInReplay"] == subscription.waiting_for_redelivery == waiting
 
@@ -33,7 +34,7 @@ async def test_stats_keep_what_consumers_did_when_all_have_left(kind: Subscripti
     subscription, consumer, _ = await stage.consume(topic, kind, permits=3)
     consumer.last_consumed_flow_ms = 5
     subscription.remove_consumer(consumer)
-    stats = stats_now(topic, "", NO_RATES)
+    stats = stats_now(topic, "", NOTHING_YET)
     (shown,) = stats["subscriptions"].values()  # type: ignore[union-attr]
     assert isinstance(shown, dict)
     assert (stats["publishers"], shown["consumers"], shown["msgOutCounter"]) == ([], [], 3)
@@ -47,7 +48,7 @@ async def test_average_of_a_consumer_begins_with_its_first_delivery() -> None:
     await stage.consume(topic, SHARED, permits=100)
 
     def average() -> object:
-        (stats,) = stats_now(topic, "", NO_RATES)["subscriptions"].values()  # type: ignore[union-attr]
+        (stats,) = stats_now(topic, "", NOTHING_YET)["subscriptions"].values()  # type: ignore[union-attr]
         return stats["consumers"][0]["avgMessagesPerEntry"]  # type: ignore[index, call-overload]
 
     assert average() == 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from broker.compaction.entry_content import read_entry
 from broker.compaction.frames import (
     HEAD,
-    Kind,
+    FrameKind,
     decode_entries,
     decode_result,
     encode_entries,
@@ -207,11 +207,11 @@ def test_worker_answers_frames_until_its_input_ends() -> None:
     bodies = [batch([("a", b"1"), ("b", b"2")]), single("a", b"3")]
     numbered = list(enumerate(bodies))
     source = io.BytesIO(
-        frame(Kind.SETTINGS, encode_settings(RULES))
-        + frame(Kind.ENTRIES, encode_entries(numbered[:1]))
-        + frame(Kind.ENTRIES, encode_entries(numbered[1:]))
-        + frame(Kind.END_ROUND)
-        + frame(Kind.REWRITE, encode_entries(numbered[:1]))
+        frame(FrameKind.SETTINGS, encode_settings(RULES))
+        + frame(FrameKind.ENTRIES, encode_entries(numbered[:1]))
+        + frame(FrameKind.ENTRIES, encode_entries(numbered[1:]))
+        + frame(FrameKind.END_ROUND)
+        + frame(FrameKind.REWRITE, encode_entries(numbered[:1]))
         + b"\x02"
     )
     sink = io.BytesIO()
@@ -219,8 +219,8 @@ def test_worker_answers_frames_until_its_input_ends() -> None:
     answers = sink.getvalue()
     kind, size = HEAD.unpack_from(answers)
     content = answers[HEAD.size : HEAD.size + size]
-    assert (kind, decode_result(content)) == (Kind.RESULT, PassOneResult(bytes([REWRITE, KEEP]), 3, 2))
+    assert (kind, decode_result(content)) == (FrameKind.RESULT, PassOneResult(bytes([REWRITE, KEEP]), 3, 2))
     rest = answers[HEAD.size + size :]
     kind, size = HEAD.unpack_from(rest)
     ((number, body),) = decode_entries(rest[HEAD.size :])
-    assert (kind, number, items_of(body)) == (Kind.ENTRIES, 0, [(1, "b", b"2")])
+    assert (kind, number, items_of(body)) == (FrameKind.ENTRIES, 0, [(1, "b", b"2")])

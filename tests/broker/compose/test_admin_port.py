@@ -17,7 +17,7 @@ from tests.support.memory_broker import memory_broker
 
 def _connect(broker: BrokerService) -> socket.socket:
     url = urlsplit(broker.addresses.admin_url)
-    return socket.create_connection((url.hostname, url.port), timeout=30)
+    return socket.create_connection((url.hostname, url.port), timeout=60)
 
 
 async def _end_of(client: socket.socket) -> bytes:

@@ -69,6 +69,21 @@ def test_unused_keys_have_a_reason_and_no_row_twice() -> None:
         assert all(row.reason for row in table.unused.rows)
 
 
+@pytest.mark.parametrize(
+    ("denied", "keys"),
+    [
+        ("no TLS", {"tlsCertificateFilePath", "bookkeeperTLSCertificateFilePath"}),
+        ("no topic list watchers", {"enableBrokerSideSubscriptionPatternEvaluation"}),
+        ("no auto-recovery service", {"lostBookieRecoveryDelay"}),
+    ],
+)
+def test_no_reason_denies_what_used_keys_are_about(denied: str, keys: set[str]) -> None:
+    """Such reasons stayed in the lists after the features had come."""
+    reasons = {row.reason for table in (BROKER_KEYS, BOOKIE_KEYS) for row in table.unused.rows}
+    assert denied not in reasons
+    assert keys <= set(BROKER_KEYS.keys) | set(BOOKIE_KEYS.keys)
+
+
 def test_unused_keys_have_no_row() -> None:
     unused = BROKER_KEYS.unused.defaults
     assert not set(BROKER_KEYS.keys) & set(unused)
@@ -394,7 +409,7 @@ def test_quorums_and_bookies_are_refused_when_they_do_not_fit(overrides: list[st
 
 
 def test_settings_of_libraries_compare_by_value_and_check_their_values() -> None:
-    """Their base is a dataclass of the library, and `RoomSettings` compares what an object holds."""
+    """Their fields come from the library, and the values from keys."""
     assert EntryCacheSettings(5) == EntryCacheSettings(5)
     assert EntryCacheSettings(5) != EntryCacheSettings(6)
     assert LedgerSettings(sticky_reads=True) != LedgerSettings(sticky_reads=False)

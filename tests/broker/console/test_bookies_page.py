@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 
 from bookkeeper.client.bookkeeper import BookKeeperLedgerClient
 from bookkeeper.client.memory import MemoryLedgerClient
@@ -25,6 +25,7 @@ from foundation.loop import clock
 from foundation.loop.turn import Turn
 from tests.bookkeeper.client.test_contract import Caller
 from tests.support.bookies import BookieProcess, BookieProcesses
+from tests.vectors.broker_process import BrokerProcess
 
 FRAME_BYTES_MAX = 1 << 20
 
@@ -183,6 +184,17 @@ async def test_requests_are_measured_while_a_page_asks_alone(processes: BookiePr
     await caller.add(8, 2, b"x")
     assert await written() is None
     await scene.bookies.close()
+
+
+async def test_bookie_of_this_process_is_shown_behind_faults(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, test_faults=True) as broker:
+        async with (
+            ClientSession(broker.addresses.admin) as session,
+            session.get("/admin/v2/magnetar/console/bookies") as answer,
+        ):
+            (one,) = (await answer.json())["bookies"]
+    assert (one["kind"], one["state"], one["notes"]) == ("embedded", "writable", [])
+    assert one["disks"][0]["path"].startswith(str(tmp_path))
 
 
 async def test_bookie_in_memory_says_that_it_keeps_nothing() -> None:

@@ -64,7 +64,7 @@ async def asked(admin: ClientSession, path: str, role: str, status: int = 200) -
         return await answer.json()
 
 
-WHOLE_BROKER = ("cache", "bookies", "settings", "events")
+WHOLE_BROKER = ("cache", "bookies", "settings", "overview", "events")
 
 
 async def test_data_of_the_whole_broker_need_a_superuser(admin: ClientSession) -> None:

@@ -119,7 +119,7 @@ async def test_streams_are_bounded(broker: BrokerService, admin: ClientSession) 
 
 
 def test_roles_without_a_view_of_the_broker_lock_nobody_out() -> None:
-    found = hub.Hub(NoReadings(), LogWarnings())
+    found = hub.Hub(NoReadings().read, LogWarnings())
     for _ in range(NARROW_STREAMS_MAX):
         found.open(dict, whole=False)
     with pytest.raises(TooManyStreams):
@@ -153,7 +153,7 @@ async def test_sampling_outlives_a_defect_that_is_logged_once(
 ) -> None:
     monkeypatch.setattr(hub, "SECOND_S", 0.001)
     readings = DefectReadings(3)
-    found = hub.Hub(readings, LogWarnings())
+    found = hub.Hub(readings.read, LogWarnings())
     found.open(None)
     running = asyncio.create_task(found.run())
     async with asyncio.timeout(60):

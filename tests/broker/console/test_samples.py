@@ -16,22 +16,25 @@ from broker.console.samples import (
     Interval,
     Rates,
     Reading,
-    quantile,
 )
-from broker.console.traffic import NO_LATENCIES, Counts, Levels
+from broker.console.traffic import COUNTED, NO_LATENCIES, SUMMED, TrafficCounts
 
 SECOND_NS = 10**9
-BOUNDS = (1.0, 10.0)
+
+
+def counts_with(latencies: tuple[int, ...] = NO_LATENCIES, **counted: int) -> TrafficCounts:
+    assert set(counted) <= set(COUNTED), counted
+    return TrafficCounts(tuple(counted.get(name, 0) for name in COUNTED), latencies=latencies)
 
 
 def reading(at_s: int, *, counted_s: int | None = None, **counted: int) -> Reading:
     counted_ns = (at_s if counted_s is None else counted_s) * SECOND_NS
-    counts = Counts(latencies=(counted.get("messages_in", 0), *NO_LATENCIES[1:]), **counted)
+    latencies = (counted.get("messagesIn", 0), *NO_LATENCIES[1:])
     return Reading(
         at_ns=at_s * SECOND_NS,
         at_ms=at_s * 1000,
-        counts=counts,
-        levels=Levels(),
+        counts=counts_with(latencies, **counted),
+        levels=dict.fromkeys(("topics", *SUMMED), 0),
         counted_ns=counted_ns,
         walked_ns=counted_ns,
     )
@@ -39,23 +42,23 @@ def reading(at_s: int, *, counted_s: int | None = None, **counted: int) -> Readi
 
 def test_rates_are_those_of_the_time_between_two_readings() -> None:
     interval = Interval()
-    first = interval.sample(reading(10, messages_in=500, hits=7, reads=10))
+    first = interval.sample(reading(10, messagesIn=500, hits=7, reads=10))
     assert (first["messagesIn"], first["hitRatio"], first["publishP50Ms"]) == (None, None, None)
     assert first["hitRatioTotal"] == 0.7
-    second = interval.sample(reading(12, messages_in=700, bytes_in=64, hits=8, reads=14))
+    second = interval.sample(reading(12, messagesIn=700, bytesIn=64, hits=8, reads=14))
     assert (second["messagesIn"], second["bytesIn"], second["hitRatio"]) == (100.0, 32.0, 0.25)
     assert second["publishP50Ms"] == pytest.approx(0.25)
 
 
 def test_rates_are_repeated_while_topics_are_not_counted_again() -> None:
     interval = Interval()
-    interval.sample(reading(10, messages_in=0))
-    assert interval.sample(reading(11, messages_in=100))["messagesIn"] == 100
-    same = reading(12, messages_in=100, counted_s=11)
+    interval.sample(reading(10, messagesIn=0))
+    assert interval.sample(reading(11, messagesIn=100))["messagesIn"] == 100
+    same = reading(12, messagesIn=100, counted_s=11)
     repeated = interval.sample(same)
     assert (repeated["messagesIn"], repeated["walkedSecondsAgo"]) == (100, 1.0)
     # Counted again after two seconds: the growth is divided by these two.
-    assert interval.sample(reading(13, messages_in=200))["messagesIn"] == 50
+    assert interval.sample(reading(13, messagesIn=200))["messagesIn"] == 50
 
 
 def test_sample_tells_the_age_of_its_rates_and_their_time() -> None:
@@ -74,7 +77,7 @@ def test_publish_latencies_are_those_of_the_last_minute() -> None:
     def at(second: int, fast: int, slowest: int) -> object:
         latencies = [0] * len(NO_LATENCIES)
         latencies[0], latencies[slow] = fast, slowest
-        return rates.rates(second * SECOND_NS, Counts(latencies=tuple(latencies)))["publishP99Ms"]
+        return rates.rates(second * SECOND_NS, TrafficCounts(latencies=tuple(latencies)))["publishP99Ms"]
 
     assert at(1, 0, 0) is None
     # Past the last bound: the page writes this as more than a second.
@@ -88,9 +91,9 @@ def test_publish_latencies_are_those_of_the_last_minute() -> None:
 def test_rates_begin_anew_when_counters_fell() -> None:
     rates = Rates()
     old = (10, *NO_LATENCIES[1:])
-    rates.rates(1, Counts(messages_in=10, latencies=old))
-    rates.rates(SECOND_NS, Counts(messages_in=10, latencies=old))
-    assert rates.rates(2 * SECOND_NS, Counts(messages_in=1))["messagesIn"] is None
+    rates.rates(1, counts_with(old, messagesIn=10))
+    rates.rates(SECOND_NS, counts_with(old, messagesIn=10))
+    assert rates.rates(2 * SECOND_NS, counts_with(messagesIn=1))["messagesIn"] is None
 
 
 def test_hit_ratio_is_repeated_while_topics_are_not_counted_again() -> None:
@@ -100,14 +103,6 @@ def test_hit_ratio_is_repeated_while_topics_are_not_counted_again() -> None:
     same = reading(12, hits=1, reads=4, counted_s=11)
     assert interval.sample(same)["hitRatio"] == 0.25
     assert interval.sample(reading(13, hits=1, reads=4))["hitRatio"] is None
-
-
-@pytest.mark.parametrize(
-    ("counts", "share", "value"),
-    [((0, 0, 0), 0.5, None), ((4, 0, 0), 0.5, 0.5), ((0, 10, 0), 0.5, 5.5), ((1, 1, 2), 0.99, 10.0)],
-)
-def test_quantile_lies_within_its_bucket(counts: tuple[int, ...], share: float, value: float | None) -> None:
-    assert quantile(BOUNDS, counts, share) == value
 
 
 def test_history_keeps_five_minutes_and_an_hour() -> None:

@@ -10,7 +10,7 @@ from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
 from broker.console.topic_history import KEPT_NS, TOPICS_MAX, TopicHistories
-from broker.console.traffic import Counts, whole_counts_of
+from broker.console.traffic import TrafficCounts, counts_of
 from broker.service.topics.topic import Topic
 from tests.broker.console.test_console_stream import EVENTS, publish_and_receive, until
 
@@ -34,11 +34,11 @@ async def test_history_begins_with_the_first_look_and_ends_an_hour_after_the_las
 ) -> None:
     counted: list[Topic] = []
 
-    def count(topic: Topic) -> Counts:
+    def count(topic: Topic) -> TrafficCounts:
         counted.append(topic)
-        return whole_counts_of(topic)
+        return counts_of(topic)
 
-    monkeypatch.setattr("broker.console.topic_history.whole_counts_of", count)
+    monkeypatch.setattr("broker.console.topic_history.counts_of", count)
     client = await asyncio.to_thread(publish_and_receive, broker.addresses.service_url, 3)
     clock = Clock()
     found = histories(broker.registry.topics, clock)
@@ -75,22 +75,4 @@ async def test_first_event_of_a_topic_has_its_history(broker: BrokerService, adm
         assert "hitRatio" in first["history"]["fields"]
         assert first["hitRatioTotal"] == 1.0
         assert "history" not in await until(answer, "topic", lambda _: True)
-    await asyncio.to_thread(client.close)
-
-
-async def test_namespaces_have_topics_rates_backlog_and_their_policies(
-    broker: BrokerService, admin: ClientSession
-) -> None:
-    client = await asyncio.to_thread(publish_and_receive, broker.addresses.service_url, 3)
-    path = "/admin/v2/namespaces/public/default/messageTTL"
-    async with admin.post(path, json=77) as answer:
-        assert answer.status == 204, await answer.text()
-    async with admin.get("/admin/v2/magnetar/console/namespaces") as answer:
-        rows = {row["namespace"]: row for row in (await answer.json())["namespaces"]}
-    row = rows["public/default"]
-    assert row["topics"] == 1
-    # Acknowledgements may still be on their way.
-    assert 0 <= row["backlog"] <= 3
-    assert "messagesIn" in row
-    assert 77 in row["policies"].values()
     await asyncio.to_thread(client.close)

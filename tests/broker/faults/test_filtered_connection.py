@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.faults.filtered_connection import FilteredConnection
 from broker.faults.held_clock import HeldClock
-from broker.faults.script import Fault, FaultScript
+from broker.faults.script import FaultScript, ScriptedFault
 from protocol.answers import ping, success
 from protocol.frame import command_frame, message_body
 from protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
@@ -56,7 +56,7 @@ class Socket(asyncio.Transport):
         """Nothing is read here."""
 
 
-def stage(*faults: Fault) -> tuple[FilteredConnection, Inner, Socket, HeldClock]:
+def stage(*faults: ScriptedFault) -> tuple[FilteredConnection, Inner, Socket, HeldClock]:
     script, held, inner, socket = FaultScript(), HeldClock(), Inner(), Socket()
     for fault in faults:
         script.add(fault)
@@ -84,7 +84,7 @@ def test_frames_pass_in_pieces_and_broken_ones_too() -> None:
 
 
 def test_frames_behind_a_drop_count_for_no_fault() -> None:
-    fault = Fault("PING", "drop", times=2)
+    fault = ScriptedFault("PING", "drop", times=2)
     connection, inner, socket, _ = stage(fault)
     receive(connection, ping() * 3)
     assert (inner.got, socket.closing, fault.seen, fault.fired) == (b"", True, 1, 1)
@@ -98,7 +98,7 @@ def test_frames_wait_while_the_connection_is_not_read() -> None:
 
 
 async def test_delayed_answer_holds_back_those_behind_it() -> None:
-    fault = Fault("SUCCESS", "delay", seconds=0.01)
+    fault = ScriptedFault("SUCCESS", "delay", seconds=0.01)
     _, inner, socket, _ = stage(fault)
     inner.transport.write(success(1) + ping())
     assert socket.sent == b""

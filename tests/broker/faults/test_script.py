@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.faults.script import BadFault, Fault, FaultScript
+from broker.faults.script import BadFault, FaultScript, ScriptedFault
 
 
 def happened(script: FaultScript, event: str, count: int) -> list[int]:
@@ -19,7 +19,7 @@ def test_fault_happens_from_its_occurrence_on_as_often_as_asked(
     at: int, times: int, expected: list[int]
 ) -> None:
     script = FaultScript()
-    fault = Fault("ACK", "drop", at=at, times=times)
+    fault = ScriptedFault("ACK", "drop", at=at, times=times)
     script.add(fault)
     assert happened(script, "SEND", 6) == []
     assert happened(script, "ACK", 6) == expected
@@ -28,7 +28,7 @@ def test_fault_happens_from_its_occurrence_on_as_often_as_asked(
 
 def test_oldest_of_two_faults_happens_and_both_count() -> None:
     script = FaultScript()
-    first, second = Fault("SEND", "drop"), Fault("SEND", "lose", at=2)
+    first, second = ScriptedFault("SEND", "drop"), ScriptedFault("SEND", "lose", at=2)
     script.add(first)
     script.add(second)
     assert script.happens("SEND") is first
@@ -39,26 +39,26 @@ def test_oldest_of_two_faults_happens_and_both_count() -> None:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        (Fault("SENT", "drop"), "on='SENT'"),
-        (Fault("SEND", "explode"), "do='explode'"),
-        (Fault("SEND", "drop", at=0), "at=0"),
-        (Fault("SEND", "drop", times=-1), "times=-1"),
-        (Fault("SEND", "delay"), "seconds=0.0"),
-        (Fault("SEND", "delay", seconds=float("nan")), "seconds=nan"),
-        (Fault("SEND", "drop", seconds=1), "seconds=1"),
-        (Fault("SEND", "refuse"), "error=''"),
-        (Fault("SEND", "refuse", error="FullDisk"), "error='FullDisk'"),
-        (Fault("SEND", "lose", error="ServiceNotReady"), "error='ServiceNotReady'"),
-        (Fault("ACK", "refuse", error="ServiceNotReady"), "no answer with an error"),
-        (Fault("SEND", "unload"), "topic=''"),
-        (Fault("SEND", "unload", topic="t"), "topic='t'"),
-        (Fault("SEND", "drop", topic="persistent://a/b/t"), "topic='persistent"),
-        (Fault("STORAGE_ADD", "unload", topic="persistent://a/b/t"), "can be delayed or refused"),
-        (Fault("STORAGE_ADD", "drop"), "can be delayed or refused"),
-        (Fault("METADATA_WRITE", "refuse", error="FullDisk"), "error='FullDisk'"),
+        (ScriptedFault("SENT", "drop"), "on='SENT'"),
+        (ScriptedFault("SEND", "explode"), "do='explode'"),
+        (ScriptedFault("SEND", "drop", at=0), "at=0"),
+        (ScriptedFault("SEND", "drop", times=-1), "times=-1"),
+        (ScriptedFault("SEND", "delay"), "seconds=0.0"),
+        (ScriptedFault("SEND", "delay", seconds=float("nan")), "seconds=nan"),
+        (ScriptedFault("SEND", "drop", seconds=1), "seconds=1"),
+        (ScriptedFault("SEND", "refuse"), "error=''"),
+        (ScriptedFault("SEND", "refuse", error="FullDisk"), "error='FullDisk'"),
+        (ScriptedFault("SEND", "lose", error="ServiceNotReady"), "error='ServiceNotReady'"),
+        (ScriptedFault("ACK", "refuse", error="ServiceNotReady"), "no answer with an error"),
+        (ScriptedFault("SEND", "unload"), "topic=''"),
+        (ScriptedFault("SEND", "unload", topic="t"), "topic='t'"),
+        (ScriptedFault("SEND", "drop", topic="persistent://a/b/t"), "topic='persistent"),
+        (ScriptedFault("STORAGE_ADD", "unload", topic="persistent://a/b/t"), "can be delayed or refused"),
+        (ScriptedFault("STORAGE_ADD", "drop"), "can be delayed or refused"),
+        (ScriptedFault("METADATA_WRITE", "refuse", error="FullDisk"), "error='FullDisk'"),
     ],
 )
-def test_fault_that_cannot_happen_is_refused(fault: Fault, said: str) -> None:
+def test_fault_that_cannot_happen_is_refused(fault: ScriptedFault, said: str) -> None:
     script = FaultScript()
     with pytest.raises(BadFault, match=said.replace("'", ".")):
         script.add(fault)
@@ -68,7 +68,7 @@ def test_fault_that_cannot_happen_is_refused(fault: Fault, said: str) -> None:
 def test_unload_fires_only_while_its_topic_is_open() -> None:
     script, closed = FaultScript(), list[str]()
     topic = "persistent://public/default/t"
-    fault = Fault("SEND", "unload", topic=topic, times=2)
+    fault = ScriptedFault("SEND", "unload", topic=topic, times=2)
     script.add(fault)
     assert happened(script, "SEND", 1) == []
 
@@ -84,13 +84,13 @@ def test_unload_fires_only_while_its_topic_is_open() -> None:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        (Fault("SEND_RECIEPT", "drop"), "did you mean SEND_RECEIPT"),
-        (Fault("ack", "drop"), "did you mean ACK"),
-        (Fault("SEND", "dropp"), "did you mean drop"),
-        (Fault("LOOKUP", "refuse", error="ServiceNotRedy"), "did you mean ServiceNotReady"),
-        (Fault("STORAGE_ADD", "refuse", error="fulldisk"), "did you mean FullDisk"),
+        (ScriptedFault("SEND_RECIEPT", "drop"), "did you mean SEND_RECEIPT"),
+        (ScriptedFault("ack", "drop"), "did you mean ACK"),
+        (ScriptedFault("SEND", "dropp"), "did you mean drop"),
+        (ScriptedFault("LOOKUP", "refuse", error="ServiceNotRedy"), "did you mean ServiceNotReady"),
+        (ScriptedFault("STORAGE_ADD", "refuse", error="fulldisk"), "did you mean FullDisk"),
     ],
 )
-def test_misspelt_fault_is_refused_with_the_nearest_name(fault: Fault, said: str) -> None:
+def test_misspelt_fault_is_refused_with_the_nearest_name(fault: ScriptedFault, said: str) -> None:
     with pytest.raises(BadFault, match=said):
         FaultScript().add(fault)

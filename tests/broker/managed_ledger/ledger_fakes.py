@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bookkeeper.client.ledger_client import AddDone, BatchReadDone, EntryParts, LedgerClient, ReadDone
+from bookkeeper.ensembles.ledger_handle import Added
 from bookkeeper.ensembles.ledger_ids import LedgerIds
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import MetadataStore, Put
+from bookkeeper.metadata.metadata_store import MetadataStore, Write
 from broker.compose.cache_settings import EntryCacheSettings
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
@@ -71,21 +72,24 @@ class FakeLedgers:
     def add(
         self,
         ledger_id: int,
-        entry_id: int,
-        parts: EntryParts,
+        entry_ids: Sequence[int],
+        entries: Sequence[EntryParts],
         *,
         master_key: bytes,
         recovery: bool,
         done: AddDone,
     ) -> None:
-        rc = self.refuse(ledger_id, entry_id)
-        if rc == OK and ledger_id in self.fenced and not recovery:
-            rc = FENCED
-        if rc == OK:
-            self.stored.setdefault(ledger_id, {})[entry_id] = b"".join(parts)
-        if recovery:
-            self.recovery_adds.append((ledger_id, entry_id))
-        self._later(lambda: done(rc, entry_id))
+        worst = OK
+        for entry_id, parts in zip(entry_ids, entries, strict=True):
+            rc = self.refuse(ledger_id, entry_id)
+            if rc == OK and ledger_id in self.fenced and not recovery:
+                rc = FENCED
+            if rc == OK:
+                self.stored.setdefault(ledger_id, {})[entry_id] = b"".join(parts)
+            if recovery:
+                self.recovery_adds.append((ledger_id, entry_id))
+            worst = worst or rc
+        self._later(lambda: done(worst, entry_ids[0]))
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
         stored = self.stored.get(ledger_id, {}).get(entry_id)
@@ -138,7 +142,7 @@ class RefusingStore(MemoryMetadataStore):
             raise MetadataError("disk full")
         return await super().put(key, value, expected)
 
-    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
         await asyncio.sleep(0)
         if self.full:
             raise MetadataError("disk full")
@@ -155,14 +159,15 @@ class Recorder:
         self.errors: list[BrokerError] = []
         self.runs = 0
 
-    def entries_added(self, entries: list[Entry], contexts: list[object], now_ns: int) -> None:
-        assert len(entries) == len(contexts)
+    def entries_added(self, entries: list[Entry], added: list[Added], now_ns: int) -> None:
+        assert len(entries) == sum(count for _, count, _ in added)
         self.added += entries
-        self.contexts += contexts
+        # One for each entry.
+        self.contexts += [context for context, count, _ in added for _ in range(count)]
         self.runs += 1
 
-    def add_failed(self, contexts: list[object], error: BrokerError) -> None:
-        self.failed += contexts
+    def add_failed(self, added: list[Added], error: BrokerError) -> None:
+        self.failed += [context for context, count, _ in added for _ in range(count)]
         self.errors.append(error)
 
 
@@ -267,7 +272,7 @@ async def turns(count: int = 10) -> None:
 async def fill(ledger: ManagedLedger, count: int, size: int = 10) -> None:
     before = len(recorder(ledger).added)
     for number in range(count):
-        ledger.writer.add(b"%0*d" % (size, before + number), 1, before + number)
+        ledger.writer.add([b"%0*d" % (size, before + number)], 1, before + number)
     await until(lambda: len(recorder(ledger).added) == before + count)
 
 

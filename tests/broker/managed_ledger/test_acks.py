@@ -15,6 +15,7 @@ from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.managed_ledger_info import decode_cursor_info, encode_cursor_info
 from foundation.model.errors import MetadataError
 from foundation.model.position import LATEST, Position
+from foundation.model.range_set import EntryRange
 
 BATCH = 3
 COUNTS = [4, 0, 300, 5]
@@ -37,6 +38,7 @@ ack_sets = st.lists(st.integers(0, 2**BATCH - 1), max_size=1)
 operations = st.one_of(
     st.tuples(st.just("acknowledge"), st.lists(position, max_size=6)),
     st.tuples(st.just("run"), near, st.integers(1, 280)),
+    st.tuples(st.just("range"), position, st.integers(0, 280)),
     st.tuples(st.just("batch"), position, ack_sets, st.sampled_from([0, BATCH])),
     st.tuples(st.just("cumulative"), position, st.none() | ack_sets),
     st.tuples(st.just("snapshot")),
@@ -83,6 +85,12 @@ def apply(acks: Acks, model: Model, name: str, *arguments: Any) -> Acks:
         start = KNOWN.index(arguments[0])
         run = KNOWN[start : start + arguments[1]]
         assert acks.acknowledge(run) == model.acknowledge(run)
+    elif name == "range":
+        (ledger_id, first), more = arguments
+        # No client can name an entry before the first one.
+        first = max(first, 0)
+        run = [Position(ledger_id, first + step) for step in range(more + 1)]
+        assert acks.acknowledge_run(EntryRange(ledger_id, first, first + more)) == model.acknowledge(run)
     elif name == "batch":
         item, words, batch_size = arguments
         assert acks.acknowledge_batch(item, words, batch_size) == model.batch(item, words)
@@ -289,3 +297,24 @@ def test_batches_are_forgotten_where_the_position_passes_them() -> None:
     assert acks.ack_set_of(Position(5, 12)) == (1,)
     acks.acknowledge_cumulative(Position(5, 1500), None)
     assert acks.partly_acknowledged == 0
+
+
+def test_a_run_that_closes_the_gap_moves_over_everything_acknowledged_after_it() -> None:
+    acks = Acks(build(), Position(1, -1))
+    assert acks.acknowledge_run(EntryRange(5, 0, 9)) == 10
+    assert acks.acknowledge_run(EntryRange(1, 2, 50)) == 2
+    assert (acks.mark_delete, acks.beyond.count) == (Position(1, -1), 12)
+    assert acks.acknowledge_run(EntryRange(1, 0, 2)) == 2
+    assert (acks.mark_delete, acks.beyond.count) == (Position(5, 9), 0)
+    assert acks.acknowledge_run(EntryRange(5, 3, 12)) == 3
+    assert acks.acknowledge_run(EntryRange(1, 0, 3)) == 0
+    assert acks.mark_delete == Position(5, 12)
+
+
+def test_a_run_completes_batches_that_were_acknowledged_in_part() -> None:
+    acks = Acks(build(), Position(1, -1))
+    for entry_id in (2, 9):
+        acks.acknowledge_batch(Position(5, entry_id), (1,), 3)
+    assert acks.acknowledge_run(EntryRange(5, 1, 4)) == 4
+    assert acks.ack_set_of(Position(5, 2)) is None
+    assert acks.partly_acknowledged == 1

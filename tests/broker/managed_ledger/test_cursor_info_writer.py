@@ -258,7 +258,7 @@ async def test_acks_that_were_durable_survive_on_sqlite(tmp_path: Path) -> None:
     ledger = await world.open(mark_delete_rate=EVERY_CHANGE)
     cursor = await ledger.cursors.open("s", EARLIEST)
     for number in range(10):
-        ledger.writer.add(b"%d" % number, 1, number)
+        ledger.writer.add([b"%d" % number], 1, number)
     await until(lambda: len(recorder(ledger).added) == 10)
     cursor.acknowledge([at(ledger, index) for index in (0, 1, 5)])
     durable = asyncio.Event()
@@ -373,6 +373,33 @@ async def test_acknowledgements_beyond_the_limits_are_told_of_once(
     cursor.acknowledge([at(ledger, entry) for entry in (0, 2, 4)])
     await cursor.store.flush()
     assert (cursor.store.left_out, cursor.store.stores_all_acks) == (0, True)
+
+
+async def test_cut_acknowledgements_are_counted_at_each_write_and_told_of_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger = await world.open(mark_delete_rate=EVERY_CHANGE, ack_ranges_max=1, batch_ack_sets_max=1)
+    cuts = ledger.environment.ack_cuts
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 10)
+    cursor.acknowledge([at(ledger, 2)])
+    cursor.acknowledge_batch(at(ledger, 4), [0b01], 2)
+    await cursor.store.flush()
+    assert (cuts.ranges, cuts.batches) == (0, 0)
+    cursor.acknowledge_batch(at(ledger, 5), [0b01], 2)
+    await cursor.store.flush()
+    assert (cuts.ranges, cuts.batches) == (0, 1)
+    cursor.acknowledge([at(ledger, 7)])
+    await cursor.store.flush()
+    assert (cuts.ranges, cuts.batches) == (1, 2)
+    told = [record.getMessage() for record in caplog.records if "in memory only" in record.getMessage()]
+    assert [line.partition(": raise ")[2].partition(" (")[0] for line in told] == [
+        "managedLedgerMaxBatchDeletedIndexToPersist",
+        "managedLedgerMaxUnackedRangesToPersist",
+    ]
+    cursor.acknowledge_cumulative(at(ledger, 8))
+    await cursor.store.flush()
+    assert (cuts.ranges, cuts.batches) == (1, 2)
 
 
 async def test_store_with_small_values_gets_the_lowest_acknowledgements(tmp_path: Path) -> None:

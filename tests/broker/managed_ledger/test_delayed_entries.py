@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.managed_ledger.delayed.bucket import BrokenSegment, Bucket, Segment
+from broker.managed_ledger.delayed.bucket import BrokenSegment, Bucket, BucketSegment
 from broker.managed_ledger.delayed.delayed_entries import DelayedEntries
 from foundation.model.position import Position
 
@@ -82,10 +82,10 @@ def test_full_bucket_is_returned_once() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**40 - 1), times), max_size=40))
 def test_segment_survives_its_stored_form(items: list[tuple[int, int, int]]) -> None:
-    segment = Segment()
+    segment = BucketSegment()
     for item in items:
         segment.add(*item)
-    found = Segment.decode(segment.encode())
+    found = BucketSegment.decode(segment.encode())
     assert list(found.items()) == list(segment.items()) == sorted(items, key=lambda item: item[2])
     bucket = Bucket.restore([found], 7)
     assert bucket.count == len(items)
@@ -97,11 +97,11 @@ def test_segment_survives_its_stored_form(items: list[tuple[int, int, int]]) -> 
 )
 def test_segment_refuses_other_bytes(stored: bytes) -> None:
     with pytest.raises(BrokenSegment):
-        Segment.decode(stored)
+        BucketSegment.decode(stored)
 
 
 def test_load_drops_entries_that_are_due_or_trimmed() -> None:
-    segment = Segment()
+    segment = BucketSegment()
     for ledger_id, entry_id, at_ms in [(1, 0, 500), (2, 0, 100), (2, 1, 500)]:
         segment.add(ledger_id, entry_id, at_ms)
     index = DelayedEntries(10, 10)

@@ -18,21 +18,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookie_stub.compose.bookie import Bookie
-from bookie_stub.config.settings import for_directory
 from bookkeeper.client.embedded import EmbeddedLedgerClient
 from bookkeeper.client.ledger_client import BatchReadDone, LedgerClient
 from bookkeeper.ensembles.stored_entries import decode_run
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.read_plan import gaps_between
-from broker.managed_ledger.settings import NS_PER_SECOND
 from entry_cache.cache_stats import ReadStats
 from entry_cache.observe.cache_events import Op
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError, NoSuchEntry, PersistenceError, ReadTimedOut
 from foundation.model.position import EARLIEST
 from foundation.model.range_set import EntryRange
+from foundation.units import NS_PER_SECOND
 from tests.broker.managed_ledger.ledger_fakes import PLENTY, FakeLedgers, World, fill, numbers, read, until
 from tests.fakes.reads import RangeRequest
+from tests.support.bookie_settings import for_directory
 
 Answer = Callable[[int, list[bytes]], tuple[int, list[bytes]]]
 READERS = 2
@@ -211,7 +211,7 @@ async def test_repeated_read_leaves_expected_reads_unchanged() -> None:
     entries = await shelf.read(0, 3)
     assert shelf.ledgers.asked == [(0, 0), (2, 3), (0, 3)]
     assert [shelf.cached(entry_id).expected_reads for entry_id in range(4)] == [READERS] * 4
-    shelf.ledger.environment.caches.delivered(entries[2:])
+    shelf.ledger.environment.caches.mark_delivered(entries[2:])
     assert [shelf.cached(entry_id).expected_reads for entry_id in range(4)] == [2, 2, 1, 1]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import Put
+from bookkeeper.metadata.metadata_store import Write
 from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
 from broker.managed_ledger.removal.deletion import ledgers_of
 from foundation.model.errors import MetadataError, NotEnoughBookies
@@ -22,7 +22,7 @@ class LosesAnswers(MemoryMetadataStore):
     refusing = False
     """The next ledger finds too few bookies."""
 
-    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
         if self.refusing:
             self.refusing = False
             raise NotEnoughBookies("one bookie of two is here")
@@ -56,7 +56,7 @@ async def test_ledger_whose_beginning_was_not_answered_is_not_orphaned(then: str
     ledger = await world.open(entries_per_ledger_max=2)
     await fill(ledger, 2)
     store.losing = True
-    ledger.writer.add(b"waits for the next ledger", 1, "lost")
+    ledger.writer.add([b"waits for the next ledger"], 1, "lost")
     await until(lambda: recorder(ledger).failed)
     assert recorder(ledger).failed == ["lost"]
     confirmed = 2
@@ -89,7 +89,7 @@ async def test_first_ledger_after_an_opening_trims_nothing(lost: bool) -> None:
     again = await world.after_crash().open(keep=False, entries_per_ledger_max=2)
     if lost:
         store.losing = True
-        again.writer.add(b"finds no ledger", 1, "lost")
+        again.writer.add([b"finds no ledger"], 1, "lost")
         await until(lambda: recorder(again).failed)
     await fill(again, 1)
     assert shape(again) == [2, 2, 1]
@@ -108,7 +108,7 @@ async def test_ledger_behind_a_refused_beginning_trims() -> None:
     cursor = await ledger.cursors.open("s", EARLIEST)
     await fill(ledger, 2)
     store.refusing = True
-    ledger.writer.add(b"finds no ledger", 1, "refused")
+    ledger.writer.add([b"finds no ledger"], 1, "refused")
     await until(lambda: recorder(ledger).failed)
     cursor.acknowledge_cumulative(ledger.last_confirmed)
     ledger.trimming.keep_ms = ledger.trimming.keep_bytes = 0

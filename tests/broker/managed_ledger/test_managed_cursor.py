@@ -346,7 +346,7 @@ def test_cursor_reads_every_unacknowledged_entry_in_order_in_any_history(
         for name, *arguments in script:
             if name == "add":
                 for number in range(total, total + arguments[0]):
-                    ledger.writer.add(b"%d" % number, 1, number)
+                    ledger.writer.add([b"%d" % number], 1, number)
                 total += arguments[0]
                 await until(functools.partial(has_entries, ledger, total))
             elif name == "take":

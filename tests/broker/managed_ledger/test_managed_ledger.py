@@ -38,7 +38,7 @@ async def test_new_managed_ledger_is_empty_and_costs_one_write(world: World) -> 
 async def test_entries_come_back_in_order_with_their_contexts_and_indexes(world: World) -> None:
     ledger = await world.open()
     for number, messages in enumerate((1, 3, 1)):
-        ledger.writer.add(b"body%d" % number, messages, f"context {number}")
+        ledger.writer.add([b"body%d" % number], messages, f"context {number}")
     await until(lambda: recorder(ledger).runs)
     assert [bytes(entry.body) for entry in recorder(ledger).added] == [b"body0", b"body1", b"body2"]
     assert recorder(ledger).contexts == ["context 0", "context 1", "context 2"]
@@ -53,7 +53,7 @@ async def test_entries_become_readable_when_they_are_confirmed(world: World) -> 
     cursor = ledger.cursors.open_non_durable("r", EARLIEST)
     cursor.activate()
     world.ledgers.hold()
-    ledger.writer.add(b"unconfirmed", 1, None)
+    ledger.writer.add([b"unconfirmed"], 1, None)
     await asyncio.sleep(0)
     assert ledger.last_confirmed.entry_id == 0
     world.ledgers.answer_at_once_again()
@@ -68,7 +68,7 @@ async def test_confirmations_of_one_turn_are_one_run(world: World) -> None:
     before = recorder(ledger).runs
     world.ledgers.hold()
     for number in range(20):
-        ledger.writer.add(b"x", 1, number)
+        ledger.writer.add([b"x"], 1, number)
     world.ledgers.answer_at_once_again()
     await until(lambda: len(recorder(ledger).added) == 21)
     assert recorder(ledger).runs == before + 1
@@ -110,7 +110,7 @@ async def test_ledger_rolls_at_exactly_its_maximum_number_of_entries(world: Worl
 async def test_adds_of_one_turn_are_spread_over_as_many_ledgers_as_they_need(world: World) -> None:
     ledger = await world.open(entries_per_ledger_max=2)
     for number in range(7):
-        ledger.writer.add(b"%d" % number, 1, number)
+        ledger.writer.add([b"%d" % number], 1, number)
     await until(lambda: len(recorder(ledger).added) == 7)
     assert recorder(ledger).contexts == list(range(7))
     assert shape(ledger) == [2, 2, 2, 1]
@@ -155,7 +155,7 @@ async def test_failed_add_fails_all_behind_it_and_rolls_to_a_new_ledger(world: W
     first_ledger = ledger.ledgers.current.ledger_id
     world.ledgers.refuse = lambda ledger_id, entry_id: WRITE_FAILED if entry_id >= 4 else 0
     for number in range(3, 8):
-        ledger.writer.add(b"%010d" % number, 1, number)
+        ledger.writer.add([b"%010d" % number], 1, number)
     await until(lambda: len(recorder(ledger).failed) == 4)
     assert recorder(ledger).failed == [4, 5, 6, 7]
     assert type(recorder(ledger).errors[0]) is PersistenceError
@@ -175,13 +175,13 @@ async def test_adds_made_between_the_failure_and_its_report_fail_with_it(world: 
     await fill(ledger, 1)
     world.ledgers.hold()
     world.ledgers.refuse = lambda ledger_id, entry_id: WRITE_FAILED
-    ledger.writer.add(b"refused", 1, "refused")
+    ledger.writer.add([b"refused"], 1, "refused")
     world.ledgers.refuse = lambda ledger_id, entry_id: 0
     world.ledgers.answer_at_once_again()
-    ledger.writer.add(b"waits", 1, "waits")
+    ledger.writer.add([b"waits"], 1, "waits")
     await until(lambda: len(recorder(ledger).failed) == 2)
     assert recorder(ledger).failed == ["refused", "waits"]
-    ledger.writer.add(b"later", 1, "later")
+    ledger.writer.add([b"later"], 1, "later")
     await until(lambda: "later" in recorder(ledger).contexts)
     assert indexes(ledger) == [0, 1]
 
@@ -190,13 +190,13 @@ async def test_managed_ledger_takes_no_adds_when_a_bookie_reports_fencing(world:
     ledger = await world.open()
     await fill(ledger, 1)
     world.ledgers.fenced.add(ledger.ledgers.current.ledger_id)
-    ledger.writer.add(b"x", 1, "a")
-    ledger.writer.add(b"x", 1, "b")
+    ledger.writer.add([b"x"], 1, "a")
+    ledger.writer.add([b"x"], 1, "b")
     await until(lambda: len(recorder(ledger).failed) == 2)
     assert isinstance(recorder(ledger).errors[0], LedgerFenced)
     assert ledger.state is ManagedLedgerState.FENCED
     with pytest.raises(LedgerFenced):
-        ledger.writer.add(b"x", 1, "c")
+        ledger.writer.add([b"x"], 1, "c")
     await ledger.close()
 
 
@@ -206,8 +206,8 @@ async def test_roll_is_fenced_when_another_broker_opened_the_managed_ledger(worl
     other = await world.after_crash().open()
     await fill(other, 1)
     world.ledgers.fenced.clear()
-    ledger.writer.add(b"x", 1, "full now")
-    ledger.writer.add(b"x", 1, "needs a new ledger")
+    ledger.writer.add([b"x"], 1, "full now")
+    ledger.writer.add([b"x"], 1, "needs a new ledger")
     await until(lambda: ledger.state is ManagedLedgerState.FENCED)
     assert recorder(ledger).failed == ["needs a new ledger"]
 
@@ -220,12 +220,12 @@ async def test_adds_fail_until_the_metadata_store_has_space_again() -> None:
     await until(lambda: ledger.state is ManagedLedgerState.OPEN)
     await fill(ledger, 1)
     store.full = True
-    ledger.writer.add(b"fills the ledger", 1, "confirmed")
-    ledger.writer.add(b"waits", 1, "lost")
+    ledger.writer.add([b"fills the ledger"], 1, "confirmed")
+    ledger.writer.add([b"waits"], 1, "lost")
     await until(lambda: recorder(ledger).failed)
     assert recorder(ledger).failed == ["lost"]
     assert isinstance(recorder(ledger).errors[0], PersistenceError)
-    ledger.writer.add(b"waits", 1, "lost too")
+    ledger.writer.add([b"waits"], 1, "lost too")
     await until(lambda: len(recorder(ledger).failed) == 2)
     store.full = False
     await fill(ledger, 3)
@@ -238,7 +238,7 @@ async def test_stats_count_entries_bytes_sizes_and_latencies(world: World) -> No
     ledger = await world.open()
     world.ledgers.hold()
     for size in (100, 100, 600, 5000):
-        ledger.writer.add(bytes(size), 1, None)
+        ledger.writer.add([bytes(size)], 1, None)
     await until(lambda: len(world.ledgers.held or ()) == 4)
     world.clock.advance(3_000_000)
     world.ledgers.answer_at_once_again()
@@ -256,9 +256,9 @@ async def test_add_latencies_of_one_run_are_counted_per_entry(world: World) -> N
     ledger = await world.open()
     await fill(ledger, 1)
     world.ledgers.hold()
-    ledger.writer.add(b"slow", 1, None)
+    ledger.writer.add([b"slow"], 1, None)
     world.clock.advance(20_000_000)
-    ledger.writer.add(b"fast", 1, None)
+    ledger.writer.add([b"fast"], 1, None)
     before = list(ledger.stats.add_latency_buckets)
     world.ledgers.answer_at_once_again()
     await until(lambda: len(recorder(ledger).added) == 3)

@@ -42,11 +42,11 @@ async def test_terminate_finishes_adds_in_flight_and_refuses_others_for_ever(wor
     ledger = await world.open()
     await fill(ledger, 2)
     world.ledgers.hold()
-    ledger.writer.add(b"under way", 1, "under way")
+    ledger.writer.add([b"under way"], 1, "under way")
     ending = asyncio.ensure_future(ledger.terminate())
     await asyncio.sleep(0)
     with pytest.raises(TopicTerminated):
-        ledger.writer.add(b"x", 1, None)
+        ledger.writer.add([b"x"], 1, None)
     world.ledgers.answer_at_once_again()
     last = Position(ledger.ledgers.current.ledger_id, 2)
     assert await ending == last
@@ -57,7 +57,7 @@ async def test_terminate_finishes_adds_in_flight_and_refuses_others_for_ever(wor
     assert again.store.terminated == last
     assert again.last_confirmed == last
     with pytest.raises(TopicTerminated):
-        again.writer.add(b"x", 1, None)
+        again.writer.add([b"x"], 1, None)
     assert len(await all_bodies(again)) == 3
 
 
@@ -66,12 +66,12 @@ async def test_close_waits_for_adds_and_the_next_open_needs_no_recovery(world: W
     cursor = await ledger.cursors.open("s", EARLIEST)
     await fill(ledger, 3)
     world.ledgers.hold()
-    ledger.writer.add(b"under way", 1, "under way")
+    ledger.writer.add([b"under way"], 1, "under way")
     cursor.acknowledge([Position(ledger.ledgers.current.ledger_id, 0)])
     closing = asyncio.ensure_future(ledger.close())
     await asyncio.sleep(0)
     with pytest.raises(ServiceNotReady):
-        ledger.writer.add(b"x", 1, None)
+        ledger.writer.add([b"x"], 1, None)
     world.ledgers.answer_at_once_again()
     await closing
     assert recorder(ledger).contexts[-1] == "under way"
@@ -88,7 +88,7 @@ async def test_close_waits_for_adds_and_the_next_open_needs_no_recovery(world: W
 async def test_waiting_adds_fail_when_the_managed_ledger_is_closed() -> None:
     world = World(RefusingStore())
     ledger = await world.open()
-    ledger.writer.add(b"x", 1, "waits")
+    ledger.writer.add([b"x"], 1, "waits")
     await ledger.close()
     assert recorder(ledger).failed + recorder(ledger).contexts == ["waits"]
     assert ledger.last_confirmed.entry_id == len(recorder(ledger).added) - 1
@@ -102,7 +102,7 @@ async def test_open_after_a_crash_has_all_confirmed_entries_and_fences_the_old_w
     assert shape(again) == [4, 2, 0]
     assert [bytes(body) for body in await all_bodies(again)] == [b"%010d" % n for n in range(6)]
     assert old_ledger in world.ledgers.fenced
-    ledger.writer.add(b"from the past", 1, "stale")
+    ledger.writer.add([b"from the past"], 1, "stale")
     await until(lambda: recorder(ledger).failed)
     await fill(again, 1)
     assert indexes(again) == [6]
@@ -125,7 +125,7 @@ async def test_recovery_writes_back_what_was_not_known_to_be_confirmed(world: Wo
     ledger = await world.open()
     world.ledgers.hold()
     for number in range(5):
-        ledger.writer.add(b"%d" % number, 1, number)
+        ledger.writer.add([b"%d" % number], 1, number)
     await until(lambda: len(world.ledgers.held or ()) == 5)
     ledger_id = ledger.ledgers.current.ledger_id
     world.ledgers.held = None
@@ -141,8 +141,8 @@ async def test_entries_behind_the_end_in_the_ledger_metadata_are_not_read(world:
     await fill(ledger, 2)
     ledger_id = ledger.ledgers.current.ledger_id
     world.ledgers.refuse = lambda ledger, entry_id: WRITE_FAILED if entry_id == 2 else 0
-    ledger.writer.add(b"refused", 1, None)
-    ledger.writer.add(b"stored behind it", 1, None)
+    ledger.writer.add([b"refused"], 1, None)
+    ledger.writer.add([b"stored behind it"], 1, None)
     await until(lambda: len(recorder(ledger).failed) == 2)
     assert 3 in world.ledgers.stored[ledger_id]
     world.ledgers.refuse = lambda ledger, entry_id: 0
@@ -170,7 +170,7 @@ async def test_ledgers_without_entries_leave_nothing_behind(world: World) -> Non
     await fill(ledger, 1)
     for _ in range(3):
         world.ledgers.refuse = lambda ledger, entry_id: WRITE_FAILED
-        ledger.writer.add(b"x", 1, "refused")
+        ledger.writer.add([b"x"], 1, "refused")
         failed = len(recorder(ledger).failed)
         await until(partial(has_failed_more, ledger, failed))
         await until(lambda: ledger.state is ManagedLedgerState.OPEN)
@@ -228,7 +228,7 @@ async def test_retention_keeps_consumed_ledgers_up_to_a_size(world: World) -> No
 async def test_trimming_without_durable_cursors_waits_for_the_periodic_check(world: World) -> None:
     ledger = await world.open(keep=False, entries_per_ledger_max=2)
     await fill(ledger, 4)
-    ledger.writer.add(b"begins the third ledger", 1, None)
+    ledger.writer.add([b"begins the third ledger"], 1, None)
     await until(lambda: len(recorder(ledger).added) == 5)
     assert shape(ledger) == [2, 2, 1]
     ledger.cursors.open_non_durable("reader", EARLIEST)
@@ -335,7 +335,7 @@ async def test_hundred_managed_ledgers_open_together_on_sqlite(tmp_path: Path) -
     ledgers = await asyncio.gather(*(world.open(f"t/n/persistent/{number}") for number in range(100)))
     await asyncio.gather(*(ledger.cursors.open("s", LATEST) for ledger in ledgers))
     for ledger in ledgers:
-        ledger.writer.add(b"x", 1, None)
+        ledger.writer.add([b"x"], 1, None)
     await until(lambda: all(recorder(ledger).added for ledger in ledgers))
     await store.close()
     again = World(SqliteMetadataStore(tmp_path / "m.db"), world.ledgers)
@@ -371,7 +371,7 @@ async def test_managed_ledger_works_on_the_memory_ledger_client() -> None:
     again = await world.after_crash().open()
     assert shape(again) == [4, 2, 0]
     assert await all_bodies(again) == [b"%010d" % number for number in range(6)]
-    ledger.writer.add(b"from the past", 1, "stale")
+    ledger.writer.add([b"from the past"], 1, "stale")
     await until(lambda: recorder(ledger).failed)
     assert isinstance(recorder(ledger).errors[0], LedgerFenced)
     assert ledger.state is ManagedLedgerState.FENCED

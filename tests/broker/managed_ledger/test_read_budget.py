@@ -16,10 +16,10 @@ from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.ledger_context import OVERHEAD_ESTIMATE_BYTES
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.managed_ledger.settings import NS_PER_SECOND
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError, ServiceNotReady, TooManyRequests
 from foundation.model.position import EARLIEST
+from foundation.units import NS_PER_SECOND
 from tests.broker.managed_ledger.ledger_fakes import PLENTY, World, at, delete, fill, numbers, turns, until
 
 ENTRIES = 30

@@ -100,7 +100,7 @@ class Life:
         at = 0
         for _ in range(count):
             size = self.rng.choice((10, 10, 500, self.rng.randint(1, 1500)))
-            ledger.writer.add(buffer[at : at + size] if self.rng.random() < 0.5 else bytes(size), 1, None)
+            ledger.writer.add([buffer[at : at + size] if self.rng.random() < 0.5 else bytes(size)], 1, None)
             at += size
         await until(lambda: len(recorder(ledger).added) == done)
 
@@ -119,7 +119,7 @@ class Life:
             return
         split = self.rng.choice((len(entries), len(entries), self.rng.randint(0, len(entries))))
         handed, rest = entries[:split], entries[split:]
-        ledger.environment.caches.delivered(handed)
+        ledger.environment.caches.mark_delivered(handed)
         self.taken[ledger.name] += handed
         if rest and self.rng.random() < 0.5:
             cursor.give_back(rest[0].position, rest if self.rng.random() < 0.5 else ())
@@ -179,7 +179,7 @@ class Life:
             cursor.redelivery.request(missing, done)
             await arrived.wait()
             found += ended
-        ledger.environment.caches.delivered(found)
+        ledger.environment.caches.mark_delivered(found)
 
     async def come_or_go(self, ledger: ManagedLedger, cursor: ManagedCursor) -> None:
         (cursor.deactivate if cursor.active and self.rng.random() < 0.4 else cursor.activate)()

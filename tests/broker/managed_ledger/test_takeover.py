@@ -12,8 +12,9 @@ from functools import partial
 
 import pytest
 
+from bookkeeper.ensembles.ledger_handle import Added
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import Put, Versioned
+from bookkeeper.metadata.metadata_store import Versioned, Write
 from broker.managed_ledger.ledger_writer import ManagedLedgerState
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
@@ -34,9 +35,10 @@ from tests.broker.managed_ledger.ledger_fakes import (
     turns,
     until,
 )
+from tests.fakes.metadata import Unwatched
 
 
-class OneBrokersWay:
+class OneBrokersWay(Unwatched):
     """To a store that brokers share: its writes can be held up, and end with the broker's death."""
 
     def __init__(self, shared: MemoryMetadataStore, writes: int = 1 << 30) -> None:
@@ -73,7 +75,7 @@ class OneBrokersWay:
         await self._travel("put")
         return await self._shared.put(key, value, expected)
 
-    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
         await self._travel("put together")
         return await self._shared.put_all(puts)
 
@@ -91,7 +93,7 @@ class OneBrokersWay:
 async def try_to_add(ledger: ManagedLedger, body: bytes) -> None:
     before = len(recorder(ledger).added) + len(recorder(ledger).failed)
     try:
-        ledger.writer.add(body, 1, body)
+        ledger.writer.add([body], 1, body)
     except LedgerFenced:
         return
     await until(lambda: len(recorder(ledger).added) + len(recorder(ledger).failed) > before)
@@ -130,7 +132,7 @@ async def test_late_write_that_begins_a_ledger_is_refused_or_found(
     await fill(first, before)
     way.hold(*held)
     for number in range(3):  # one more fills the ledger that there is
-        first.writer.add(b"first %d" % number, 1, number)
+        first.writer.add([b"first %d" % number], 1, number)
     await turns()
     second = await World(shared, bookie).open(entries_per_ledger_max=3)
     if second_adds_first:
@@ -197,7 +199,7 @@ async def live(world: World, needed: list[bytes]) -> None:
     await fill(ledger, 5)
     for refused in (1, 2):  # a ledger with entries ends, then one without
         world.ledgers.refuse = lambda ledger, entry_id: WRITE_FAILED
-        ledger.writer.add(b"refused", 1, None)
+        ledger.writer.add([b"refused"], 1, None)
         await until(partial(has_failed, listener, refused))
         world.ledgers.refuse = lambda ledger, entry_id: OK
         await until(lambda: ledger.state is ManagedLedgerState.OPEN)
@@ -213,8 +215,8 @@ class Needed(Recorder):
         super().__init__()
         self._needed = needed
 
-    def entries_added(self, entries: list[Entry], contexts: list[object], now_ns: int) -> None:
-        super().entries_added(entries, contexts, now_ns)
+    def entries_added(self, entries: list[Entry], added: list[Added], now_ns: int) -> None:
+        super().entries_added(entries, added, now_ns)
         self._needed += [bytes(entry.body) for entry in entries]
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from broker.compose.cache_settings import EntryCacheSettings
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
+from broker.managed_ledger.stats import AckStateCuts
 from broker.metrics.broker_reading import BrokerReading
 from broker.security.authentication.counts import AuthenticationCounts
+from broker.service.lifecycle.deletion.deletions import Deletions
 from broker.service.lifecycle.deletion.last_audit import LastAudit
 from broker.service.topics.topic_registry import QUOTA_CHECK_BOUNDS_NS
 from entry_cache.cache_stats import ReadStats
@@ -27,8 +29,8 @@ class Connections:
 
 
 @dataclass
-class Deletions:
-    """Counts of deletions, as the service room keeps them."""
+class NoDeletions:
+    """The counts of `Deletions`, without a registry."""
 
     resumed: int = 0
     oldest_age_s: float = 0.0
@@ -41,6 +43,7 @@ def reading_of(**fields: Any) -> BrokerReading:
         reads=ReadStats(),
         expected=ExpectedLevel(0, 0),
         limiter=InflightReadsLimiter(0, 0, 0),
+        ack_cuts=AckStateCuts(),
         record=None,
         connections=Connections(),
         authentication=AuthenticationCounts(),
@@ -49,7 +52,7 @@ def reading_of(**fields: Any) -> BrokerReading:
         bundles_owned=0,
         lookups_pending=0,
         coordinators={},
-        deletions=Deletions(),
+        deletions=cast("Deletions", NoDeletions()),
         last_audit=LastAudit(),
         quota_checks=TimeHistogram(QUOTA_CHECK_BOUNDS_NS),
         topic_loads=0,

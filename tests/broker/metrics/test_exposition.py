@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -14,17 +15,21 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from prometheus_client.registry import Collector
 
 from broker.metrics.exposition import ExpositionSettings, TopicExposition
-from broker.metrics.family import Family
-from broker.metrics.readings import (
-    CompactionReading,
-    ConsumerReading,
-    ProducerReading,
-    QuotaReading,
-    SubscriptionReading,
+from broker.numbers.columns import Columns, Number
+from broker.numbers.family import Family
+from broker.numbers.readings import (
+    BUFFERS,
+    COMPACTIONS,
+    CONSUMERS,
+    EVICTIONS,
+    PRODUCERS,
+    SUBSCRIPTIONS,
+    TOPICS,
+    PartReading,
     TopicReading,
-    TransactionsReading,
 )
-from broker.metrics.topic_families import (
+from broker.numbers.topic_families import (
+    BACKLOG_AGE,
     BROKER_QUOTAS,
     CACHE_SUBSCRIPTIONS_LEFT_OUT,
     COMPACTION,
@@ -42,9 +47,11 @@ from broker.metrics.topic_families import (
     TRANSACTIONS,
     overflow_of,
 )
-from broker.metrics.window import NO_CONSUMER, NO_DELIVERIES, NO_PRODUCER, TopicWindows
+from broker.numbers.windows import TopicWindows
+from tests.broker.numbers.rows_of import consumer_of, numbers_of, producer_of, subscription_of, topic_of
 
 SECOND = 1_000_000_000
+WINDOW_S = 60
 CLUSTER = 'our "own" \\ cluster'
 EVERYTHING = ExpositionSettings(
     cluster=CLUSTER, consumer_level=True, producer_level=True, cache_subscriptions_max=20
@@ -56,46 +63,49 @@ def busy_topics(factor: int, count: int = 150) -> list[TopicReading]:
     topics = []
     for number in range(count):
         namespace = "public/default" if number % 3 else 'shop/a"b'
-        consumer = ConsumerReading(
-            name=f"c\\{number}", consumer_id=number, msgs_out=factor, msgs_redelivered=number
-        )
-        subscription = SubscriptionReading(
-            name=f"sub {number} 100%\n",
+        subscription = subscription_of(
+            f"sub {number} 100%\n",
+            [consumer_of(f"c\\{number}", number, messages_out=factor, messages_redelivered=number)],
             backlog=number,
             delayed=number // 2,
+            backlog_no_delayed=number - number // 2,
             consumers=1,
-            msgs_out=factor * 70 + number,
+            messages_out=factor * 70 + number,
             bytes_out=factor * 7001,
-            msgs_redelivered=factor * number,
-            cache_hits=factor * number,
-            cache_misses=number % 5,
-            cache_coalesced=number % 7,
-            consumer_readings=[consumer],
+            messages_redelivered=factor * number,
+            hits=factor * number,
+            misses=number % 5,
+            coalesced=number % 7,
         )
+        compaction = numbers_of(COMPACTIONS, {"counts.removed": number, "size_bytes": factor})
+        transactions = numbers_of(BUFFERS, {"active": number, "commits": factor})
         topics.append(
-            TopicReading(
-                namespace=namespace,
-                topic=f"persistent://{namespace}/ä{{%s}}-{number}",
-                producers=number % 4,
+            topic_of(
+                namespace,
+                f"persistent://{namespace}/ä{{%s}}-{number}",
+                publishers=[producer_of("p", number, messages_in=factor * 9)],
                 subscriptions=[subscription] * (number % 2),
-                msgs_in=factor * 100 + number,
+                messages_in=factor * 100 + number,
                 bytes_in=factor * 102_400,
-                entries_added=factor * 10,
-                entry_bytes_added=factor * 103_000,
-                write_latency=[factor * place for place in range(10)],
+                added=factor * 10,
+                added_bytes=factor * 103_000,
                 write_latency_sum_us=factor * 370,
-                entry_size=[factor * place * number for place in range(9)],
                 storage_size=number << 40,
-                size_quota=QuotaReading(evictions=number, evicted_entries=factor),
-                producer_readings=[ProducerReading(name="p", producer_id=number, msgs_in=factor * 9)],
-                compaction=CompactionReading(removed=number, size_bytes=factor) if number % 3 else None,
-                transactions=TransactionsReading(active=number, committed=factor) if number % 2 else None,
+                parts={
+                    "write_latency": [factor * place for place in range(10)],
+                    "entry_size": [factor * place * number for place in range(9)],
+                    "quotas": ((number, factor), (0, 0)),
+                    "compaction": compaction if number % 3 else None,
+                    "transactions": transactions if number % 2 else None,
+                },
             )
         )
     return topics
 
 
-def windows_over(before: list[TopicReading], after: list[TopicReading], seconds: int = 60) -> TopicWindows:
+def windows_over(
+    before: list[TopicReading], after: list[TopicReading], seconds: int = WINDOW_S
+) -> TopicWindows:
     windows = TopicWindows(0)
     for now_ns, topics in ((SECOND, before), ((1 + seconds) * SECOND, after)):
         for _ in windows.roll(topics, now_ns):
@@ -103,102 +113,138 @@ def windows_over(before: list[TopicReading], after: list[TopicReading], seconds:
     return windows
 
 
-def _is_in(namespace: str, topic: TopicReading) -> bool:
-    return topic.namespace == namespace
+class Printed(NamedTuple):
+    """One thing with series of its own: its numbers now, and at both ends of the last whole window."""
+
+    columns: Columns
+    labels: tuple[str, ...]
+    now: Sequence[Number]
+    before: Sequence[Number] = ()
+    after: Sequence[Number] = ()
+
+    def value(self, family: Family) -> float:
+        place = self.columns.names.index(family.source)
+        if family.over == "now":
+            return self.now[place]
+        growth = self.after[place] - self.before[place]
+        return growth / WINDOW_S if family.over == "second" else growth
+
+
+class PrintedTopic(NamedTuple):
+    """A topic, and the values of its window that are in no column."""
+
+    namespace: str
+    printed: Printed
+    extra: Mapping[str, Number]
+
+    def value(self, family: Family) -> float:
+        return self.extra[family.source] if family.source in self.extra else self.printed.value(family)
+
+
+def printed_topic(now: TopicReading, before: TopicReading, after: TopicReading) -> PrintedTopic:
+    messages, size = (
+        after.row[place] - before.row[place] for place in map(TOPICS.names.index, ("messages_in", "bytes_in"))
+    )
+    extra = {"topics": 1, "mean_size": size / messages}
+    for name, late, early in (
+        ("write_latency", after.write_latency, before.write_latency),
+        ("entry_size", after.entry_size, before.entry_size),
+    ):
+        extra |= {f"{name}.{n}": a - b for n, (a, b) in enumerate(zip(late, early, strict=True))}
+    return PrintedTopic(
+        now.namespace, Printed(TOPICS, (now.namespace, now.topic), now.row, before.row, after.row), extra
+    )
+
+
+def parts(
+    columns: Columns, labels: tuple[str, ...], *readings: Sequence[PartReading]
+) -> Iterator[tuple[Printed, tuple[PartReading, ...]]]:
+    for of_one in zip(*readings, strict=True):
+        name, number = of_one[0].key
+        own = (name,) if columns is SUBSCRIPTIONS else (name, str(number))
+        yield Printed(columns, (*labels, *own), *(reading.row for reading in of_one)), of_one
 
 
 class TopicCollector(Collector):
     """The same families by prometheus-client's own classes, each value looked up by its source's name."""
 
-    def __init__(
-        self, settings: ExpositionSettings, windows: TopicWindows, topics: list[TopicReading]
-    ) -> None:
+    def __init__(self, settings: ExpositionSettings, *readings: list[TopicReading]) -> None:
+        """`readings`: of now, and of both ends of the window; the same topics in the same order."""
         self.cluster = settings.cluster
-        self.windows = windows
-        self.topics = topics
+        self.readings = [*zip(*readings, strict=True)]
+        self.topics = [printed_topic(*of_one) for of_one in self.readings]
         self.cache_subscriptions_max = settings.cache_subscriptions_max
 
     def collect(self) -> Iterator[Metric]:
-        topic_rows = [((t.namespace, t.topic), t, self.windows.of(t.topic)) for t in self.topics]
-        yield from self.families(TOPIC, ("namespace", "topic"), topic_rows)
-        compacted = [(labels, t.compaction, None) for labels, t, _ in topic_rows if t.compaction is not None]
-        yield from self.families(COMPACTION, ("namespace", "topic"), compacted)
-        transactional = [
-            (labels, t.transactions, None) for labels, t, _ in topic_rows if t.transactions is not None
-        ]
-        yield from self.families(TRANSACTIONS, ("namespace", "topic"), transactional)
-        subscription_rows = [
-            ((*labels, s.name), s, window.subscriptions.get(s.name, NO_DELIVERIES))
-            for labels, topic, window in topic_rows
-            for s in topic.subscriptions
-        ]
-        of_subscription = ("namespace", "topic", "subscription")
-        yield from self.families(SUBSCRIPTION, of_subscription, subscription_rows)
-        readers = [row for row in subscription_rows if reads_of(row[1])]
-        busiest = sorted(readers, key=lambda row: reads_of(row[1]))[-self.cache_subscriptions_max :]
-        yield from self.families(SUBSCRIPTION_CACHE, of_subscription, busiest)
+        of_topic = ("namespace", "topic")
+        yield from self.families(TOPIC, of_topic, [(t.printed.labels, t) for t in self.topics])
+        subscriptions: list[Printed] = []
+        consumers: list[Printed] = []
+        producers: list[Printed] = []
+        rows: dict[str, list[Printed]] = {"compaction": [], "transactions": [], "quotas": []}
+        for readings in self.readings:
+            now, labels = readings[0], (readings[0].namespace, readings[0].topic)
+            if now.compaction is not None:
+                rows["compaction"].append(Printed(COMPACTIONS, labels, now.compaction))
+            if now.transactions is not None:
+                rows["transactions"].append(Printed(BUFFERS, labels, now.transactions))
+            for word, quota in zip(("size", "time"), now.quotas, strict=True):
+                rows["quotas"].append(Printed(EVICTIONS, (*labels, word), quota))
+            for one, found in parts(SUBSCRIPTIONS, labels, *(topic.subscriptions for topic in readings)):
+                subscriptions.append(one)
+                of_it = parts(CONSUMERS, one.labels, *(reading.parts for reading in found))
+                consumers += [consumer for consumer, _ in of_it]
+            of_it = parts(PRODUCERS, labels, *(topic.producers for topic in readings))
+            producers += [producer for producer, _ in of_it]
+        yield from self.printed(COMPACTION, of_topic, rows["compaction"])
+        yield from self.printed(TRANSACTIONS, of_topic, rows["transactions"])
+        of_subscription = (*of_topic, "subscription")
+        yield from self.printed(SUBSCRIPTION, of_subscription, subscriptions)
+        readers = [one for one in subscriptions if reads_of(one)]
+        busiest = sorted(readers, key=reads_of)[-self.cache_subscriptions_max :]
+        yield from self.printed(SUBSCRIPTION_CACHE, of_subscription, busiest)
         left_out = self.empty(CACHE_SUBSCRIPTIONS_LEFT_OUT, ())
         left_out.add_metric([self.cluster], len(readers) - len(busiest))
         yield left_out
-        consumer_rows = [
-            (
-                (*labels, c.name, str(c.consumer_id)),
-                c,
-                window.consumers.get((c.name, c.consumer_id), NO_CONSUMER),
-            )
-            for labels, subscription, window in subscription_rows
-            for c in subscription.consumer_readings
+        yield from self.printed(CONSUMER, (*of_subscription, "consumer_name", "consumer_id"), consumers)
+        yield from self.printed(PRODUCER, (*of_topic, "producer_name", "producer_id"), producers)
+        yield from self.printed(QUOTAS, (*of_topic, "quota_type"), rows["quotas"])
+        totals = [
+            Printed(EVICTIONS, (word,), (sum(t[0].quotas[place][0] for t in self.readings), 0))
+            for place, word in enumerate(("size", "time"))
         ]
-        of_consumer = ("namespace", "topic", "subscription", "consumer_name", "consumer_id")
-        yield from self.families(CONSUMER, of_consumer, consumer_rows)
-        producer_rows = [
-            ((*labels, p.name, str(p.producer_id)), p, window.producers.get(p.name, NO_PRODUCER))
-            for labels, topic, window in topic_rows
-            for p in topic.producer_readings
-        ]
-        of_producer = ("namespace", "topic", "producer_name", "producer_id")
-        yield from self.families(PRODUCER, of_producer, producer_rows)
-        yield from self.quotas()
+        yield from self.printed((BROKER_QUOTAS,), ("quota_type",), totals)
         yield from self.sums()
+
+    def printed(
+        self, families: Iterable[Family], names: Sequence[str], rows: Iterable[Printed]
+    ) -> Iterator[Metric]:
+        yield from self.families(families, names, [(row.labels, row) for row in rows])
 
     def families(
         self,
         families: Iterable[Family],
         names: Sequence[str],
-        rows: Sequence[tuple[tuple[str, ...], object, object]],
+        rows: Sequence[tuple[tuple[str, ...], Printed | PrintedTopic]],
     ) -> Iterator[Metric]:
         for family in families:
             metric = self.empty(family, names)
-            for labels, now, window in rows:
-                metric.add_metric([self.cluster, *labels], look_up(family.source, now, window))
+            for labels, row in rows:
+                metric.add_metric([self.cluster, *labels], row.value(family))
             if family.zero:
                 metric.add_sample(family.name, {"cluster": self.cluster}, 0)
             yield metric
-
-    def quotas(self) -> Iterator[Metric]:
-        rows = [
-            ((t.namespace, t.topic, word), quota, None)
-            for t in self.topics
-            for word, quota in (("size", t.size_quota), ("time", t.time_quota))
-        ]
-        yield from self.families(QUOTAS, ("namespace", "topic", "quota_type"), rows)
-        totals: list[tuple[tuple[str, ...], object, object]] = [
-            (("size",), QuotaReading(evictions=sum(t.size_quota.evictions for t in self.topics)), None),
-            (("time",), QuotaReading(evictions=sum(t.time_quota.evictions for t in self.topics)), None),
-        ]
-        yield from self.families((BROKER_QUOTAS,), ("quota_type",), totals)
 
     def sums(self) -> Iterator[Metric]:
         namespaces = sorted({t.namespace for t in self.topics})
         for family in (TOPICS_COUNT, *NAMESPACE, *TOTALS):
             metric = self.empty(family, ("namespace",) if family not in TOTALS else ())
             behind = "/persistent" if family in NAMESPACE else ""
-            groups: Mapping[tuple[str, ...], Callable[[TopicReading], bool]]
-            groups = {(name + behind,): partial(_is_in, name) for name in namespaces}
             if family in TOTALS:
-                groups = {(): lambda _topic: True}
-            for labels, belongs in groups.items():
-                metric.add_metric([self.cluster, *labels], self.total(family.source, belongs))
+                metric.add_metric([self.cluster], self.total(family, namespaces))
+            else:
+                for name in namespaces:
+                    metric.add_metric([self.cluster, name + behind], self.total(family, [name]))
             if family.zero:
                 metric.add_sample(family.name, {"cluster": self.cluster}, 0)
             yield metric
@@ -207,8 +253,8 @@ class TopicCollector(Collector):
             last = self.empty(overflow_of(family), ("namespace",))
             for name in namespaces:
                 for place, bucket in enumerate((*buckets, "")):
-                    value = self.total(f"{family.source}.{place}", partial(_is_in, name))
-                    value /= self.windows.seconds or 1
+                    of_bucket = replace(family, source=f"{family.source}.{place}")
+                    value = self.total(of_bucket, [name]) / WINDOW_S
                     of_ledgers = [self.cluster, f"{name}/persistent"]
                     if bucket:
                         metric.add_metric([*of_ledgers, bucket], value)
@@ -217,29 +263,16 @@ class TopicCollector(Collector):
             yield metric
             yield last
 
-    def total(self, source: str, belongs: Callable[[TopicReading], bool]) -> float:
-        return sum(look_up(source, t, self.windows.of(t.topic)) for t in self.topics if belongs(t))
+    def total(self, family: Family, namespaces: Sequence[str]) -> float:
+        return sum(topic.value(family) for topic in self.topics if topic.namespace in namespaces)
 
     def empty(self, family: Family, names: Sequence[str]) -> GaugeMetricFamily | CounterMetricFamily:
         kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
         return kind(family.name, family.help, labels=("cluster", *names))
 
 
-def reads_of(subscription: SubscriptionReading) -> int:
-    return subscription.cache_hits + subscription.cache_misses + subscription.cache_coalesced
-
-
-def look_up(source: str, now: object, window: object) -> float:
-    if source == "topics":
-        return 1
-    found: object = {"now": now, "window": window}
-    for part in source.split("."):
-        if isinstance(found, dict):
-            found = found[part]
-        else:
-            found = found[int(part)] if isinstance(found, list | tuple) else getattr(found, part)
-    assert isinstance(found, int | float)
-    return found
+def reads_of(subscription: Printed) -> float:
+    return sum(subscription.value(family) for family in SUBSCRIPTION_CACHE)
 
 
 def write(
@@ -272,10 +305,10 @@ def comparable(families: Iterable[Metric]) -> dict[str, tuple[str, str, dict[tup
 @pytest.mark.parametrize("openmetrics", [False, True])
 @pytest.mark.parametrize("count", [150, 1, 0])
 def test_text_equals_that_of_the_registry(openmetrics: bool, count: int) -> None:
-    windows = windows_over(busy_topics(3, count), busy_topics(10, count))
-    topics = busy_topics(11, count)
+    before, after, topics = (busy_topics(factor, count) for factor in (3, 10, 11))
+    windows = windows_over(before, after)
     registry = CollectorRegistry()
-    registry.register(TopicCollector(EVERYTHING, windows, topics))
+    registry.register(TopicCollector(EVERYTHING, topics, before, after))
     ours = write(EVERYTHING, windows, topics, openmetrics=openmetrics)
     if openmetrics:
         theirs = generate_openmetrics(registry).decode()  # type: ignore[no-untyped-call]  # not typed there
@@ -302,9 +335,7 @@ def test_idle_broker_prints_zeros_with_the_cluster_alone() -> None:
 def test_sums_are_printed_per_namespace_when_topic_level_is_off() -> None:
     settings = ExpositionSettings(cluster="standalone", topic_level=False)
     topics = [
-        TopicReading(
-            namespace="public/default", topic=f"persistent://public/default/{n}", msgs_in=n, producers=2
-        )
+        topic_of("public/default", f"persistent://public/default/{n}", messages_in=n, producers=2)
         for n in range(100)
     ]
     text = write(settings, TopicWindows(0), topics)
@@ -329,16 +360,34 @@ def test_redelivery_rate_is_printed_per_subscription_unless_consumers_are_shown(
     assert 'consumer_name="c\\\\1"' in line
 
 
+def test_backlog_age_is_printed_for_subscriptions_with_a_known_age() -> None:
+    subscriptions = [
+        subscription_of("old", backlog_age_seconds=61),
+        subscription_of("none"),
+        subscription_of("new", backlog_age_seconds=0),
+    ]
+    topic = topic_of("n", "t", subscriptions=subscriptions)
+    settings = ExpositionSettings(cluster="c")
+    lines = write(settings, TopicWindows(0), [topic]).splitlines()
+    labels = 'cluster="c",namespace="n",topic="t",subscription='
+    assert [line for line in lines if line.startswith(BACKLOG_AGE.name)] == [
+        f'{BACKLOG_AGE.name}{{{labels}"old"}} 61',
+        f'{BACKLOG_AGE.name}{{{labels}"new"}} 0',
+    ]
+    topic = topic_of("n", "t", subscriptions=subscriptions[1:2])
+    assert BACKLOG_AGE.name not in write(settings, TopicWindows(0), [topic])
+
+
 @pytest.mark.parametrize(
     ("series_max", "shown"), [(0, []), (1, ["c"]), (2, ["c", "b"]), (9, ["c", "b", "a"])]
 )
 def test_busiest_subscriptions_have_cache_series(series_max: int, shown: list[str]) -> None:
     reads = {"a": (1, 2, 3), "b": (0, 7, 0), "c": (5, 5, 5), "never": (0, 0, 0)}
     subscriptions = [
-        SubscriptionReading(name=name, cache_hits=hits, cache_misses=misses, cache_coalesced=coalesced)
+        subscription_of(name, hits=hits, misses=misses, coalesced=coalesced)
         for name, (hits, misses, coalesced) in reads.items()
     ]
-    topic = TopicReading(namespace="n", topic="t", subscriptions=subscriptions)
+    topic = topic_of("n", "t", subscriptions=subscriptions)
     settings = ExpositionSettings(cluster="c", cache_subscriptions_max=series_max)
     lines = write(settings, TopicWindows(0), [topic]).splitlines()
     for place, family in enumerate(SUBSCRIPTION_CACHE):
@@ -350,9 +399,7 @@ def test_busiest_subscriptions_have_cache_series(series_max: int, shown: list[st
 
 def test_partition_has_a_label_of_its_own_when_the_setting_asks() -> None:
     settings = ExpositionSettings(cluster="c", split_partition=True)
-    topics = [
-        TopicReading(namespace="a/b", topic=f"persistent://a/b/{name}") for name in ("t", "t-partition-12")
-    ]
+    topics = [topic_of("a/b", f"persistent://a/b/{name}") for name in ("t", "t-partition-12")]
     text = write(settings, TopicWindows(0), topics)
     start = 'pulsar_producers_count{cluster="c",namespace="a/b",topic="persistent://a/b/t"'
     assert f'{start},partition="-1"}} 0\n' in text

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.metrics.network import NetworkSettings, NetworkWindow, Traffic, traffic
+from broker.metrics.network import NetworkSettings, NetworkTraffic, NetworkWindow, traffic
 from tests.broker.metrics.network_of import interface
 
 
@@ -21,14 +21,14 @@ def test_physical_interfaces_that_are_up_count_with_their_speed(tmp_path: Path) 
     for name in ("eth0", "eth1", "eth2", "wlan"):
         (tmp_path / "net" / name).symlink_to(tmp_path / name)
     (tmp_path / "net/veth").symlink_to(virtual)
-    assert traffic(NetworkSettings(folder=tmp_path / "net")) == Traffic(30, 3, 1100 * 125_000)
+    assert traffic(NetworkSettings(folder=tmp_path / "net")) == NetworkTraffic(30, 3, 1100 * 125_000)
 
 
 def test_named_interfaces_count_alone_with_the_speed_of_the_settings(tmp_path: Path) -> None:
     interface(tmp_path / "eth0", received=10, sent=1, speed="1000")
     interface(tmp_path / "lo", received=20, sent=2, speed="-1", kind="772")
     settings = NetworkSettings(("lo", "absent"), 2.0, tmp_path)
-    assert traffic(settings) == Traffic(20, 2, 250_000_000)
+    assert traffic(settings) == NetworkTraffic(20, 2, 250_000_000)
 
 
 @pytest.mark.parametrize("speed", ["-1", ""])

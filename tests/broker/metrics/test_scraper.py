@@ -13,19 +13,21 @@ from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from broker.metrics import broker_families, topic_families
+from broker.metrics import broker_families
 from broker.metrics.broker_reading import BrokerReading
 from broker.metrics.exposition import ExpositionSettings
 from broker.metrics.http import metrics_routes
 from broker.metrics.network import NetworkSettings
-from broker.metrics.readings import SubscriptionReading, TopicReading
 from broker.metrics.scraper import Scraper
-from broker.metrics.topic_reader import NO_READINGS
+from broker.numbers import topic_families
+from broker.numbers.readings import TopicReading
+from broker.numbers.topic_reader import NO_READINGS
 from entry_cache.cache_stats import Reason
 from entry_cache.observe.curve import Curve, Point
 from entry_cache.observe.expected_level import ExpectedLevel
 from tests.broker.metrics.network_of import interface
 from tests.broker.metrics.readings_of import reading_of, reads
+from tests.broker.numbers.rows_of import subscription_of, topic_of
 from tests.metrics_check import core_names, names_in
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -62,12 +64,12 @@ class FakeBroker:
     def topics(self, before: Mapping[str, TopicReading] = NO_READINGS) -> Iterator[TopicReading]:
         self.times_read += 1
         for number in range(self.count):
-            yield TopicReading(
-                namespace="public/default",
-                topic=f"persistent://public/default/t{number}",
-                msgs_in=5,
-                write_latency=(0, 10) + (0,) * 8,
-                subscriptions=[SubscriptionReading(name="s")],
+            yield topic_of(
+                "public/default",
+                f"persistent://public/default/t{number}",
+                messages_in=5,
+                parts={"write_latency": (0, 10) + (0,) * 8},
+                subscriptions=[subscription_of("s")],
             )
 
     def scraper(self) -> Scraper:

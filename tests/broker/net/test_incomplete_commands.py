@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from broker.net.command_table import HANDLERS
+from broker.net.command_table import ROWS
 from protocol.pulsar_api_pb2 import BaseCommand
 from tests.fakes.client import Client, Port
 from tests.fakes.messages import message
@@ -26,9 +26,7 @@ FIELD_OF: Final = {
 """Fields of BaseCommand whose names do not follow from their types."""
 EMPTY: Final = ("PING", "PONG", "AUTH_RESPONSE")
 """Commands without required fields."""
-COMMANDS: Final = [
-    name for name, number in BaseCommand.Type.items() if number in HANDLERS or number == BaseCommand.SEND
-]
+COMMANDS: Final = [name for name, number in BaseCommand.Type.items() if number in ROWS]
 
 EXAMPLES: Final = {FieldDescriptor.TYPE_STRING: "x", FieldDescriptor.TYPE_BYTES: b"x"}
 """A value for a field by its type; 0 fits the others, enumerations included."""

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from broker.net.partition_shares import GroupKey, PartitionShares, Registration, Share, share_out
+from broker.net.partition_shares import GroupKey, PartitionShares, Share, ShareRegistration, share_out
 from protocol.scalable_answers import segments_of
 
 GROUP = GroupKey("persistent://public/default/t", "s", 0)
@@ -63,7 +63,7 @@ def test_share_out_keeps_numbers_when_partitions_are_added() -> None:
 class Consumer:
     def __init__(self, name: str) -> None:
         self.told: list[list[int]] = []
-        self.registration = Registration(GROUP, name, lambda share: self.told.append(numbers(share)))
+        self.registration = ShareRegistration(GROUP, name, lambda share: self.told.append(numbers(share)))
 
 
 def test_join_and_leave_tell_only_those_whose_share_changes() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import Final
+from typing import Final, cast
 
 import pytest
 
 from broker.net.connection_limits import SHARES_MAX
+from broker.service.transactions.coordinators import Coordinators
 from foundation.model.topic_name import parse_topic_name
 from protocol.pulsar_api_pb2 import BaseCommand, CommandScalableTopicSubscribe, ServerError
 from tests.fakes.client import Client, Port
@@ -47,6 +48,31 @@ async def test_connected_has_the_flag_when_the_key_is_on(enabled: bool) -> None:
     assert flags.supports_scalable_topics is enabled
     # Without coordinators a client would wait for them.
     assert not flags.supports_tc_metadata_discovery
+
+
+class TwoCoordinators:
+    async def count(self) -> int:
+        return 2
+
+
+@pytest.mark.parametrize("watched", [True, False])
+async def test_coordinators_are_told_of_when_the_key_is_on(watched: bool) -> None:
+    port = Port(Stage(), scalable_topics=True, coordinators_watched=watched)
+    port.context.coordinators = cast("Coordinators", TwoCoordinators())
+    one = await port.client(connect=False)
+    one.say(BaseCommand.CONNECT, "connect", client_version="t", protocol_version=21)
+    one.say(BaseCommand.WATCH_TC_ASSIGNMENTS, "watchTcAssignments", watch_id=2)
+    connected, answer = await one.hear()
+    assert connected.connected.feature_flags.supports_tc_metadata_discovery is watched
+    update = answer.watchTcAssignmentsUpdate
+    assert update.watch_id == 2
+    if watched:
+        assert update.snapshot.parallelism == 2
+        addresses = [(one.tc_id, one.broker_service_url) for one in update.snapshot.assignments]
+        assert addresses == [(0, "pulsar://here:1"), (1, "pulsar://here:1")]
+    else:
+        assert update.error == ServerError.NotAllowedError
+        assert "transactionCoordinatorScalableTopicsEnabled" in update.message
 
 
 async def test_lookup_answers_one_segment_for_a_topic_that_does_not_exist() -> None:

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 from google.protobuf.descriptor import Descriptor
 
-from broker.net.command_table import HANDLERS
+from broker.net.command_table import ROWS
 from broker.net.wire_fields import STATES, WireField, fields_without_effect, wire_fields
 from protocol.frame import command_frame
 from protocol.pulsar_api_pb2 import (
@@ -35,7 +35,7 @@ COMMANDS: Final = {
     field.message_type.name: (field.number, field.message_type)
     for field in BaseCommand.DESCRIPTOR.fields
     # The number of a command's field is that of its type.
-    if field.message_type is not None and (field.number in HANDLERS or field.number == BaseCommand.SEND)
+    if field.message_type is not None and field.number in ROWS
 }
 """By the name of its message, each command that a client may send: number and message."""
 
@@ -114,7 +114,7 @@ async def test_refused_command_gets_its_error(name: str) -> None:
 TRANSACTION_COMMANDS: Final = [
     name
     for name, number in BaseCommand.Type.items()
-    if number in HANDLERS and ("TXN" in name or name.startswith("TC_"))
+    if number in ROWS and ("TXN" in name or name.startswith("TC_"))
 ]
 
 
@@ -139,9 +139,7 @@ async def test_fields_of_transactions_are_refused_while_these_are_off() -> None:
     assert answer.send_error.error == ServerError.NotAllowedError
 
 
-FOR_CLIENTS: Final = [
-    name for name, number in BaseCommand.Type.items() if number not in HANDLERS and number != BaseCommand.SEND
-]
+FOR_CLIENTS: Final = [name for name, number in BaseCommand.Type.items() if number not in ROWS]
 
 
 @pytest.mark.parametrize("name", FOR_CLIENTS)

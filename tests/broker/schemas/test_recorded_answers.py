@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from broker.schemas.compatibility import Strategy, check_compatible
+from broker.schemas.compatibility import check_compatible
 from broker.schemas.definitions import check_definition
 from broker.schemas.schema import Schema, SchemaType
+from broker.schemas.strategy import Strategy
 from foundation.model.errors import IncompatibleSchema, InvalidSchemaData
 
 DATA: Final = Path(__file__).parents[2] / "data" / "schemas"

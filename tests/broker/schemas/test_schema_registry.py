@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import MetadataStore, Put
+from bookkeeper.metadata.metadata_store import MetadataStore, Write
 from broker.schemas import schema_store
-from broker.schemas.compatibility import Strategy
 from broker.schemas.definitions import SCHEMA_BYTES_MAX
 from broker.schemas.schema import Schema, SchemaType
 from broker.schemas.schema_registry import SchemaRegistry
 from broker.schemas.schema_store import CACHE_BYTES_MAX, ROOT, SchemaStore
+from broker.schemas.strategy import Strategy
 from foundation.model.errors import BadVersion, IncompatibleSchema, InvalidSchemaData, MetadataError
 
 TOPIC = "public/default/orders%2F & co"
@@ -123,7 +123,7 @@ class Breaking(MemoryMetadataStore):
         self._write()
         return await super().put(key, value, expected)
 
-    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
         self._write()
         return await super().put_all(puts)
 
@@ -184,7 +184,7 @@ async def test_deletion_in_the_moment_of_the_write_is_kept() -> None:
     class Interrupted(MemoryMetadataStore):
         deletes = False
 
-        async def put_all(self, puts: Sequence[Put]) -> list[int]:
+        async def put_all(self, puts: Sequence[Write]) -> list[int]:
             if self.deletes:
                 self.deletes = False
                 await registry_on(self).delete(TOPIC)
@@ -200,7 +200,7 @@ async def test_deletion_in_the_moment_of_the_write_is_kept() -> None:
 
 async def test_write_that_always_loses_the_race_is_given_up() -> None:
     class Racing(MemoryMetadataStore):
-        async def put_all(self, puts: Sequence[Put]) -> list[int]:
+        async def put_all(self, puts: Sequence[Write]) -> list[int]:
             raise BadVersion("another broker was faster")
 
     with pytest.raises(BadVersion):

@@ -8,10 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 from aiohttp import ClientSession, WSMsgType, WSServerHandshakeError
+from yarl import URL
 
 from broker.compose.broker_service import BrokerService
 from broker.websocket.consuming import ConsumerSession
 from tests.broker.websocket.conftest import WAIT_S, Connect, Socket, a_broker, until
+from tests.support.malformed_http import whole_answer
 
 UPGRADE = {
     "Upgrade": "websocket",
@@ -75,6 +77,17 @@ async def test_refused_handshake_leaves_nothing(
     assert told[0] == status
     assert reason in told[1]
     assert not broker.registry.topics
+
+
+async def test_key_that_is_no_text_opens_nothing(broker: BrokerService) -> None:
+    headers = {**UPGRADE, "Connection": "Upgrade, close", "Sec-WebSocket-Key": "ÿ"}
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    answer = await whole_answer(
+        URL(broker.addresses.admin_url).port or 0,
+        f"GET /ws/v2/producer/{T} HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}\r\n".encode("latin-1"),
+    )
+    assert answer.startswith(b"HTTP/1.1 405 ")
+    assert b"open a WebSocket" in answer
 
 
 async def test_topics_or_a_pattern_are_needed(http: ClientSession) -> None:

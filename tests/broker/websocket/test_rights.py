@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import cast
 
 import pytest
 from aiohttp import ClientSession, web
@@ -13,6 +14,8 @@ from broker.compose.broker_service import BrokerService
 from broker.security.authorization.settings import AuthorizationSettings
 from broker.security.principal import Principal
 from broker.service.subscriptions.subscription import Subscription
+from broker.websocket.context import WebSocketContext
+from broker.websocket.routes import WebSocketRoutes
 from tests.broker.websocket.conftest import Socket, a_broker, until
 from tests.broker.websocket.test_handshake import refusal
 
@@ -246,3 +249,25 @@ async def test_dead_letters_without_the_right_wait_and_come_again(
     guarded.authorizer.reconfigure(superusers)
     assert isinstance(subscription, Subscription)
     await until(lambda: subscription.cursor.backlog == 0)
+
+
+PATHS = {
+    "/ws/v2/producer/{domain}/{tenant}/{namespace}/{topic}": f"/ws/v2/producer/{T}",
+    "/ws/v2/consumer/{domain}/{tenant}/{namespace}/{topic}/{subscription}": f"/ws/v2/consumer/{T}/s",
+    "/ws/v2/reader/{domain}/{tenant}/{namespace}/{topic}": f"/ws/v2/reader/{T}",
+    "/ws/v3/consumer/{subscription}": "/ws/v3/consumer/s?topics=persistent://public/default/t",
+}
+"""A request of each route; a new route fails the test below until it stands here."""
+WITHOUT_A_RIGHT = {"/ws/v2/{kind:producer|consumer|reader}/{rest:.*}": "refuses every request with 400"}
+
+
+async def test_every_route_refuses_a_role_without_rights(http: ClientSession, guarded: BrokerService) -> None:
+    # Their paths alone are read, so no session needs the context.
+    routes = {
+        route.path
+        for route in WebSocketRoutes(cast("WebSocketContext", None), PRINCIPAL, EXPIRES_AT_S).routes()
+    }
+    assert routes == PATHS.keys() | WITHOUT_A_RIGHT.keys()
+    for path in PATHS.values():
+        assert (await refusal(http, path, **{ROLE: "mallory"}))[0] == 403
+    assert not guarded.registry.topics

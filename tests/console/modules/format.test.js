@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { byteRate, bytes, count, duration, percent, rate, short } from "../pages/format/numbers.js";
+import { byteRate, bytes, count, duration, percent, publishLatency, rate, short } from "../pages/format/numbers.js";
 import { ago, moment } from "../pages/format/times.js";
 
 test("numbers have separators or a letter", () => {
@@ -46,4 +46,8 @@ test("moments are relative, and 1970 is never", () => {
   assert.equal(ago(1000, 1500), "now");
   assert.equal(ago(1000, 201000), "3 min 20 s ago");
   assert.equal(ago(5000, 1000), "in 4 s");
+});
+
+test("a publish latency above the last bucket says so", () => {
+  assert.deepEqual([null, 2.7, 999, 1000].map(publishLatency), ["–", "2.7 ms", "999 ms", "> 1 s"]);
 });

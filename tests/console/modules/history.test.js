@@ -36,6 +36,14 @@ test("rows are in the order of time and no older than the span", () => {
   assert.equal(found.rows(3600e3).length, 360);
 });
 
+test("the newest second ends an hour of tens", () => {
+  const rows = history(seconds(3600, 3607, 0.9), tens(0, 3600, 0.5)).rows(3600e3);
+  assert.deepEqual(rows.column("atMs").slice(-2), [FROM + 3600e3, FROM + 3607e3]);
+  assert.equal(rows.column("hitRatio").at(-1), 0.9);
+  // Also in the moment in which a row of tens is made.
+  assert.equal(history(seconds(3600, 3610, 0.9), tens(0, 3610, 0.5)).rows(3600e3).column("hitRatio").at(-1), 0.9);
+});
+
 test("a history without rows has no values", () => {
   assert.equal(history([], []).rows(3600e3).length, 0);
   assert.equal(new History().rows(300e3).length, 0);

@@ -24,14 +24,15 @@ class Loop:
         self.soon.popleft()()
 
 
-def test_turn_runs_confirms_first_and_writes_last() -> None:
+def test_turn_runs_confirms_first_and_commits_last() -> None:
     loop = Loop()
+    loop.turn.commit(loop.note("commit"))
     loop.turn.write(loop.note("write"))
     loop.turn.dispatch(loop.note("dispatch"))
     loop.turn.confirm(loop.note("confirm"))
     assert len(loop.soon) == 1, "one call for the whole turn"
     loop.run_one()
-    assert loop.done == ["confirm 7", "dispatch 7", "write 7"]
+    assert loop.done == ["confirm 7", "dispatch 7", "write 7", "commit 7"]
     assert not loop.soon
 
 

@@ -129,7 +129,7 @@ def test_two_range_sets_agree_with_two_sets(
         number for number in range(entry_id, 2000) if (ledger_id, number) not in both
     )
     behind = {item for item in first - second if item > (ledger_id, entry_id)}
-    assert one.count_behind(ledger_id, entry_id, other) == len(behind)
+    assert one.count_after(ledger_id, entry_id, other) == len(behind)
     assert one.pages == len({(ledger, number // PAGE_ENTRIES) for ledger, number in first})
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -75,27 +74,6 @@ def test_room_takes_defaults_from_the_table_when_a_field_is_not_given() -> None:
 
 def test_given_field_is_not_read_from_the_settings() -> None:
     assert Room.of(load("sizeMB=1"), label="l", size_bytes=7).size_bytes == 7
-
-
-def test_room_is_a_value_that_never_changes() -> None:
-    room = Room("l", size_bytes=7)
-    assert room == Room(label="l", size_bytes=7) != Room("l", size_bytes=8)
-    assert hash(room) == hash(pickle.loads(pickle.dumps(room)))
-    assert repr(room).startswith("Room(label='l', size_bytes=7, wait_s=0.25, ")
-    with pytest.raises(FrozenInstanceError, match="size_bytes"):
-        room.size_bytes = 8  # type: ignore[misc]
-
-
-@pytest.mark.parametrize(
-    ("values", "given"),
-    [((), {}), (("l",), {"label": "m"}), (("l",), {"sizes": 7}), (range(11), {})],
-    ids=["missing", "twice", "unknown", "too many"],
-)
-def test_room_refuses_fields_that_it_lacks_or_has_twice(
-    values: tuple[object, ...], given: dict[str, object]
-) -> None:
-    with pytest.raises(TypeError, match=r"^Room "):
-        Room(*values, **given)  # type: ignore[arg-type]
 
 
 def test_field_is_refused_when_it_does_not_fit_the_table() -> None:

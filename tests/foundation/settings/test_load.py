@@ -15,7 +15,7 @@ from foundation.settings.unused import UnusedKeys
 UNUSED = UnusedKeys(Path(__file__).with_name("unused_keys.tsv"))
 # fmt: off
 ROWS = (
-    Key("magnetarProfile", "string", "4.2", doc="Profile.", choices=("4.0", "4.2", "5.0")),
+    Key("pulsarDefaults", "string", "4.2", doc="Profile.", choices=("4.0", "4.2", "5.0")),
     Key("batchSize", "int", 100, "entries", doc="Entries.", v50=500, low=1, dynamic=True),
     Key("bytesMax", "long", None, "bytes", doc="Bytes.", low=0, computed="2 x batchSize", dynamic=True),
     Key("inFlight", "long", 0, "MiB", doc="MiB.", v50=COMPUTED, computed="3 x batchSize"),
@@ -212,16 +212,16 @@ def test_empty_value_unsets_the_key(conf: Path) -> None:
 
 def test_profile_chooses_the_defaults(conf: Path) -> None:
     assert load(None).int("batchSize") == 100
-    assert load(None, "magnetarProfile=5.0").int("batchSize") == 500
-    assert load(None, "magnetarProfile=5.0", profile="4.0").int("batchSize") == 100
+    assert load(None, "pulsarDefaults=5.0").int("batchSize") == 500
+    assert load(None, "pulsarDefaults=5.0", profile="4.0").int("batchSize") == 100
     newest = load(None, profile="5.0")
-    assert (newest.str("magnetarProfile"), newest.origin("magnetarProfile")) == ("5.0", "--profile")
+    assert (newest.str("pulsarDefaults"), newest.origin("pulsarDefaults")) == ("5.0", "--profile")
     assert (load(None).int("inFlight"), newest.int("inFlight")) == (0, 1500)
     assert newest.origin("batchSize") == "profile 5.0"
     with pytest.raises(
-        SettingsError, match=r"^--set: magnetarProfile=3\.9: allowed is one of 4\.0, 4\.2, 5\.0$"
+        SettingsError, match=r"^--set: pulsarDefaults=3\.9: allowed is one of 4\.0, 4\.2, 5\.0$"
     ):
-        load(None, "magnetarProfile=3.9")
+        load(None, "pulsarDefaults=3.9")
 
 
 def test_standalone_takes_its_own_defaults() -> None:

@@ -141,6 +141,9 @@ HARMLESS = """
     brokerClientAuthenticationParameters brokerClientAuthenticationPlugin brokerClient_authParamMap
     brokerClient_authParams brokerClient_authPluginClassName
 
+    It refines TLS towards brokers, for which brokerClientTlsEnabled asks, and Pulsar 5.0 has it on by default:
+    tlsHostnameVerificationEnabled
+
     No role appears in the log, and there is no replication to throttle:
     authenticationRoleLoggingAnonymizer dispatchThrottlingRatePerReplicatorInByte
     dispatchThrottlingRatePerReplicatorInMsg

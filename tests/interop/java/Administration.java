@@ -541,6 +541,11 @@ public final class Administration {
         expectEqual(found.get(2).getProperty("p"), "v");
         expectText(found.get(3), "b");
         expectText(admin.topics().examineMessage(topic, "earliest", 2), "message 1");
+        Map<String, String> beyondAscii = Map.of("\u00e9", "\u65e5\u672c \ud83d\ude00");
+        try (Producer<byte[]> producer = client.newProducer().topic(topic + "-p").enableBatching(false).create()) {
+            producer.newMessage().properties(beyondAscii).value(new byte[1]).send();
+        }
+        expectEqual(admin.topics().examineMessage(topic + "-p", "earliest", 1).getProperties(), beyondAscii);
         MessageIdAdv second = (MessageIdAdv) single[1];
         List<Message<byte[]>> byId =
                 admin.topics().getMessagesById(topic, second.getLedgerId(), second.getEntryId());

@@ -58,7 +58,7 @@ public final class Interop {
         void run(Interop bench) throws Exception;
     }
 
-    static final int ARRIVES_S = 10;
+    static final int ARRIVES_S = 60;
     static final int SILENCE_MS = 300;
 
     static final Map<String, Check> CHECKS = new LinkedHashMap<>();
@@ -709,13 +709,14 @@ public final class Interop {
     void unsubscribe() throws Exception {
         ConsumerBuilder<byte[]> options = consumer().subscriptionType(SubscriptionType.Shared);
         Consumer<byte[]> first = options.subscribe();
-        options.subscribe();
+        Consumer<byte[]> second = options.subscribe();
         try {
             first.unsubscribe();
             throw new AssertionError("unsubscribed although another consumer is connected");
         } catch (PulsarClientException expected) {
             first.unsubscribe(true);
         }
+        second.close(); // It would subscribe again, maybe before the next line does.
         nothingComes(client.newConsumer().topic(topic).subscriptionName("s").subscribe());
     }
 

@@ -33,7 +33,7 @@ public final class Limits {
         void run() throws Exception;
     }
 
-    static final int ARRIVES_S = 10;
+    static final int ARRIVES_S = 60;
     static final int SILENCE_MS = 300;
     static final int LIMIT = 5;
     static final Pattern LIMITED = Pattern.compile("\"publishRateLimitedTimes\":\\s*(\\d+)");

@@ -33,39 +33,85 @@ public final class Refused {
         TypedMessageBuilder<String> message(Refused bench, Producer<String> producer) throws Exception;
     }
 
+    /** Makes a topic refuse every message; `end` gives it back, null where nothing does. */
+    interface Change {
+        void apply(Refused bench) throws Exception;
+    }
+
+    record Gate(Change begin, Change end) {
+    }
+
     static final int ROUNDS = 5;
     static final int IN_A_ROW = 4;
+    static final int WAIT_S = 60;
+    static final int SILENCE_MS = 500;
     static final Map<String, Bad> REASONS = new LinkedHashMap<>();
+    static final Map<String, Gate> GATES = new LinkedHashMap<>();
 
     static {
         REASONS.put("aborted_transaction", (bench, producer) -> producer.newMessage(bench.aborted(producer)).value("bad"));
         REASONS.put("too_large", (bench, producer) -> producer.newMessage().value("x".repeat(5000)));
         REASONS.put("delay_too_long", (bench, producer) -> producer.newMessage().value("bad").deliverAfter(1, TimeUnit.HOURS));
+        GATES.put("encryption_required", new Gate(
+                bench -> bench.ask("POST", bench.namespacePath() + "/encryptionRequired", "true"),
+                bench -> bench.ask("POST", bench.namespacePath() + "/encryptionRequired", "false")));
+        GATES.put("backlog_quota", new Gate(
+                bench -> {
+                    bench.ask("POST", bench.namespacePath() + "/backlogQuota",
+                            "{\"limitSize\": 1, \"policy\": \"producer_exception\"}");
+                    bench.untilNoProducer();
+                },
+                bench -> bench.ask("DELETE", bench.namespacePath() + "/backlogQuota", "")));
+        GATES.put("terminated", new Gate(bench -> bench.ask("POST", bench.topicPath() + "/terminate", ""), null));
     }
 
     final String adminUrl;
     final PulsarClient client;
+    final String namespace;
     final String topic;
     Transaction transaction;
 
-    Refused(String adminUrl, PulsarClient client, String topic) {
+    Refused(String adminUrl, PulsarClient client, String namespace, String name) {
         this.adminUrl = adminUrl;
         this.client = client;
-        this.topic = topic;
+        this.namespace = namespace;
+        this.topic = namespace + "/refused-" + name;
+    }
+
+    String namespacePath() {
+        return "/admin/v2/namespaces/" + namespace;
+    }
+
+    String topicPath() {
+        return "/admin/v2/persistent/" + topic;
+    }
+
+    void untilNoProducer() throws Exception {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(WAIT_S);
+        while (!ask("GET", topicPath() + "/stats", "").replace(" ", "").contains("\"publishers\":[]")) {
+            expect(System.nanoTime() < end, "the producer stays above the quota");
+            Thread.sleep(50);
+        }
     }
 
     public static void main(String[] arguments) throws Exception {
         List<String> wanted = List.of(arguments).subList(2, arguments.length);
-        for (Map.Entry<String, Bad> reason : REASONS.entrySet()) {
+        List<String> reasons = new ArrayList<>(REASONS.keySet());
+        reasons.addAll(GATES.keySet());
+        for (String reason : reasons) {
             for (boolean batched : new boolean[] {false, true}) {
-                String name = reason.getKey() + (batched ? "_batched" : "");
+                String name = reason + (batched ? "_batched" : "");
                 if (!wanted.isEmpty() && !wanted.contains(name)) {
                     continue;
                 }
-                String topic = "public/default/refused-" + name + "-" + Long.toHexString(System.nanoTime());
                 PulsarClient client = PulsarClient.builder().serviceUrl(arguments[0]).enableTransaction(true).build();
+                String own = name + "-" + Long.toHexString(System.nanoTime());
                 try {
-                    new Refused(arguments[1], client, topic).run(reason.getValue(), batched);
+                    if (REASONS.containsKey(reason)) {
+                        new Refused(arguments[1], client, "public/default", own).run(REASONS.get(reason), batched);
+                    } else {
+                        new Refused(arguments[1], client, "public/" + own, own).run(GATES.get(reason), batched);
+                    }
                     System.out.println("ok " + name);
                 } catch (Exception | AssertionError failure) {
                     System.out.println("failed " + name + ": " + String.valueOf(failure).replace('\n', ' '));
@@ -107,12 +153,13 @@ public final class Refused {
     void run(Bad bad, boolean batched) throws Exception {
         Consumer<String> consumer = client.newConsumer(Schema.STRING).topic(topic).subscriptionName("s")
                 .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).subscribe();
-        ask("POST", "/admin/v2/persistent/" + topic + "/maxMessageSize", "2000");
-        ask("POST", "/admin/v2/persistent/" + topic + "/delayedDelivery",
+        ask("POST", topicPath() + "/maxMessageSize", "2000");
+        ask("POST", topicPath() + "/delayedDelivery",
                 "{\"active\": true, \"tickTime\": 1000, \"maxDeliveryDelayInMillis\": 60000}");
         Producer<String> producer = client.newProducer(Schema.STRING).topic(topic).enableBatching(batched)
                 .sendTimeout(0, TimeUnit.SECONDS)
-                .batchingMaxMessages(IN_A_ROW).batchingMaxPublishDelay(20, TimeUnit.MILLISECONDS)
+                // By number alone: a delay that ends early would put good and bad messages into one batch.
+                .batchingMaxMessages(IN_A_ROW).batchingMaxPublishDelay(1, TimeUnit.MINUTES)
                 .batcherBuilder(BatcherBuilder.DEFAULT).create();
         List<CompletableFuture<MessageId>> refused = new ArrayList<>();
         List<CompletableFuture<MessageId>> stored = new ArrayList<>();
@@ -126,11 +173,11 @@ public final class Refused {
         }
         producer.flushAsync();
         for (CompletableFuture<MessageId> one : stored) {
-            one.get(20, TimeUnit.SECONDS);
+            one.get(WAIT_S, TimeUnit.SECONDS);
         }
         for (CompletableFuture<MessageId> one : refused) {
             try {
-                one.get(20, TimeUnit.SECONDS);
+                one.get(WAIT_S, TimeUnit.SECONDS);
                 throw new AssertionError("a message that must be refused was stored");
             } catch (TimeoutException silent) {
                 throw new AssertionError("a refused message got no answer");
@@ -138,11 +185,64 @@ public final class Refused {
                 expect(error.getCause() instanceof PulsarClientException, "refused with " + error.getCause());
             }
         }
+        expectStored(consumer, stored.size());
+    }
+
+    /** Every message before the gate and after it is stored once, and none of those between; all are answered. */
+    void run(Gate gate, boolean batched) throws Exception {
+        ask("PUT", namespacePath(), "");
+        Consumer<String> consumer = client.newConsumer(Schema.STRING).topic(topic).subscriptionName("s")
+                .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).subscribe();
+        Producer<String> producer = client.newProducer(Schema.STRING).topic(topic).enableBatching(batched)
+                .sendTimeout(15, TimeUnit.SECONDS)
+                .batchingMaxMessages(IN_A_ROW).batchingMaxPublishDelay(20, TimeUnit.MILLISECONDS).create();
+        int stored = 0;
+        for (CompletableFuture<MessageId> one : sent(producer, "good ")) {
+            one.get(WAIT_S, TimeUnit.SECONDS);
+            stored++;
+        }
+        gate.begin().apply(this);
+        for (CompletableFuture<MessageId> one : sent(producer, "bad ")) {
+            try {
+                one.get(WAIT_S, TimeUnit.SECONDS);
+                throw new AssertionError("a message that must be refused was stored");
+            } catch (TimeoutException silent) {
+                throw new AssertionError("a refused message got no answer");
+            } catch (ExecutionException error) {
+                expect(error.getCause() instanceof PulsarClientException, "refused with " + error.getCause());
+            }
+        }
+        if (gate.end() != null) {
+            gate.end().apply(this);
+            producer.closeAsync(); // A client waits longer and longer before it opens a refused producer again.
+            Producer<String> next = client.newProducer(Schema.STRING).topic(topic).enableBatching(batched).create();
+            for (CompletableFuture<MessageId> one : sent(next, "good again ")) {
+                one.get(WAIT_S, TimeUnit.SECONDS);
+                stored++;
+            }
+        }
+        expectStored(consumer, stored);
+    }
+
+    static List<CompletableFuture<MessageId>> sent(Producer<String> producer, String text) {
+        List<CompletableFuture<MessageId>> answers = new ArrayList<>();
+        for (int number = 0; number < ROUNDS * IN_A_ROW; number++) {
+            answers.add(producer.newMessage().value(text + number).sendAsync());
+        }
+        return answers;
+    }
+
+    /** Null where no message came: after a short silence where none `must`. */
+    static Message<String> next(Consumer<String> consumer, boolean must) throws Exception {
+        return consumer.receive(must ? 1000 * WAIT_S : SILENCE_MS, TimeUnit.MILLISECONDS);
+    }
+
+    static void expectStored(Consumer<String> consumer, int stored) throws Exception {
         TreeSet<String> values = new TreeSet<>();
         int got = 0;
-        for (Message<String> message; (message = consumer.receive(500, TimeUnit.MILLISECONDS)) != null; got++) {
+        for (Message<String> message; (message = next(consumer, got < stored)) != null; got++) {
             values.add(message.getValue());
         }
-        expect(got == stored.size() && values.size() == got, "stored " + got + " of " + stored.size() + ", " + values.size() + " different ones");
+        expect(got == stored && values.size() == got, "stored " + got + " of " + stored + ", " + values.size() + " different ones");
     }
 }

@@ -56,7 +56,7 @@ public final class Schemas {
         public boolean flag;
     }
 
-    static final int ARRIVES_S = 10;
+    static final int ARRIVES_S = 60;
     static final Map<String, Check> CHECKS = new LinkedHashMap<>();
 
     static {

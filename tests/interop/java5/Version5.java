@@ -57,16 +57,23 @@ public final class Version5 {
         CHECKS.put("checkpoint_resumed", Version5::checkpointResumed);
         CHECKS.put("checkpoint_group", Version5::checkpointGroup);
         CHECKS.put("restart", Version5::restart);
+        CHECKS.put("restart_of_groups_and_transactions", Version5::restartOfGroupsAndTransactions);
+        CHECKS.put("restart_of_transactional_acks", Version5::restartOfTransactionalAcks);
+        CHECKS.put("restart_of_negative_acks", Version5::restartOfNegativeAcks);
         CHECKS.put("transactional_produce", Version5::transactionalProduce);
         CHECKS.put("transactional_ack", Version5::transactionalAck);
     }
 
     final PulsarClient client;
+    final String admin;
     final String topic;
+    final int partitions;
 
-    Version5(PulsarClient client, String topic) {
+    Version5(PulsarClient client, String admin, String topic, int partitions) {
         this.client = client;
+        this.admin = admin;
         this.topic = topic;
+        this.partitions = partitions;
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -84,7 +91,8 @@ public final class Version5 {
                     String topic = "v5-" + name + "-" + Long.toHexString(System.nanoTime());
                     create(arguments[1], topic, partitions);
                     try {
-                        check.getValue().run(new Version5(client, "persistent://public/default/" + topic));
+                        check.getValue().run(
+                                new Version5(client, arguments[1], "persistent://public/default/" + topic, partitions));
                         System.out.println("ok " + name);
                     } catch (Exception | AssertionError error) {
                         System.out.println("failed " + name + ": " + String.valueOf(error).replace('\n', ' '));
@@ -92,6 +100,19 @@ public final class Version5 {
                 }
             }
         }
+    }
+
+    /** Waits until the broker has all acknowledgements, which the client sends after the call. */
+    void awaitNothingUnacknowledged() throws IOException, InterruptedException {
+        String path = "/admin/v2/" + topic.replace("://", "/") + (partitions == 0 ? "/stats" : "/partitioned-stats");
+        HttpRequest request = HttpRequest.newBuilder(URI.create(admin + path)).build();
+        long until = System.nanoTime() + ARRIVES.toNanos();
+        String stats;
+        do {
+            check(System.nanoTime() < until, "acknowledgements did not reach the broker");
+            Thread.sleep(20);
+            stats = HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString()).body();
+        } while (!stats.contains("\"unackedMessages\"") || stats.matches("(?s).*\"unackedMessages\": ?[1-9].*"));
     }
 
     static void create(String admin, String topic, int partitions) throws IOException, InterruptedException {
@@ -251,8 +272,7 @@ public final class Version5 {
             Set<String> sent = new TreeSet<>();
             for (int number = 0; number < 2 * MESSAGES; number++) {
                 if (number == MESSAGES) {
-                    System.out.println("restart");
-                    check(System.in.read() >= 0, "nobody restarts the broker");
+                    awaitRestart();
                 }
                 String value = String.format("%05d", number);
                 producer.newMessage().key("key-" + number % 10).value(value).send();
@@ -268,6 +288,118 @@ public final class Version5 {
                 check(got.equals(sent), "other messages than were sent");
             }
         }
+    }
+
+    static void awaitRestart() throws IOException {
+        System.out.println("restart");
+        check(System.in.read() >= 0, "nobody restarts the broker");
+    }
+
+    /** Receives until all these values have come; those that were not acknowledged may come twice. */
+    static void collect(Set<String> wanted, Receiver... receivers) throws PulsarClientException {
+        Set<String> missing = new TreeSet<>(wanted);
+        long until = System.nanoTime() + ARRIVES.toNanos();
+        while (!missing.isEmpty()) {
+            check(System.nanoTime() < until, missing.size() + " of " + wanted.size() + " messages did not arrive");
+            for (Receiver receiver : receivers) {
+                Message<String> message = receiver.receive(Duration.ofMillis(20));
+                if (message != null) {
+                    missing.remove(message.value());
+                }
+            }
+        }
+    }
+
+    /** What was begun before the restart ends after it: shares, positions, a transaction, a refused message. */
+    void restartOfGroupsAndTransactions() throws Exception {
+        Set<String> sent = publish(0, MESSAGES);
+        byte[] position;
+        try (CheckpointConsumer<String> reader = checkpointConsumer(Checkpoint.earliest()).create()) {
+            drain(reader::receive, MESSAGES);
+            position = reader.checkpoint().toByteArray();
+        }
+        try (QueueConsumer<String> queue = queueConsumer();
+                StreamConsumer<String> one = streamConsumer("one");
+                StreamConsumer<String> two = streamConsumer("two");
+                CheckpointConsumer<String> member = checkpointConsumer(Checkpoint.earliest())
+                        .consumerGroup("group").consumerName("one").create();
+                Producer<String> producer = client.newProducer(Schema.string()).topic(topic).create()) {
+            Message<String> refused = null;
+            for (Message<String> message : drain(queue::receive, MESSAGES)) {
+                if (refused == null) {
+                    refused = message;
+                } else {
+                    queue.acknowledge(message.id());
+                }
+            }
+            Transaction transaction = client.newTransaction();
+            producer.newMessage().key("in").value("in").transaction(transaction).send();
+            queue.negativeAcknowledge(refused.id());
+            awaitRestart();
+            transaction.commit();
+            sent.addAll(publish(MESSAGES, MESSAGES));
+            sent.add("in");
+            collect(Set.of(refused.value(), "in"), queue::receive);
+            collect(sent, one::receive, two::receive);
+            collect(sent, member::receive);
+        }
+        sent.removeIf(value -> !value.equals("in") && Integer.parseInt(value) < MESSAGES);
+        try (CheckpointConsumer<String> reader = checkpointConsumer(Checkpoint.fromByteArray(position)).create()) {
+            Set<String> got = new TreeSet<>();
+            drain(reader::receive, MESSAGES + 1).forEach(message -> got.add(message.value()));
+            check(got.equals(sent), "resumed at another place");
+        }
+    }
+
+    /** Of two acknowledgements that wait for their transactions, one is committed after the restart, one is aborted. */
+    void restartOfTransactionalAcks() throws Exception {
+        publish(0, 2);
+        try (QueueConsumer<String> consumer = queueConsumer()) {
+            Transaction committed = client.newTransaction();
+            Transaction aborted = client.newTransaction();
+            for (Message<String> message : drain(consumer::receive, 2)) {
+                consumer.acknowledge(message.id(), message.value().equals("00000") ? committed : aborted);
+            }
+            awaitNothingUnacknowledged();
+            awaitRestart();
+            // The same keys, so the same partitions: what they had before would come first.
+            equal(publish(10, 2), acknowledged(consumer, 2));
+            committed.commit();
+            aborted.abort();
+            equal(Set.of("00001"), acknowledged(consumer, 1));
+        }
+        awaitRestart();
+        try (QueueConsumer<String> consumer = queueConsumer()) {
+            equal(publish(20, 2), acknowledged(consumer, 2));
+        }
+    }
+
+    /**
+     * A refused message is not lost in the restart, and the delay holds again after it. The client alone counts the delay, so
+     * the broker gives the message to a consumer that comes back, with the others that it has not acknowledged.
+     */
+    void restartOfNegativeAcks() throws Exception {
+        Set<String> sent = publish(0, 2);
+        try (QueueConsumer<String> consumer = queueConsumer()) {
+            long refusedAt = System.nanoTime();
+            drain(consumer::receive, 2).forEach(message -> consumer.negativeAcknowledge(message.id()));
+            awaitRestart();
+            List<Message<String>> after = drain(consumer::receive, 2);
+            equal(sent, after);
+            check(System.nanoTime() - refusedAt >= Duration.ofMillis(900).toNanos(), "it came before its delay");
+            consumer.acknowledge(after.get(0).id());
+            Message<String> refused = after.get(1);
+            refusedAt = System.nanoTime();
+            consumer.negativeAcknowledge(refused.id());
+            equal(Set.of(refused.value()), acknowledged(consumer, 1));
+            check(System.nanoTime() - refusedAt >= Duration.ofMillis(900).toNanos(), "it came before its delay");
+        }
+    }
+
+    List<Message<String>> acknowledged(QueueConsumer<String> consumer, int count) throws PulsarClientException {
+        List<Message<String>> got = drain(consumer::receive, count);
+        got.forEach(message -> consumer.acknowledge(message.id()));
+        return got;
     }
 
     void checkpointGroup() throws Exception {

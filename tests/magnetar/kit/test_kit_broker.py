@@ -441,6 +441,14 @@ def test_token_of_the_kit_has_the_rights_that_it_was_given() -> None:
         refused.close()
 
 
+def test_permissions_of_a_token_are_refused_with_the_wrong_word_and_the_remedy() -> None:
+    with magnetar.Broker(tokens=True) as broker:
+        with pytest.raises(KitError, match="400 'produc' is not an action; allowed are produce, consume"):
+            broker.token("app", {"public/default": ["produc"]})
+        with pytest.raises(KitError, match="'public' is not a namespace: give tenant/namespace"):
+            broker.token("app", {"public": ["produce"]})
+
+
 def test_token_of_a_broker_without_tokens_is_refused() -> None:
     with pytest.raises(KitError, match="make it with Broker\\(tokens=True\\)"):
         magnetar.Broker().token("app")

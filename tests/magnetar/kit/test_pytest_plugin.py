@@ -142,7 +142,7 @@ import pulsar
 def test_message_arrives(pulsar_client, pulsar_topic):
     consumer = pulsar_client.subscribe(pulsar_topic, "s")
     pulsar_client.create_producer(pulsar_topic).send(b"hello")
-    consumer.acknowledge(consumer.receive(5000))
+    consumer.acknowledge(consumer.receive(60_000))
 
 def test_role_may_produce(pulsar_token_broker):
     token = pulsar_token_broker.token("app", {"public/default": ["produce"]})

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from foundation.units import NS_PER_SECOND
 from magnetar.clients.client import CommandError
-from magnetar.top.rates import NS_PER_S, Reading, overview, subscriptions
+from magnetar.top.rates import Reading, overview, subscriptions
 from magnetar.top.scrape import WANTED, parse
 
 APACHE = (Path(__file__).parent / "apache_4_2_4.txt").read_text()
@@ -16,7 +17,7 @@ TOPIC = 'cluster="c",namespace="n/s",topic="persistent://n/s/t"'
 
 def reading(seconds: float, broker: str, bookie: str | None = None) -> Reading:
     scrape = parse(broker)
-    return Reading(int(seconds * NS_PER_S), scrape, scrape if bookie is None else parse(bookie))
+    return Reading(int(seconds * NS_PER_SECOND), scrape, scrape if bookie is None else parse(bookie))
 
 
 def ours(messages: int, hits: int, misses: int) -> str:

@@ -11,9 +11,10 @@ from rich.text import Text
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
+from foundation.units import NS_PER_SECOND
 from magnetar.clients.client import CommandError
 from magnetar.top.console import Answer, Look
-from magnetar.top.rates import NS_PER_S, Reading
+from magnetar.top.rates import Reading
 from magnetar.top.scrape import parse
 from magnetar.top.screen import TopScreen
 from magnetar.top.source import TOPICS
@@ -43,7 +44,7 @@ class Broker:
                 lines.append(f'pulsar_subscription_{metric}{labels[:-1]},subscription="s-{name}"}} {value}')
         scrape = parse("\n".join(lines) + "\n", topic)
         look = None if view == TOPICS else self.looks.get(view, Look(None, f"403 for {view}"))
-        return Reading(self.readings * NS_PER_S, scrape, scrape, look=look)
+        return Reading(self.readings * NS_PER_SECOND, scrape, scrape, look=look)
 
 
 def screen_of(broker: Broker) -> TopScreen:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import urllib.request
 from collections.abc import Iterator
 
 import pulsar
@@ -19,7 +20,7 @@ from magnetar.top.bookie_view import BookiesAnswer, bookies_lines
 from magnetar.top.cache_view import COLUMN, CacheAnswer, cache_lines
 from magnetar.top.console import ROUTES, Console, Look
 from magnetar.top.hour_view import HOUR_MS, LINES, hour_lines, spark
-from magnetar.top.rates import Reading
+from magnetar.top.rates import Reading, overview
 from magnetar.top.screen import TopScreen
 from magnetar.top.settings_view import Setting, settings_rows
 from magnetar.top.source import TOPICS, Source
@@ -258,6 +259,24 @@ async def test_stream_of_the_hour_is_left_after_its_first_event(broker: magnetar
         found = broker.ask("GET", "/admin/v2/magnetar/console/session")
         assert isinstance(found, dict)
         session = found
+
+
+def test_publish_latency_is_that_of_the_console(broker: magnetar.Broker) -> None:
+    client = pulsar.Client(broker.pulsar_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    producer = client.create_producer("latency")
+    source = Source(AdminAddress(broker.admin_url))
+    told: list[Json] = [None, None]
+    latencies: list[Json] = []
+    # An open page lets the broker sample each second.
+    with urllib.request.urlopen(f"{broker.admin_url}/admin/v2/magnetar/console/events"):
+        while None in told or told != latencies:
+            producer.send(b"x")
+            found = overview(None, source.read())
+            shown = broker.ask("GET", "/admin/v2/magnetar/console/overview")
+            assert isinstance(shown, dict)
+            told = [shown.get("publishP50Ms"), shown.get("publishP99Ms")]
+            latencies = [found.publish_ms.get("0.5"), found.publish_ms.get("0.99")]
+    client.close()
 
 
 def test_look_has_the_reason_of_a_failure() -> None:

@@ -23,7 +23,7 @@ from pipeline.audits.limits import Limits
 from pipeline.audits.run import AUDITS, run_audit, without_repeats
 from pipeline.audits.snapshot import SnapshotError, open_snapshot, taken_ms_of
 from pipeline.jobs.report import Cell, heading, shown
-from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode, ledger_key
+from protocol.ledger_metadata import LedgerMetadata, LedgerSegment, LedgerState, encode, ledger_key
 from tests.interop.support import Admin, connect, numbered, publish, receive, wait_until
 from tests.vectors.broker_process import BrokerProcess
 
@@ -218,7 +218,7 @@ def test_audits_spare_a_health_check_whose_schema_and_ledger_name_no_cluster(
     """As Apache 4.0.8 leaves them: the ledger was an orphan, and the schema had no topic."""
     broker = "10.0.0.1:8080"
     custom = {"application": b"pulsar", "component": b"managed-ledger"}
-    ledger = LedgerMetadata((Segment(("b:1",)),), LedgerState.OPEN, 0, 0, custom=custom)
+    ledger = LedgerMetadata((LedgerSegment(("b:1",)),), LedgerState.OPEN, 0, 0, custom=custom)
     nodes = {
         **OF_THE_CLUSTER,
         f"/loadbalance/brokers/{broker}": b"{}",
@@ -234,7 +234,7 @@ async def make_leaks(url: str) -> int:
     """Add a ledger, delete one, add the policies of an absent topic; return the deleted ledger."""
     store = await opened(url)
     custom = {"application": b"pulsar", "component": b"managed-ledger"}
-    orphan = LedgerMetadata((Segment(("b:1",)),), LedgerState.CLOSED, 10, 0, custom=custom)
+    orphan = LedgerMetadata((LedgerSegment(("b:1",)),), LedgerState.CLOSED, 10, 0, custom=custom)
     await store.put(ledger_key(4000), encode(orphan))
     await store.put("/admin/topic-policies/persistent%3A%2F%2Fpublic%2Fdefault%2Fdead", b"{}")
     log = await store.get("/managed-ledgers/public/default/persistent/orders")

@@ -30,7 +30,7 @@ from pipeline.jobs.budget import (
 )
 from pipeline.jobs.fleet import fleet_lines, fleet_table
 from pipeline.jobs.grid_rows import peak_text
-from pipeline.jobs.memory_curve import MIB, Traffic, best_by_size, curve_table, knee_of, saved_per_mib
+from pipeline.jobs.memory_curve import MIB, RecordedTraffic, best_by_size, curve_table, knee_of, saved_per_mib
 from pipeline.jobs.page import write
 from pipeline.jobs.run import JOB_FUNCTIONS
 from pipeline.replays.grid import (
@@ -46,7 +46,7 @@ from pipeline.traces.record_frames import check_record
 from tests.pipeline.jobs.test_on_the_sample import SAMPLE, Shared
 
 READS = 1000
-TRAFFIC = Traffic(seconds=10.0, brokers=2, price=4.0)
+TRAFFIC = RecordedTraffic(seconds=10.0, brokers=2, price=4.0)
 
 
 def row(

@@ -27,7 +27,7 @@ from magnetar.commands import pipeline_command
 from pipeline.jobs.history import Thresholds, failures, history
 from pipeline.jobs.history_runs import READS, HistoryError, Run, RunFolder
 from pipeline.jobs.report import FAILED, Report
-from pipeline.jobs.trend import Counts, shares_of_drop
+from pipeline.jobs.trend import DayCounts, shares_of_drop
 from tests.pipeline.jobs.killed_history import POINTS
 from tests.pipeline.jobs.test_on_the_sample import SAMPLE, Shared
 
@@ -154,9 +154,13 @@ def test_drop_is_explained_by_settings_topics_and_subscriptions(spark: Any, tmp_
 
 
 def test_shares_of_readers_add_up_to_the_drop() -> None:
-    before = {("a", "s"): Counts(90, 10), ("b", "s"): Counts(50, 50, 7), ("gone", "s"): Counts(80, 0)}
-    now = {("a", "s"): Counts(40, 60), ("b", "s"): Counts(500, 500), ("new", "s"): Counts(1, 99)}
-    total = [Counts(*map(sum, zip(*one.values(), strict=True))) for one in (before, now)]
+    before = {
+        ("a", "s"): DayCounts(90, 10),
+        ("b", "s"): DayCounts(50, 50, 7),
+        ("gone", "s"): DayCounts(80, 0),
+    }
+    now = {("a", "s"): DayCounts(40, 60), ("b", "s"): DayCounts(500, 500), ("new", "s"): DayCounts(1, 99)}
+    total = [DayCounts(*map(sum, zip(*one.values(), strict=True))) for one in (before, now)]
     shares = shares_of_drop(before, now)
     assert sum(shares.values()) == pytest.approx(total[0].hit_ratio - total[1].hit_ratio)
     assert shares["gone", "s"] > 0, "a reader that hit often is missing"
@@ -164,7 +168,7 @@ def test_shares_of_readers_add_up_to_the_drop() -> None:
 
 
 def test_thresholds_judge_the_newest_day() -> None:
-    by_day = {"2026-11-20": Counts(95, 5), "2026-11-21": Counts(80, 20)}
+    by_day = {"2026-11-20": DayCounts(95, 5), "2026-11-21": DayCounts(80, 20)}
     assert failures(by_day, Thresholds()) == []
     assert failures(by_day, Thresholds(hit_ratio_min=0.8, drop_max=0.2)) == []
     low, drop = failures(by_day, Thresholds(hit_ratio_min=0.9, drop_max=0.1))

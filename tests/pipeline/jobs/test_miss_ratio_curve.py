@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[
 from bench.made_record import SETTINGS, make_record, spread_behind
 from broker.recorder.record_reader import find
 from broker.recorder.sampling import sample_hash
-from pipeline.jobs.miss_ratio_curve import Point, added, points_of
+from pipeline.jobs.miss_ratio_curve import ReplayedPoint, added, points_of
 from pipeline.replays.accesses import Accesses
 from pipeline.replays.grid import ENTRIES_MIN
 from pipeline.replays.making import accesses_of
@@ -42,9 +42,9 @@ def share_of(accesses: Accesses, number: int, of: int) -> Accesses:
     return only(accesses, (hashes >= number / of) & (hashes < (number + 1) / of), 1 / of)
 
 
-def point(misses_without: list[float], rate: float = 0.1) -> Point:
+def point(misses_without: list[float], rate: float = 0.1) -> ReplayedPoint:
     reads = (90.0,) * GROUPS
-    return Point("fifo", 1 << 20, 100.0, 50.0, reads, tuple(misses_without), rate, 100.0)
+    return ReplayedPoint("fifo", 1 << 20, 100.0, 50.0, reads, tuple(misses_without), rate, 100.0)
 
 
 def test_error_bar_is_the_one_of_the_jackknife() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
-from pipeline.live.drop_watch import Drop, DropWatch, Minute
+from pipeline.live.drop_watch import DropWatch, LiveDrop, Minute
 from pipeline.live.hit_ratio import by_minute, counts_of, start, tell_open_minutes
 from pipeline.spark_errors import sentence_of
 from tests.interop.support import Admin, connect, numbered, publish, receive, wait_until
@@ -52,7 +52,7 @@ def test_drop_has_the_average_before_and_the_ratio_now() -> None:
     for number in range(4):
         watch.judge(Minute(number, "t", 9, 10))
     assert watch.judge(Minute(4, "other", 0, 10)) is None
-    assert watch.judge(Minute(5, "t", 1, 10)) == Drop(5, "t", pytest.approx(0.9), 0.1)  # type: ignore[arg-type]  # compares like a float
+    assert watch.judge(Minute(5, "t", 1, 10)) == LiveDrop(5, "t", pytest.approx(0.9), 0.1)  # type: ignore[arg-type]  # compares like a float
 
 
 def follow(spark: Any, url: str, topic: str, folder: Path) -> list[str]:

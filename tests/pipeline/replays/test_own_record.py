@@ -101,7 +101,7 @@ class Workload(Recording):
                 return name, range(self.at[name], end)
             self.at[name] += len(run)
             self.cursors.update(name, Position(1, self.at[name]))
-            self.manager.delivered(run)
+            self.manager.mark_delivered(run)
         return None
 
     def arrive(self, name: str, wanted: range) -> None:

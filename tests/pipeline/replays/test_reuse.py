@@ -34,16 +34,20 @@ def causes(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("again", "cause"),
+    ("again", "kind", "cause"),
     [
-        ("negative", "redelivery"),
-        ("one closed", "redelivery"),
-        ("last closed", "restarted cursor"),
-        ("seek", "restarted cursor"),
+        ("negative", "Shared", "redelivery"),
+        ("negative", "Exclusive", "redelivery"),
+        ("one closed", "Shared", "redelivery"),
+        ("one closed", "Failover", "redelivery"),
+        ("last closed", "Shared", "restarted cursor"),
+        ("last closed", "Exclusive", "restarted cursor"),
+        ("seek", "Shared", "restarted cursor"),
+        ("seek", "Exclusive", "restarted cursor"),
     ],
 )
 def test_second_miss_of_a_reader_has_the_cause_by_which_it_read_again(
-    tmp_path: Path, again: str, cause: str
+    tmp_path: Path, again: str, kind: str, cause: str
 ) -> None:
     record = tmp_path / "record"
     settings = {**SETTINGS, "entryCacheRecordDirectory": str(record)}
@@ -52,12 +56,12 @@ def test_second_miss_of_a_reader_has_the_cause_by_which_it_read_again(
 
         def subscribe() -> pulsar.Consumer:
             return client.subscribe(
-                "t", "s", pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=100
+                "t", "s", pulsar.ConsumerType.__members__[kind], negative_ack_redelivery_delay_ms=100
             )
 
         consumer = subscribe()
         publish(client.create_producer("t", batching_enabled=False), numbered(COUNT))
-        messages = [consumer.receive(20_000) for _ in range(COUNT)]
+        messages = [consumer.receive(60_000) for _ in range(COUNT)]
         wait_until(lambda: admin.metric("pulsar_ml_cache_x_used_bytes") == 0, "an empty cache")
         if again == "negative":
             for message in messages:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from unittest import mock
+from urllib.parse import quote
 
-from bookkeeper.metadata.metadata_store import MetadataStore, Put
+from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.managed_ledger import trimming
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.ledger_list_store import LedgerListStore
-from broker.service.compaction import topic_compaction
+from broker.service.compaction import compaction_source
 from broker.service.compaction.compacted_ledger import CompactedLedger
-from broker.service.compaction.compaction_source import Segment, segments_of
-from broker.service.lifecycle.deletion.intents import Intent, Intents
+from broker.service.compaction.compaction_source import SourceSegment, segments_of
+from broker.service.lifecycle.deletion.intents import Intent
 from broker.service.lifecycle.deletion.steps import DeletionSteps
 from broker.service.subscriptions.backlog import message_expiry
 from broker.service.subscriptions.backlog.message_expiry import MessageExpiry
 from foundation.model.errors import BrokerError
 from foundation.model.position import LATEST, Position
 from magnetar.audit import quarantine
-from magnetar.audit.facts import Found, gather, judge
+from magnetar.audit.facts import AuditFinding, gather, judge
 from tests.sim.lives.operator import Operator
 from tests.sim.lives.store import walk
 
@@ -60,7 +61,7 @@ def _trims_nothing_at_the_end() -> object:
 
 def _expires_at_once() -> object:
     """The time to live is a thousandth of what the policy says."""
-    return mock.patch.object(message_expiry, "_MS_PER_S", 1)
+    return mock.patch.object(message_expiry, "MS_PER_SECOND", 1)
 
 
 def _expires_the_whole_topic() -> object:
@@ -72,12 +73,8 @@ def _expires_the_whole_topic() -> object:
 
 def _deletions_without_intent() -> object:
     """The intent is kept in memory alone, so a crash leaves a half deleted topic."""
-    plain = Intents.put
-
-    def put(self: Intents, intent: Intent) -> Put:
-        return plain(self, intent)._replace(key=f"/test/ignored{intent.key}")
-
-    return mock.patch.object(Intents, "put", put)
+    key = property(lambda intent: f"/test/ignored/{intent.kind}/{quote(intent.name, safe='')}")
+    return mock.patch.object(Intent, "key", key)
 
 
 def _policies_stay() -> object:
@@ -106,7 +103,7 @@ def _beginnings_are_certain() -> object:
 def _one_look() -> object:
     """An audit believes what one walk shows, although the store changes under it."""
 
-    async def look(self: Operator) -> list[Found]:
+    async def look(self: Operator) -> list[AuditFinding]:
         return sorted(judge(gather(await walk(self._store))))
 
     return mock.patch.object(Operator, "look", look)
@@ -119,7 +116,7 @@ def _deletes_without_export() -> object:
 def _moves_without_copy() -> object:
     """A node leaves its place before its copy is stored."""
 
-    async def put_in(store: MetadataStore, found: Found) -> str:
+    async def put_in(store: MetadataStore, found: AuditFinding) -> str:
         if found.audit == "metadata":
             await store.delete(found.subject)
         return await plain(store, found)
@@ -131,11 +128,13 @@ def _moves_without_copy() -> object:
 def _horizon_passes_the_unread() -> object:
     """A compaction leaves out the last ledger below its horizon."""
 
-    def segments(ledgers: LedgerList, former: CompactedLedger | None, through: Position) -> list[Segment]:
+    def segments(
+        ledgers: LedgerList, former: CompactedLedger | None, through: Position
+    ) -> list[SourceSegment]:
         found = _plain_segments(ledgers, former, through)
         return found[:-1] if len(found) > 1 else found
 
-    return mock.patch.object(topic_compaction, "segments_of", segments)
+    return mock.patch.object(compaction_source, "segments_of", segments)
 
 
 LIVES_BREAKAGES: dict[str, Callable[[], object]] = {

@@ -29,7 +29,7 @@ from broker.managed_ledger.managed_ledger_info import managed_ledger_key
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.errors import BrokerError, PersistenceError
 from foundation.model.topic_name import parse_topic_name
-from magnetar.audit.facts import Found, gather, judge
+from magnetar.audit.facts import AuditFinding, gather, judge
 from protocol.ledger_metadata import LedgerState, decode, ledger_key
 from tests.sim.autorecovery import SESSION_S, Processes
 from tests.sim.bookie import SimBookie
@@ -331,7 +331,7 @@ class History:
         await self.state.store.delete(key)
         self.note(f"the list of {life.name} is lost")
 
-    def check_leak(self, found: Found) -> None:
+    def check_leak(self, found: AuditFinding) -> None:
         """Raises Broken for a finding that is no leak."""
         names = [parse_topic_name(life.name).ledger_name for life in self.lives if life.leaked]
         if found.audit == "ledgers":
@@ -393,7 +393,7 @@ class History:
         self.broker = SimBroker(self, self._brokers)
         await self.broker.start()
         for _ in range(60):
-            if not self.broker.deletions.waiting:
+            if not self.broker.deletions.intents.pending:
                 return
             await asyncio.sleep(1.0)
         raise Broken(f"deletions wait: {list(self.broker.deletions.intents.pending)}")

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, cast
 from aiohttp import web
 
 from bookkeeper.metadata.metadata_store import MetadataStore
+from broker.admin.cluster.ledgers import close_unneeded
 from broker.admin.cluster.ledgers import delete as delete_route
 from broker.admin.service_view import BROKER
 from foundation.model.errors import BrokerError
 from magnetar.audit import quarantine
-from magnetar.audit.facts import Found, gather, judge
+from magnetar.audit.facts import AuditFinding, gather, judge
 from magnetar.clients.client import CommandError
 from protocol.ledger_metadata import LedgerState, decode, ledger_key
 from tests.sim.lives.store import walk
@@ -50,7 +51,7 @@ class Operator:
                 history.note(f"{self.client.name}: {error}")
             await asyncio.sleep(history.rng.uniform(1.0, 8.0))
 
-    async def round(self) -> list[Found]:
+    async def round(self) -> list[AuditFinding]:
         """One audit with all that follows; returns its findings."""
         history = self._history
         found = await self.look()
@@ -68,13 +69,15 @@ class Operator:
             history.counts.put_back += 1
         elif inside:
             if history.is_calm or history.rng.random() < 0.7:
+                for subject in filter(str.isdecimal, (subject for subject, _ in inside)):
+                    await self._close(int(subject))
                 history.counts.exported += await quarantine.export(self._store, history.folder, self._ask)
             for line in await quarantine.delete(self._store, history.folder, self._ask):
                 history.note(f"{self.client.name}: {line}")
                 history.counts.leaks_deleted += line.endswith(" deleted")
         return found
 
-    async def look(self) -> list[Found]:
+    async def look(self) -> list[AuditFinding]:
         """Returns the findings that two walks agree on."""
         first = set(judge(gather(await walk(self._store))))
         if not first:
@@ -92,6 +95,12 @@ class Operator:
         first = _FIRST.search(path)
         assert first is not None
         return self._entries(ledger_id, int(first[1]))
+
+    async def _close(self, ledger_id: int) -> None:
+        """Closes a ledger that its writer left open, as the broker's route for entries does before it reads."""
+        value, broker = self._history.state.value_of(ledger_key(ledger_id)), self._history.broker
+        if value is not None and broker is not None and decode(value).state is not LedgerState.CLOSED:
+            await close_unneeded(broker.environment, ledger_id, decode(value))
 
     async def _delete(self, ledger_id: int) -> None:
         broker = self._history.broker

@@ -9,7 +9,7 @@ import { linePath, linear, nearest, ticks, timeTicks } from "./scales.js";
 const HEIGHT = 132;
 const MARGIN = { top: 8, right: 28, bottom: 20, left: 74 };
 const TABLE_ROWS_MAX = 60;
-const LABEL_WIDTH = 90;
+const LABEL_WIDTH = 72;
 /** The axis is at least as long as this, so that the first values of a fresh broker are not drawn apart. */
 const SHORTEST_MS = 60e3;
 /** A shorter axis names the seconds. */
@@ -30,6 +30,7 @@ export class LineChart {
   element;
   #series;
   #format;
+  #axis;
   #base;
   #top;
   #width = 0;
@@ -45,12 +46,14 @@ export class LineChart {
    * @param {string} options.title
    * @param {Series[]} options.series
    * @param {function(?number): string} options.format value with unit
+   * @param {function(?number): string} [options.axis] writes the levels, where `format` would say more than the level
    * @param {number} [options.base] of round ticks: 1000, or 1024 for bytes
    * @param {number} [options.top] fixed top of the scale
    */
-  constructor({ title, series, format, base = 1000, top }) {
+  constructor({ title, series, format, axis = format, base = 1000, top }) {
     this.#series = series;
     this.#format = format;
+    this.#axis = axis;
     this.#base = base;
     this.#top = top;
     this.title = title;
@@ -122,7 +125,7 @@ export class LineChart {
   #level(level, y) {
     return svg("g", {},
       svg("line", { class: "grid", x1: MARGIN.left, x2: this.#width - MARGIN.right, y1: y, y2: y }),
-      svg("text", { class: "axis", x: MARGIN.left - 6, y: y + 4, "text-anchor": "end" }, this.#format(level)));
+      svg("text", { class: "axis", x: MARGIN.left - 6, y: y + 4, "text-anchor": "end" }, this.#axis(level)));
   }
 
   #timeLabels(end, spanMs, x) {

@@ -3,7 +3,7 @@
  */
 
 /** Steps of a time axis in seconds. */
-const TIME_STEPS = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
+const TIME_STEPS = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600];
 
 const DECIMAL_STEPS = [1, 2, 5, 10];
 const BINARY_STEPS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];

@@ -60,7 +60,7 @@ export class History {
 
   /**
    * Returns the finest rows that there are of a time before the newest row: seconds, and rows of ten seconds where
-   * no page asked for seconds. Of a longer time, the rows of ten seconds alone.
+   * no page asked for seconds. Of a longer time, the rows of ten seconds and the newest second.
    * @param {number} spanMs
    */
   rows(spanMs) {
@@ -69,10 +69,13 @@ export class History {
     const end = Math.max(fine.at(-1) ?? 0, coarse.at(-1) ?? 0);
     const known = end - Math.min(fine[0] ?? end, coarse[0] ?? end);
     const takesFine = Math.min(spanMs, known) <= SECONDS_MAX * 1000;
+    // The newest second ends a line of tens, so that its legend says what the tiles of the same moment say.
+    const fromMs = takesFine || !coarse.length ? end - spanMs : fine.at(-1) ?? Infinity;
+    const seconds = this.#places(this.seconds, fromMs);
     const chosen = this.#places(this.tens, end - spanMs).filter(({ atMs }) =>
       // A row of ten seconds repeats the seconds within it.
-      !takesFine || !fine.some((second) => second > atMs - TEN_MS && second <= atMs));
-    if (takesFine || !coarse.length) chosen.push(...this.#places(this.seconds, end - spanMs));
+      !seconds.some((second) => second.atMs > atMs - TEN_MS && second.atMs <= atMs));
+    chosen.push(...seconds);
     chosen.sort((one, other) => one.atMs - other.atMs);
     shown.fill(this.#fields, chosen.map(({ columns, place }) => this.#fields.map((field) => columns.column(field)[place])));
     return shown;

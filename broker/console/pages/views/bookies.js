@@ -51,7 +51,7 @@ function directories(found) {
 
 function journal(found) {
   if (!found) return [];
-  return [["journal sync, 50 and 99\u00a0%", twoLatencies(found)]];
+  return [["newest journal syncs, 50 and 99\u00a0%", twoLatencies(found)]];
 }
 
 function readCache(cache) {

@@ -47,9 +47,14 @@ function showTiles(tiles, cache) {
   tiles.set("used", bytes(cache.bytes), `of ${bytes(cache.maxBytes)}, ${short(cache.entries)} entries, policy ${cache.policy}`);
   tiles.set("hits", percent(reads ? hits / reads : null), `${short(hits)} hits, ${short(misses)} misses, ${short(coalesced)} coalesced`);
   const entered = enteredRows(cache);
-  tiles.set("in", rate(sumOf(entered, "perSecond")), `${short(sumOf(entered, "entries"))} since the start`);
-  tiles.set("out", rate(sumOf(evicted, "perSecond")), `${short(sumOf(evicted, "entries"))} since the start`);
+  tiles.set("in", rate(sumOf(entered, "perSecond")), `${ratesOver(cache)}${short(sumOf(entered, "entries"))} since the start`);
+  tiles.set("out", rate(sumOf(evicted, "perSecond")), `${ratesOver(cache)}${short(sumOf(evicted, "entries"))} since the start`);
   tiles.set("queue", short(cache.queue.length), "entries");
+}
+
+/** Names the time that the rates are of; the first answer has none. */
+function ratesOver({ windowSeconds }) {
+  return windowSeconds === null ? "" : `over ${duration(Math.max(1, Math.round(windowSeconds)))}; `;
 }
 
 /** Returns the sum of a field, null if one of them is not known. */
@@ -164,7 +169,7 @@ function expectedPart() {
 
 function workingSetPart() {
   const table = new Table({
-    caption: "Working sets of subscriptions", stacked: true, key: (row) => `${row.topic} ${row.subscription}`, empty: "No subscription reads.",
+    caption: "Working sets of subscriptions", stacked: true, key: (row) => `${row.topic} ${row.subscription}`, empty: "No subscription with a consumer has entries to read.",
     columns: [
       { label: "Subscription", header: true, text: (row) => row.subscription },
       { label: "Topic", text: (row) => row.topic, node: (row) => topicLink(row.topic) },

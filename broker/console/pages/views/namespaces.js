@@ -48,7 +48,7 @@ function namespaceTable() {
       { label: "In", number: true, text: (one) => rate(one.messagesIn, "msg") },
       { label: "Out", number: true, text: (one) => rate(one.messagesOut, "msg") },
       { label: "Backlog", number: true, text: (one) => short(one.backlog) },
-      { label: "Policies that it sets", text: ({ policies }) => Object.entries(policies).map(([title, value]) => `${title}: ${valueText(value)}`).join("; ") || "none" },
+      { label: "Policies other than the broker's", text: ({ policies }) => Object.entries(policies).map(([title, value]) => `${title}: ${valueText(value)}`).join("; ") || "none" },
     ],
   });
 }

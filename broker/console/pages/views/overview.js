@@ -27,12 +27,12 @@ const messages = (value) => rate(value, "msg");
 export const CHARTS = [
   { title: "Messages", format: messages, series: [["published", "messagesIn"], ["delivered", "messagesOut"]] },
   { title: "Throughput", format: byteRate, base: 1024, series: [["published", "bytesIn"], ["delivered", "bytesOut"]] },
-  { title: "Publish latency of a minute", format: publishLatency, series: [["median", "publishP50Ms"], ["99 %", "publishP99Ms"]] },
+  { title: "Publish latency of a minute", format: publishLatency, axis: milliseconds, series: [["median", "publishP50Ms"], ["99 %", "publishP99Ms"]] },
   { title: "Cache hit ratio", format: percent, top: 1, series: [["hits", "hitRatio"]] },
   { title: "Backlog", format: short, series: [["entries", "backlog"]] },
 ];
 /** Of a bookie in the broker's process; of others the page of bookies tells the times. */
-const JOURNAL = { title: "Journal latency", format: milliseconds, series: [["median", "journalP50Ms"], ["99 %", "journalP99Ms"]] };
+const JOURNAL = { title: "Latency of the last journal writes", format: milliseconds, series: [["median", "journalP50Ms"], ["99 %", "journalP99Ms"]] };
 /** In its place where the journal is elsewhere. */
 const LAG = { title: "Event loop lag", format: milliseconds, series: [["longest of the last 20 s", "loopLagMs"]] };
 
@@ -85,7 +85,8 @@ export function spanButtons(choose) {
 
 /** Names the time that rates and the hit ratio are of. */
 function windowText(seconds) {
-  return seconds ? `Rates and hit ratio are of the last ${duration(Math.max(1, Math.round(seconds)))}, all others of now where no other time is named.` : "The first rates come with the next sample.";
+  const whole = Math.max(1, Math.round(seconds));
+  return seconds ? `Rates and hit ratio are of the last ${whole === 1 ? "second" : duration(whole)}, all others of now where no other time is named.` : "The first rates come with the next sample.";
 }
 
 function showTiles(tiles, now) {
@@ -95,7 +96,7 @@ function showTiles(tiles, now) {
   tiles.set("hits", percent(now.hitRatio), `since the start: ${percent(now.hitRatioTotal)}`);
   tiles.set("cache", bytes(now.cacheBytes), `of ${bytes(now.cacheMaxBytes)}, ${short(now.cacheEntries)} entries`);
   tiles.set("backlog", short(now.backlog), "entries not acknowledged");
-  tiles.set("storage", bytes(now.storageBytes), now.journalP50Ms === null ? "of all topics" : `journal: ${milliseconds(now.journalP50Ms)}, 99 %: ${milliseconds(now.journalP99Ms)}`);
+  tiles.set("storage", bytes(now.storageBytes), now.journalP50Ms === null ? "of all topics" : `last journal writes: ${milliseconds(now.journalP50Ms)}, 99 %: ${milliseconds(now.journalP99Ms)}`);
   tiles.set("topics", count(now.topics), `open, ${counted(now.subscriptions, "subscription")}`);
   tiles.set("clients", count(now.connections), `${counted(now.producers, "producer")}, ${counted(now.consumers, "consumer")}`);
   tiles.set("lag", milliseconds(now.loopLagMs), "longest of the last 20 s");

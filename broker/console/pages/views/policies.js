@@ -30,7 +30,9 @@ export class PolicyPanel {
 
   #draw() {
     const own = this.#policies.filter((policy) => policy.origin !== "broker");
-    this.#table.show(this.#all ? this.#policies : own);
+    const shown = this.#all ? this.#policies : own;
+    this.#table.element.hidden = !shown.length;
+    this.#table.show(shown);
     setAttributes(this.#toggle, { "aria-pressed": String(this.#all) });
     setText(this.#note, own.length ? "" : "Neither the topic nor its namespace sets a policy.");
   }
@@ -38,7 +40,7 @@ export class PolicyPanel {
 
 function policyTable() {
   return new Table({
-    caption: "Policies that hold for the topic", key: (policy) => policy.name, empty: "",
+    caption: "Policies that hold for the topic", stacked: true, key: (policy) => policy.name, empty: "",
     columns: [
       { label: "Policy", header: true, text: (policy) => policy.name, node: nameCell },
       { label: "Value", text: (policy) => valueText(policy.value), node: (policy) => h("code", {}, valueText(policy.value)) },

@@ -34,8 +34,8 @@ export class SubscriptionPanel {
     this.#app = app;
     this.#topic = topic;
     this.#changed = changed;
-    this.#table = new Table({ caption: "Subscriptions", columns: this.#columns(), key: (one) => one.name, empty: "No subscriptions." });
-    this.element = panel("Subscriptions", this.#table.element, this.#more, this.#peeked);
+    this.#table = new Table({ caption: "Subscriptions", stacked: true, columns: this.#columns(), key: (one) => one.name, empty: "No subscriptions." });
+    this.element = panel("Subscriptions", h("p", { class: "quiet" }, "Hit ratios are of the time since the subscription was opened."), this.#table.element, this.#more, this.#peeked);
   }
 
   /** Takes the rights of the role: by subscription, the actions with true or false. */

@@ -14,7 +14,7 @@ const connected = {
 /** Makes the table of producers. */
 export function producerTable() {
   return new Table({
-    caption: "Producers", key: (one) => `${one.name} ${one.id}`, empty: "No producers.",
+    caption: "Producers", stacked: true, key: (one) => `${one.name} ${one.id}`, empty: "No producers.",
     columns: [
       { label: "Producer", header: true, text: (one) => one.name },
       { label: "In", number: true, text: (one) => rate(one.messagesIn, "msg") },
@@ -30,7 +30,7 @@ export function producerTable() {
 /** Makes the table of consumers, with the subscription of each. */
 export function consumerTable() {
   return new Table({
-    caption: "Consumers", key: (one) => `${one.subscription} ${one.name} ${one.id} ${one.address}`, empty: "No consumers.",
+    caption: "Consumers", stacked: true, key: (one) => `${one.subscription} ${one.name} ${one.id} ${one.address}`, empty: "No consumers.",
     columns: [
       { label: "Consumer", header: true, text: (one) => one.name },
       { label: "Subscription", text: (one) => one.subscription },

@@ -52,7 +52,7 @@ export function openTopics(app, route) {
   const show = (answer) => {
     table.show(answer.topics, answer.total ? "No open topic has this text in its name." : "No topic is open.");
     table.markOrder(asked.sort, asked.descending);
-    setText(amount, `${count(answer.found)} of ${count(answer.total)} open topics; rates over ${duration(Math.round(answer.windowSeconds))}`);
+    setText(amount, `${count(answer.found)} of ${count(answer.total)} open topics; rates over ${duration(Math.round(answer.windowSeconds))}, hit ratios since the topics were opened`);
     pages.show(answer);
   };
   const refresh = new Refresh((signal) => get(`${PATH}?${new URLSearchParams({ ...asked, limit: PAGE })}`, { signal }), show, EVERY_MS);

@@ -4,29 +4,35 @@
     steps      those of `DeletionSteps`, in order; each can be repeated
     finish     the intent goes last
 
-    topic        the mark is "deleted" in the list of its log
-    namespace    the mark is "deleted" in its policies
-    others       the intent itself, which `check_open` and `Namespaces.is_ending` obey
+    topic          the mark is "deleted" in the list of its log
+    partitioned    the mark is "deleted" in its metadata
+    namespace      the mark is "deleted" in its policies
+    others         the intent itself, which `check_open` and `Namespaces.is_ending` obey
 
-A step that fails leaves the intent. `resume` tries again: at the start of a broker and every minute after it.
+A step that fails leaves the intent. `resume` tries again: at the start of a broker and every minute after it, also for
+brokers that are gone. Of the brokers on one store only an intent's owner carries it out (`Intents`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from bookkeeper.metadata.metadata_store import Write
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
 from broker.managed_ledger.removal.deletion import decide_deletion
-from broker.service.lifecycle.deletion.intents import Intent, Intents, Kind
-from broker.service.lifecycle.deletion.steps import DeletionSteps, Work
+from broker.service.lifecycle.deletion.intents import DeletedKind, Intent, Intents
+from broker.service.lifecycle.deletion.steps import DeletionSteps
 from broker.service.namespaces.namespaces import DELETED, NamespaceNotFound, NotEmpty
+from broker.service.namespaces.namespaces import ROOT as NAMESPACES_ROOT
 from broker.service.topics.topic_registry import TopicRegistry
-from foundation.model.errors import BrokerError, ServiceNotReady, TopicNotFound
+from foundation.model.errors import BrokerError, MetadataError, ServiceNotReady, TopicNotFound
 from foundation.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
 
 log = logging.getLogger("magnetar")
@@ -48,18 +54,13 @@ class Deletions:
         self._namespaces = registry.namespaces
         self._partitions = registry.partitions
         self._registry = registry
-        self._running: dict[tuple[Kind, str], asyncio.Task[None]] = {}
+        self._running: dict[tuple[DeletedKind, str], asyncio.Task[None]] = {}
         self._resuming = False
         self._asked: Counter[str] = Counter()
         """Requests under way, by tenant or namespace."""
         registry.namespaces.is_ending = self._is_ending
         registry.check_open = self.check_open
-        self._steps = DeletionSteps(environment, registry, self)
-
-    @property
-    def waiting(self) -> bool:
-        """True while a deletion is decided and not finished."""
-        return bool(self.intents.pending)
+        self._steps = DeletionSteps(environment, registry, self.intents, partial(self.namespace, force=True))
 
     @property
     def oldest_age_s(self) -> float:
@@ -79,22 +80,28 @@ class Deletions:
         await self._registry.shut(name, partial(self._topic_shut, name), force=force)
 
     async def _topic_shut(self, name: TopicName) -> None:
-        intent = self.intents.pending.get((Kind.TOPIC, str(name)))
+        intent = self.intents.pending.get((DeletedKind.TOPIC, str(name)))
         if intent is None:
             intent = Intent(
-                Kind.TOPIC, str(name), self._environment.wall_ms(), schema=await self._owns_schema(name)
+                DeletedKind.TOPIC,
+                str(name),
+                self._environment.wall_ms(),
+                schema=await self._owns_schema(name),
             )
-            await self._decide_topic(name, intent)
+            intent = await self._decide_topic(name, intent)
+        else:
+            intent = await self.intents.own(intent)
         await self._carry_out(intent)
 
-    async def _decide_topic(self, name: TopicName, intent: Intent) -> None:
+    async def _decide_topic(self, name: TopicName, intent: Intent) -> Intent:
         if not name.is_persistent:
-            await self.intents.decide(intent)
-            return
-        beside = (self.intents.put(intent),)
-        if not await decide_deletion(name.ledger_name, self._environment.metadata, beside):
-            raise TopicNotFound(f"Topic {name} does not exist")
-        self.intents.decided(intent)
+            return await self.intents.decide_alone(intent)
+
+        async def mark(beside: Sequence[Write]) -> None:
+            if not await decide_deletion(name.ledger_name, self._environment.metadata, beside):
+                raise TopicNotFound(f"Topic {name} does not exist")
+
+        return await self.intents.decide(intent, mark)
 
     async def _owns_schema(self, name: TopicName) -> bool:
         """Returns False for a partition, and while the other domain has a topic of the name: it shares the schema."""
@@ -107,8 +114,11 @@ class Deletions:
         """Deletes a partitioned topic; clients of its partitions are disconnected. Raises BrokerError; repeat it then."""
         other = replace(name, domain=NON_PERSISTENT if name.is_persistent else PERSISTENT)
         schema = not await self._registry.exists(other)
-        intent = Intent(Kind.PARTITIONED, str(name), self._environment.wall_ms(), count, schema)
-        await self._run(intent, partial(self.intents.decide, intent))
+        intent = Intent(
+            DeletedKind.PARTITIONED, str(name), self._environment.wall_ms(), count, schema, marked=True
+        )
+        mark = partial(self._partitions.mark_deleted, name)
+        await self._run(intent, partial(self.intents.decide, intent, mark))
 
     async def forget_partitioned(self, name: TopicName) -> None:
         """Deletes metadata, schema and policies of a partitioned topic, unless one of its partitions exists."""
@@ -128,57 +138,52 @@ class Deletions:
         try:
             if not force:
                 await self._check_empty(namespace)
-            intent = Intent(Kind.NAMESPACE, namespace, self._environment.wall_ms())
-            await self._run(intent, partial(self._decide_namespace, intent))
+            intent = Intent(DeletedKind.NAMESPACE, namespace, self._environment.wall_ms())
+            mark = partial(self._namespaces.mark_deleted, namespace)
+            await self._run(intent, partial(self.intents.decide, intent, mark))
         finally:
             self._asked[namespace] -= 1
 
     def _is_ending(self, name: str) -> bool:
-        """See `Namespaces.is_ending`. A decided deletion counts until its intent is gone, also after a restart."""
+        """A decided deletion counts until its intent is gone, also after a restart."""
         has = self.intents.has
-        return self._asked[name] > 0 or has(Kind.NAMESPACE, name) or has(Kind.TENANT, name)
+        return self._asked[name] > 0 or has(DeletedKind.NAMESPACE, name) or has(DeletedKind.TENANT, name)
 
     async def _check_empty(self, namespace: str) -> None:
         await self._registry.openings_ended(namespace)
         if await self._registry.names(namespace) or await self._partitions.names(namespace):
             raise NotEmpty("Cannot delete non empty namespace")
 
-    async def _decide_namespace(self, intent: Intent) -> None:
-        await self._namespaces.mark_deleted(intent.name, self.intents.put(intent))
-        self.intents.decided(intent)
-
     async def tenant(self, tenant: str, *, force: bool) -> None:
         """Deletes a tenant, with its namespaces if forced. NamespaceNotFound; NotEmpty for one with namespaces."""
         if not force or not self._namespaces.tenant_exists(tenant):
             await self._namespaces.delete_tenant(tenant)
             return
-        intent = Intent(Kind.TENANT, tenant, self._environment.wall_ms())
+        intent = Intent(DeletedKind.TENANT, tenant, self._environment.wall_ms())
         self._asked[tenant] += 1
         try:
-            await self._run(intent, partial(self.intents.decide, intent))
+            await self._run(intent, partial(self.intents.decide_alone, intent))
         finally:
             self._asked[tenant] -= 1
 
     # Carried out
 
-    async def _run(self, intent: Intent, decide: Work) -> None:
+    async def _run(self, intent: Intent, decide: Callable[[], Awaitable[Intent]]) -> None:
         """Decides unless that was done, and carries out; a cancelled caller does not end it. Calls of one name share it."""
         key = intent.kind, intent.name
         task = self._running.get(key)
         if task is None:
-            task = asyncio.ensure_future(
-                self._decide_and_carry_out(self.intents.pending.get(key), intent, decide)
-            )
+            task = asyncio.ensure_future(self._decide_and_carry_out(self.intents.pending.get(key), decide))
             self._running[key] = task
             task.add_done_callback(partial(self._ended, key))
         await asyncio.shield(task)
 
-    async def _decide_and_carry_out(self, pending: Intent | None, intent: Intent, decide: Work) -> None:
-        if pending is None:
-            await decide()
-        await self._carry_out(pending or intent)
+    async def _decide_and_carry_out(
+        self, pending: Intent | None, decide: Callable[[], Awaitable[Intent]]
+    ) -> None:
+        await self._carry_out(await decide() if pending is None else await self.intents.own(pending))
 
-    def _ended(self, key: tuple[Kind, str], task: asyncio.Task[None]) -> None:
+    def _ended(self, key: tuple[DeletedKind, str], task: asyncio.Task[None]) -> None:
         del self._running[key]
         if not task.cancelled():
             # Marks an error as seen: the caller may have been cancelled, and the intent is there for the next attempt.
@@ -186,6 +191,7 @@ class Deletions:
 
     async def _carry_out(self, intent: Intent) -> None:
         for _, step in self._steps.of(intent.kind):
+            self.intents.check_owned(intent)
             await step(intent)
         await self.intents.finished(intent)
 
@@ -193,20 +199,20 @@ class Deletions:
 
     async def open(self) -> None:
         """Reads the decided deletions; `resume` goes on with them. Raises MetadataError."""
-        await self.intents.open()
+        await self.intents.refresh()
 
     def check_open(self, name: TopicName) -> None:
         """Raises TopicNotFound or ServiceNotReady for a topic whose deletion is decided."""
         pending = self.intents.pending
         if not pending:
             return
-        if (Kind.NAMESPACE, name.namespace) in pending:
+        if (DeletedKind.NAMESPACE, name.namespace) in pending:
             raise TopicNotFound("Namespace not found")
-        if (Kind.TOPIC, str(name)) in pending or (Kind.PARTITIONED, str(name.base)) in pending:
+        if (DeletedKind.TOPIC, str(name)) in pending or (DeletedKind.PARTITIONED, str(name.base)) in pending:
             raise ServiceNotReady(f"Topic {name} is being deleted; ask again")
 
     async def resume(self) -> None:
-        """Goes on with every decided deletion that is not running. Failures are logged; the next call tries again.
+        """Goes on with every decided deletion that no broker carries out. Failures are logged; the next call tries again.
 
         Returns at once while another call is under way: with a store that hangs, one more would wait each minute.
         """
@@ -219,12 +225,25 @@ class Deletions:
             self._resuming = False
 
     async def _resume_all(self) -> None:
+        try:
+            await self.intents.refresh()
+        except MetadataError as error:
+            log.warning("! decided deletions cannot be read: %s", error)
+            return
         # In the order of the kinds: a tenant's namespaces may have an intent of their own.
-        for intent in sorted(self.intents.pending.values(), key=lambda one: list(Kind).index(one.kind)):
+        for intent in sorted(
+            self.intents.pending.values(), key=lambda one: list(DeletedKind).index(one.kind)
+        ):
             if (intent.kind, intent.name) in self._running or not self.intents.has(intent.kind, intent.name):
                 continue
             try:
-                await self._resume(intent)
+                owned = await self.intents.own(intent)
+            except BrokerError as error:
+                # Nearly always another broker carries it out.
+                log.debug("the deletion of %s %s: %s", intent.kind, intent.name, error)
+                continue
+            try:
+                await self._resume(owned)
             except BrokerError as error:
                 log.warning(
                     "! the deletion of %s %s is not finished and is tried again: %s",
@@ -237,35 +256,36 @@ class Deletions:
                 log.info("finished the deletion of %s %s", intent.kind, intent.name)
 
     async def _resume(self, intent: Intent) -> None:
-        if intent.kind is Kind.TOPIC:
-            await self._resume_topic(parse_topic_name(intent.name), intent)
-        elif intent.kind is Kind.NAMESPACE and self._namespaces.exists(intent.name):
-            if self._namespaces.policy(intent.name, DELETED):
-                await self.namespace(intent.name, force=True)
-            else:
-                # Its deletion has removed everything else before; each start makes `public/default` where it is missing.
-                log.warning("! namespace %s was made anew after its deletion and stays", intent.name)
-                await self.intents.finished(intent)
-        elif intent.kind is Kind.TENANT and self._namespaces.tenant_exists(intent.name):
-            await self.tenant(intent.name, force=True)
-        else:
-            await self._run(intent, _nothing)
-
-    async def _resume_topic(self, name: TopicName, intent: Intent) -> None:
-        if name.is_persistent:
-            found = await self._environment.metadata.get(managed_ledger_key(name.ledger_name))
-            if not self._is_pending(intent):
-                return
-            if found is not None and not decode_ledger_info(found.value).deleted:
-                log.warning("! %s was made anew after its deletion and stays", name)
-                await self.intents.finished(intent)
-                return
+        if await self._made_anew(intent):
+            # Its deletion has removed everything else before; each start makes `public/default` where it is missing.
+            log.warning("! %s %s was made anew after its deletion and stays", intent.kind, intent.name)
+            await self.intents.finished(intent)
+        elif not self._is_pending(intent):
+            return
+        elif intent.kind is DeletedKind.TOPIC and (name := parse_topic_name(intent.name)).is_persistent:
             # A request may finish the same deletion while this one waits, and a client may make the topic anew.
             await self._registry.shut(
                 name, partial(self._carry_out, intent), force=True, wanted=partial(self._is_pending, intent)
             )
         else:
-            await self._run(intent, _nothing)
+            await self._run(intent, partial(self.intents.own, intent))
+
+    async def _made_anew(self, intent: Intent) -> bool:
+        """Returns True where the thing is there without the mark that its deletion has set."""
+        if intent.kind is DeletedKind.NAMESPACE:
+            # Not as this broker has it in memory: another one may have set the mark, or removed the namespace.
+            found = await self._environment.metadata.get(f"{NAMESPACES_ROOT}/{intent.name}")
+            return found is not None and not json.loads(found.value).get(DELETED)
+        if intent.kind is DeletedKind.TENANT:
+            return False
+        name = parse_topic_name(intent.name)
+        if intent.kind is DeletedKind.PARTITIONED:
+            stored = await self._partitions.find(name)
+            return intent.marked and stored is not None and not stored.deleted
+        if not name.is_persistent:
+            return False
+        found = await self._environment.metadata.get(managed_ledger_key(name.ledger_name))
+        return found is not None and not decode_ledger_info(found.value).deleted
 
     def _is_pending(self, intent: Intent) -> bool:
         # This one, and not a later deletion of the same name.
@@ -279,7 +299,3 @@ class Deletions:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _nothing() -> None:
-    """The decision of an intent that is stored already."""

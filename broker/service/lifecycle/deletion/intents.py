@@ -1,29 +1,46 @@
 """Intents: the deletions that were decided and may not be finished, in the metadata store.
 
-    /admin/deletions/<kind>/<quoted name>    {"decided": 1700000000000, "partitions": 3, "schema": true}
+    /admin/deletions/<kind>/<quoted name>    {"decided": 1700000000000, "owner": "5a…", "partitions": 3, "schema": true}
+    /admin/deletion-owners/<owner>           ephemeral: this owner lives
 
 An intent is written in one transaction with the mark that forbids the use of the deleted thing (`Deletions`), and it is
 removed last. So the store has an intent for everything that is half deleted, and a start reads a few small keys instead of
 searching the whole store.
+
+Of the brokers on one store one carries an intent out: its owner, a name that a broker takes for each session with the store.
+Another broker takes an intent over when the owner's key is gone, by the intent's version, so only one does. The former owner
+learns of it by the end of its session, or when it cannot remove the intent, whose version has changed.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 from urllib.parse import quote, unquote
 
-from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Put
+from bookkeeper.metadata.metadata_store import (
+    ABSENT,
+    Check,
+    Ephemeral,
+    MetadataStore,
+    Put,
+    SessionState,
+    Write,
+)
 from foundation.loop.uninterrupted import uninterrupted
-from foundation.model.errors import MetadataError
+from foundation.model.errors import BadVersion, MetadataError, ServiceNotReady
+from foundation.value import Value
 
 ROOT: Final = "/admin/deletions"
 """Path in the metadata store; Magnetar's own, Pulsar has no such key."""
+OWNERS: Final = "/admin/deletion-owners"
+"""Below it an ephemeral key for each session that has decided or taken over a deletion."""
 
 
-class Kind(StrEnum):
+class DeletedKind(StrEnum):
     """The things that are deleted with all that belongs to them."""
 
     TOPIC = "topic"
@@ -36,20 +53,23 @@ class Kind(StrEnum):
     """A tenant with its namespaces; its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Intent:
+class Intent(Value):
     """One decided deletion."""
 
-    kind: Kind
+    kind: DeletedKind
     """The kind of the deleted thing."""
     name: str
-    """Its name, see `Kind`."""
+    """Its name, see `DeletedKind`."""
     decided_ms: int
     """When it was decided, ms since 1970."""
     partitions: int = 0
     """Partitions of a partitioned topic."""
     schema: bool = False
     """The schema goes too; False for a partition, and where the other domain has a topic of the name."""
+    marked: bool = False
+    """The metadata of the partitioned topic has the mark too; earlier versions did not set it."""
+    owner: str = ""
+    """The session that carries it out; empty = none, as earlier versions write it."""
 
     @property
     def key(self) -> str:
@@ -58,63 +78,168 @@ class Intent:
 
     def encode(self) -> bytes:
         """Returns the stored value."""
-        value: dict[str, int | bool] = {"decided": self.decided_ms}
+        value: dict[str, int | bool | str] = {"decided": self.decided_ms}
         if self.partitions:
             value["partitions"] = self.partitions
         if self.schema:
             value["schema"] = True
+        if self.marked:
+            value["marked"] = True
+        if self.owner:
+            value["owner"] = self.owner
         return json.dumps(value, separators=(",", ":")).encode()
 
 
-def decode_intent(kind: Kind, name: str, value: bytes) -> Intent:
+def decode_intent(kind: DeletedKind, name: str, value: bytes) -> Intent:
     """Returns the intent of a stored value. MetadataError for other bytes."""
     try:
         found = json.loads(value)
         return Intent(
-            kind, name, int(found["decided"]), int(found.get("partitions", 0)), bool(found.get("schema"))
+            kind,
+            name,
+            int(found["decided"]),
+            int(found.get("partitions", 0)),
+            bool(found.get("schema")),
+            bool(found.get("marked")),
+            str(found.get("owner", "")),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MetadataError(f"the intent to delete {kind} {name} cannot be read: {error!r}") from error
 
 
 class Intents:
-    """The stored intents, all of them in memory; call `open` first."""
+    """The stored intents, all of them in memory; call `refresh` first."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
-        self.pending: dict[tuple[Kind, str], Intent] = {}
-        """Decided and not finished, by kind and name."""
+        self.pending: dict[tuple[DeletedKind, str], Intent] = {}
+        """Decided and not finished, by kind and name: those of this broker, and others as of the last `refresh`."""
+        self._versions: dict[tuple[DeletedKind, str], int] = {}
+        """Of the intents that this session owns."""
+        self._owner = ""
+        """Name of this session as an owner; empty before its first intent."""
+        self._tried: set[str] = set()
+        """Names under which this session may have stored an intent without learning of it."""
+        store.listen(self._session_changed)
 
-    async def open(self) -> None:
-        """Reads the intents that an earlier broker has left. Raises MetadataError."""
-        for kind in Kind:
-            for quoted in await self._store.children(f"{ROOT}/{kind}"):
-                name = unquote(quoted)
-                found = await self._store.get(f"{ROOT}/{kind}/{quoted}")
-                if found is not None:
-                    self.pending[kind, name] = decode_intent(kind, name, found.value)
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            # The owner's key is gone, and other brokers may go on with these deletions.
+            self._owner = ""
+            self._tried.clear()
+            self._versions.clear()
 
-    def has(self, kind: Kind, name: str) -> bool:
+    async def refresh(self) -> None:
+        """Reads the intents of other brokers, and of earlier ones. Raises MetadataError."""
+        await self._store.sync()
+        for kind in DeletedKind:
+            names = {unquote(quoted) for quoted in await self._store.children(f"{ROOT}/{kind}")}
+            for name in names:
+                if (kind, name) not in self._versions:
+                    await self._read(kind, name)
+            for key in [key for key in self.pending if key[0] is kind and key[1] not in names]:
+                if key not in self._versions:
+                    del self.pending[key]
+
+    async def _read(self, kind: DeletedKind, name: str) -> int:
+        """Takes over what is stored of an intent; returns its version."""
+        found = await self._store.get(f"{ROOT}/{kind}/{quote(name, safe='')}")
+        if found is None:
+            self.pending.pop((kind, name), None)
+            return ABSENT
+        self.pending[kind, name] = decode_intent(kind, name, found.value)
+        return found.version
+
+    def has(self, kind: DeletedKind, name: str) -> bool:
         """Returns True while the deletion is decided and not finished."""
         return (kind, name) in self.pending
 
-    def put(self, intent: Intent) -> Put:
-        """Returns the write that stores the intent, for a transaction; call `decided` when it is stored."""
-        return Put(intent.key, intent.encode(), ABSENT)
+    async def decide(self, intent: Intent, store: Callable[[tuple[Write, ...]], Awaitable[object]]) -> Intent:
+        """Stores a new intent by `store`, which makes the given writes in one transaction with a mark; returns it.
 
-    def decided(self, intent: Intent) -> None:
-        """Takes note of an intent that is stored."""
+        ServiceNotReady when another broker has decided the same; MetadataError.
+        """
+        intent = replace(intent, owner=self._name())
+        try:
+            await store((Put(intent.key, intent.encode(), ABSENT), self._alive(intent.owner)))
+        except BadVersion as mismatch:
+            await self._look_after_owner()
+            await self.refresh()
+            raise _elsewhere(intent) from mismatch
+        self._owned(intent, 0)
+        return intent
+
+    async def decide_alone(self, intent: Intent) -> Intent:
+        """Stores a new intent without a mark. Raises as `decide`."""
+        return await self.decide(intent, self._store.put_all)
+
+    async def own(self, intent: Intent) -> Intent:
+        """Returns the intent, taken over from a broker that is gone if need be.
+
+        ServiceNotReady while another broker carries it out, and when it is finished; MetadataError.
+        """
+        key = intent.kind, intent.name
+        if key in self._versions:
+            return self.pending[key]
+        await self._store.sync()
+        version = await self._read(*key)
+        stored = self.pending.get(key)
+        if stored is not None and stored.owner in self._tried:
+            self._owned(stored, version)
+            return stored
+        if stored is None or (stored.owner and await self._store.get(f"{OWNERS}/{stored.owner}")):
+            raise _elsewhere(intent)
+        taken = replace(stored, owner=self._name())
+        try:
+            await self._store.put_all((Put(taken.key, taken.encode(), version), self._alive(taken.owner)))
+        except BadVersion as mismatch:
+            await self._look_after_owner()
+            raise _elsewhere(intent) from mismatch
+        self._owned(taken, version + 1)
+        return taken
+
+    async def _look_after_owner(self) -> None:
+        # The answer to a write of an ended session may come after the news of its end.
+        if self._owner and await self._store.get(f"{OWNERS}/{self._owner}") is None:
+            self._session_changed(SessionState.LOST)
+
+    def _name(self) -> str:
+        # Imported for a deletion alone: the module takes 3 ms, which a start must not pay for.
+        from uuid import uuid4
+
+        name = self._owner or uuid4().hex
+        self._tried.add(name)
+        return name
+
+    def _alive(self, owner: str) -> Write:
+        """Returns the part of a transaction that makes the owner's key, or sees that it is still there."""
+        key = f"{OWNERS}/{owner}"
+        return Check(key, 0) if self._owner else Ephemeral(key, b"1")
+
+    def _owned(self, intent: Intent, version: int) -> None:
+        self._owner = intent.owner
         self.pending[intent.kind, intent.name] = intent
+        self._versions[intent.kind, intent.name] = version
 
-    async def decide(self, intent: Intent) -> None:
-        """Stores an intent alone. Raises MetadataError."""
-        await self._store.put(*self.put(intent))
-        self.decided(intent)
+    def check_owned(self, intent: Intent) -> None:
+        """Raises ServiceNotReady once the session has ended, in which this broker owned the intent."""
+        if (intent.kind, intent.name) not in self._versions:
+            raise _elsewhere(intent)
 
     async def finished(self, intent: Intent) -> None:
-        """Removes an intent whose deletion is complete. Raises MetadataError."""
+        """Removes an intent whose deletion is complete. Raises MetadataError, ServiceNotReady for another broker's."""
         await uninterrupted(self._remove(intent))
 
     async def _remove(self, intent: Intent) -> None:
-        await self._store.delete(intent.key)
-        self.pending.pop((intent.kind, intent.name), None)
+        key = intent.kind, intent.name
+        try:
+            await self._store.delete(intent.key, self._versions.get(key))
+        except BadVersion as mismatch:
+            self._versions.pop(key, None)
+            raise _elsewhere(intent) from mismatch
+        self._versions.pop(key, None)
+        self.pending.pop(key, None)
+
+
+def _elsewhere(intent: Intent) -> ServiceNotReady:
+    return ServiceNotReady(f"Another broker deletes {intent.kind} {intent.name}; ask again")

@@ -13,11 +13,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.removal.deletion import delete_managed_ledger
-from broker.service.lifecycle.deletion.intents import Intent, Intents, Kind
+from broker.service.lifecycle.deletion.intents import DeletedKind, Intent, Intents
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.model.errors import MetadataError, TopicNotFound
 from foundation.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
@@ -29,24 +29,13 @@ With 10, messages of other topics wait 3.4 times as long as without a deletion; 
 """
 
 PAUSE: Final = 2.0
-"""Length of the pause behind a slice, in lengths of that slice."""
+"""Length of the pause after a slice, in lengths of that slice."""
 PAUSE_S_MAX: Final = 0.01
 """Seconds of the longest pause: where the store is slow, the waits for it are pauses already."""
 
 Work = Callable[[], Awaitable[None]]
 Step = tuple[str, Callable[[Intent], Awaitable[None]]]
 """Name, for tests and logs, and the call."""
-
-
-class Inner(Protocol):
-    """The deletions inside of a deletion."""
-
-    intents: Intents
-    """Decided deletions that are not finished."""
-
-    async def namespace(self, namespace: str, *, force: bool) -> None:
-        """Deletes a namespace."""
-        ...
 
 
 class DeletionSteps:
@@ -56,39 +45,42 @@ class DeletionSteps:
         self,
         environment: ManagedLedgerEnvironment,
         registry: TopicRegistry,
-        deletions: Inner,
+        intents: Intents,
+        delete_namespace: Callable[[str], Awaitable[None]],
     ) -> None:
+        """`delete_namespace` carries out the deletion of a whole namespace, for the deletion of its tenant."""
         self._environment = environment
         self._namespaces = registry.namespaces
         self._partitions = registry.partitions
         self._schemas = registry.schemas
         self._registry = registry
-        self._deletions = deletions
-        self._by_kind: dict[Kind, Sequence[Step]] = {
-            Kind.TOPIC: (
+        self._intents = intents
+        self._delete_whole_namespace = delete_namespace
+        self._by_kind: dict[DeletedKind, Sequence[Step]] = {
+            DeletedKind.TOPIC: (
                 ("schema", self._forget_schema),
                 ("policies", self._forget_policies),
                 ("log", self._delete_log),
             ),
-            Kind.PARTITIONED: (
+            DeletedKind.PARTITIONED: (
                 ("partitions", self._delete_partitions),
                 ("schema", self._forget_schema),
                 ("policies", self._forget_policies),
                 ("metadata", self._delete_metadata),
             ),
-            Kind.NAMESPACE: (
+            DeletedKind.NAMESPACE: (
                 ("topics", self._delete_topics),
                 ("partitioned", self._delete_partitioned),
                 ("schemas", self._forget_schemas),
                 ("namespace", self._delete_namespace),
             ),
-            Kind.TENANT: (
+            DeletedKind.TENANT: (
                 ("namespaces", self._delete_namespaces),
                 ("tenant", self._delete_tenant),
             ),
         }
 
-    def of(self, kind: Kind) -> Sequence[Step]:
+    def of(self, kind: DeletedKind) -> Sequence[Step]:
         """Returns the steps of a kind, in order."""
         return self._by_kind[kind]
 
@@ -146,10 +138,10 @@ class DeletionSteps:
             await self._registry.shut(name, partial(self._delete_log_of, name), force=True)
         except TopicNotFound:
             return  # A non-persistent topic ends with its last client.
-        intent = self._deletions.intents.pending.get((Kind.TOPIC, str(name)))
+        intent = self._intents.pending.get((DeletedKind.TOPIC, str(name)))
         if intent is not None:
             # An interrupted deletion of the topic alone; the present one has done its work.
-            await self._deletions.intents.finished(intent)
+            await self._intents.finished(intent)
 
     async def _delete_partitioned(self, intent: Intent) -> None:
         for domain in (PERSISTENT, NON_PERSISTENT):
@@ -164,14 +156,17 @@ class DeletionSteps:
     async def _delete_namespace(self, intent: Intent) -> None:
         if self._namespaces.exists(intent.name):
             await self._namespaces.delete(intent.name)
-        for other in list(self._deletions.intents.pending.values()):
+        for other in list(self._intents.pending.values()):
             # Deletions inside of the namespace that were interrupted; nothing is left of their topics.
-            if other.kind in (Kind.TOPIC, Kind.PARTITIONED) and _namespace_of(other) == intent.name:
-                await self._deletions.intents.finished(other)
+            if (
+                other.kind in (DeletedKind.TOPIC, DeletedKind.PARTITIONED)
+                and _namespace_of(other) == intent.name
+            ):
+                await self._intents.finished(other)
 
     async def _delete_namespaces(self, intent: Intent) -> None:
         for namespace in self._namespaces.names(intent.name):
-            await self._deletions.namespace(namespace, force=True)
+            await self._delete_whole_namespace(namespace)
 
     async def _delete_tenant(self, intent: Intent) -> None:
         if self._namespaces.tenant_exists(intent.name):

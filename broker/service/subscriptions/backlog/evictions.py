@@ -1,4 +1,4 @@
-"""Evictions: the newest evictions of one topic's backlog quotas, for an administrator who asks where messages have gone."""
+"""QuotaEvictions: the newest evictions of a topic by quotas, for an administrator who asks where messages have gone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KEPT: Final = 100
 """Evictions of one topic that are kept in memory; older ones are in the log alone."""
 
 
-class Eviction(NamedTuple):
+class QuotaEviction(NamedTuple):
     """Messages that a quota has taken from one subscription."""
 
     at_ms: int
@@ -23,14 +23,14 @@ class Eviction(NamedTuple):
     limit: int
     """The quota, in bytes or seconds."""
     after: Position
-    """The mark-delete position before; the first entry taken stands behind it."""
+    """The mark-delete position before; the first entry taken is the next one."""
     through: Position
     """The last entry taken."""
     entries: int
     """Entries that were unacknowledged until then."""
 
 
-class Evictions:
+class QuotaEvictions:
     """Counts entries by the type of the quota, and keeps the newest evictions."""
 
     __slots__ = ("entries", "newest", "times")
@@ -40,10 +40,10 @@ class Evictions:
         """Evictions since the topic was opened, by type of the quota."""
         self.entries: Counter[str] = Counter()
         """Entries that they took."""
-        self.newest: deque[Eviction] = deque(maxlen=KEPT)
+        self.newest: deque[QuotaEviction] = deque(maxlen=KEPT)
         """In order of time."""
 
-    def add(self, one: Eviction) -> None:
+    def add(self, one: QuotaEviction) -> None:
         """Notes an eviction."""
         self.times[one.kind] += 1
         self.entries[one.kind] += one.entries

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import Final
 
 from broker.managed_ledger.delayed.delayed_entries import DelayedEntries
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.service.entry_facts import facts_of
+from broker.service.subscriptions.delayed_delivery import DelayedDelivery
 from foundation.model.entry import Entry
 from foundation.model.position import EARLIEST, Position
 from foundation.model.range_set import EntryRange, RangeSet
@@ -31,14 +32,6 @@ _PER_SLICE: Final = 1000
 _SEGMENT: Final = 1000
 _BUCKET: Final = 50_000
 _TICK_MS: Final = 1000
-
-
-class MayDelay(Protocol):
-    """Tells which ledgers may have delayed entries."""
-
-    def looks_in(self, ledger_id: int) -> bool:
-        """Returns True when entries of the ledger may be delayed."""
-        ...
 
 
 class ExpiringDelays:
@@ -60,7 +53,7 @@ class ExpiringDelays:
         return self._entries.held if self._entries is not None and len(self._entries) else None
 
     async def begin(self, slowest: Position, before_ms: int) -> None:
-        """Begins a look: drops entries behind the slowest cursor, and those delivered before the time."""
+        """Begins a check: forgets entries that every cursor has passed, and those due before the time."""
         if slowest < self._from or before_ms < self._before_ms:
             # A cursor, the clock or a longer time to live brings back entries that were dropped: read them again.
             self._entries, self._through = None, EARLIEST
@@ -74,7 +67,7 @@ class ExpiringDelays:
             entries.remove_empty()
             await asyncio.sleep(0)
 
-    async def find(self, newest: Position, delays: MayDelay) -> Position:
+    async def find(self, newest: Position, delays: DelayedDelivery) -> Position:
         """Reads what is not known yet through `newest`, and returns the position through which all is known."""
         slowest = self._from
         read = 0

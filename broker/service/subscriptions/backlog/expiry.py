@@ -20,9 +20,9 @@ async def expire_older(subscription: Subscription, before_ms: int) -> int:
     """Acknowledges each entry older than the time (ms since 1970) and returns their number.
 
     A delayed message counts from its delivery time, by the rule of `MessageExpiry`.
-    NotExpired without a backlog, or while another expiry of the subscription runs.
+    NotExpired without a backlog, while another expiry of the subscription runs, or after a seek meanwhile.
     """
-    topic = subscription.topic
+    topic, seeks = subscription.topic, subscription.cursor.seeks
     if not subscription.cursor.backlog or subscription.expired.running:
         raise NotExpired(
             f"Expire message by timestamp not issued on topic {topic.name} for subscription {subscription.name} due to"
@@ -31,15 +31,21 @@ async def expire_older(subscription: Subscription, before_ms: int) -> int:
         )
     subscription.expired.running = True
     try:
-        return await topic.expiry.expire(subscription, before_ms)
+        count = await topic.expiry.expire(subscription, before_ms)
     finally:
         subscription.expired.running = False
+    if subscription.cursor.seeks != seeks:
+        raise NotExpired(
+            f"A seek moved subscription {subscription.name} of {topic.name} while its messages expired, so the expiry ended"
+            f" after {count} entries; ask again to expire messages at the new position too"
+        )
+    return count
 
 
 def expire_through(subscription: Subscription, position: Position) -> int:
     """Acknowledges each entry through the position and returns their number.
 
-    NotExpired for a position behind the last entry, or while another expiry of the subscription runs.
+    NotExpired for a position past the last entry, or while another expiry of the subscription runs.
     """
     topic = subscription.topic
     if position > topic.ledger.last_confirmed or subscription.expired.running:

@@ -14,7 +14,7 @@ from broker.service.subscriptions.backlog.holes import Hole, next_holes, serving
 from broker.service.subscriptions.backlog.open_runs import open_runs
 from broker.service.subscriptions.dispatch.places import Place, Whereabouts
 from broker.service.subscriptions.dispatch.single_active_dispatcher import SingleActiveDispatcher
-from broker.service.subscriptions.hole_watch import Look, read_between
+from broker.service.subscriptions.hole_watch import HoleLook, read_between
 from broker.service.subscriptions.subscription import Subscription
 from foundation.model.position import EARLIEST, Position
 
@@ -29,9 +29,9 @@ class HoleRun:
     """Entry id of the last one."""
     where: Whereabouts
     """Their place."""
-    read_after: Look | None = None
+    read_after: HoleLook | None = None
     """The last look before the first entry was read; None = not known."""
-    read_before: Look | None = None
+    read_before: HoleLook | None = None
     """The first look after it was read; None = it was read since the last look."""
 
 
@@ -48,8 +48,8 @@ class HoleReport:
     runs_left_out: int = 0
     """Further runs."""
 
-    def add(self, run: HoleRun, looks: Sequence[Look], runs_max: int) -> None:
-        """Adds a run behind all others."""
+    def add(self, run: HoleRun, looks: Sequence[HoleLook], runs_max: int) -> None:
+        """Adds a run after all others."""
         entries = run.last_entry - run.first.entry_id + 1
         self.places[run.where.place] += entries
         if run.where.consumer is not None:

@@ -1,11 +1,14 @@
 """MessageExpiry: acknowledges the messages of a topic that are older than its time to live, or than an administrator asks.
 
 A message counts from its broker timestamp, else from its publish time, which a client's clock gives. So that one message
-from the future does not keep those behind it, all of a ledger that was closed long enough ago is old enough too. A message
+from the future does not keep those after it, all of a ledger that was closed long enough ago is old enough too. A message
 with a delivery time counts from that time, unless `messageExpiryIgnoresDeliveryTime`: then it expires like any other, as in
 Pulsar, and one whose delivery time is later than its time to live is never delivered.
 
 An administrator's request has the same rule, for one subscription and with a time of its own.
+
+A seek wins over an expiry that began before it: the expiry leaves the rest of that subscription alone, because its answers
+are about the position of before. The next look decides anew.
 
     look -> newest_before    a binary search for the newest entry that is old enough, once for all subscriptions
          -> ExpiringDelays   entries that may be delayed are read once
@@ -16,10 +19,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Final, Protocol
 
 from broker.managed_ledger.ledger_list import LedgerList
+from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.policies.effective_policies import EffectivePolicies
@@ -34,8 +38,8 @@ from foundation.model.errors import LOST_ENTRY
 from foundation.model.position import Position
 from foundation.model.range_set import EntryRange, RangeSet
 from foundation.model.topic_name import TopicName
+from foundation.units import MS_PER_SECOND
 
-_MS_PER_S: Final = 1000
 _ACKS_PER_SLICE: Final = 1000
 """Entries acknowledged one by one before other work of the loop: about a millisecond."""
 
@@ -81,7 +85,8 @@ class MessageExpiry:
         ]
         if not waiting:
             return
-        before_ms = topic.ledger.environment.wall_ms() - ttl_s * _MS_PER_S
+        before_ms = topic.ledger.environment.wall_ms() - ttl_s * MS_PER_SECOND
+        seeks = [one.cursor.seeks for one in waiting]
         slowest = min(one.cursor.mark_delete_position for one in waiting)
         newest = await self._newest_old_enough(slowest, before_ms)
         if newest is None:
@@ -93,12 +98,12 @@ class MessageExpiry:
             await delays.begin(slowest, before_ms)
             newest = await delays.find(newest, topic.delays)
             held = delays.held
-        for subscription in waiting:
-            await self._expire(subscription, newest, held)
+        for subscription, before in zip(waiting, seeks, strict=True):
+            await self._expire(subscription, before, newest, held)
 
     async def expire(self, subscription: Subscription, before_ms: int) -> int:
         """Expires what is older than the time (ms since 1970) and returns the number. Raises as `look`."""
-        topic = self._topic
+        topic, seeks = self._topic, subscription.cursor.seeks
         newest = await topic.positions.newest_before(before_ms)
         slowest = subscription.cursor.mark_delete_position
         if newest is None or newest <= slowest:
@@ -113,10 +118,10 @@ class MessageExpiry:
             while (through := await delays.find(newest, topic.delays)) > known:
                 known = through
             newest, held = known, delays.held
-        return await self._expire(subscription, newest, held)
+        return await self._expire(subscription, seeks, newest, held)
 
     async def _newest_old_enough(self, slowest: Position, before_ms: int) -> Position | None:
-        """Returns the last entry that is old enough; None when none behind `slowest` is."""
+        """Returns the last entry that is old enough; None when none after `slowest` is."""
         topic = self._topic
         closed = last_closed_before(topic.ledger.ledgers, before_ms)
         if closed is not None and closed <= slowest:
@@ -133,24 +138,30 @@ class MessageExpiry:
         newest = await topic.positions.newest_before(before_ms)
         return newest if closed is None or newest is None else max(newest, closed)
 
-    async def _expire(self, subscription: Subscription, newest: Position, held: RangeSet | None) -> int:
-        """Acknowledges the subscription's entries through `newest` that are not held; returns their number."""
+    async def _expire(
+        self, subscription: Subscription, seeks: int, newest: Position, held: RangeSet | None
+    ) -> int:
+        """Acknowledges the subscription's entries through `newest` that are not held; returns their number.
+
+        Ends at a seek after the first so many, `seeks`.
+        """
         topic, cursor = self._topic, subscription.cursor
+        if cursor.seeks != seeks:
+            return 0
         before = cursor.backlog
         ledgers = topic.ledger.ledgers
         kept = None if held is None else _first_held(ledgers, held, cursor.mark_delete_position, newest)
         subscription.acknowledge_through(newest if kept is None else ledgers.previous(kept))
         count = before - cursor.backlog
         if held is not None and kept is not None:
-            async for run in open_runs(cursor, kept):
-                for positions in _expired_in(run, held, newest):
-                    # Counted here: between two slices producers publish and consumers acknowledge.
-                    before = cursor.backlog
-                    cursor.acknowledge(positions)
-                    count += before - cursor.backlog
-                    await asyncio.sleep(0)
-                if (run.ledger_id, run.last) >= newest:
+            async for positions in _expired_after(cursor, kept, held, newest):
+                if cursor.seeks != seeks:
                     break
+                # Counted here: between two slices producers publish and consumers acknowledge.
+                before = cursor.backlog
+                cursor.acknowledge(positions)
+                count += before - cursor.backlog
+                await asyncio.sleep(0)
         subscription.expired.count(count, topic.ledger.environment.wall_ms())
         return count
 
@@ -168,16 +179,27 @@ def last_closed_before(ledgers: LedgerList, before_ms: int) -> Position | None:
     return last
 
 
-def _first_held(ledgers: LedgerList, held: RangeSet, behind: Position, through: Position) -> Position | None:
-    """Returns the first held entry in (behind, through]."""
+def _first_held(ledgers: LedgerList, held: RangeSet, after: Position, through: Position) -> Position | None:
+    """Returns the first held entry in (after, through]."""
     for ledger_id in held.ledger_ids():
-        if behind.ledger_id <= ledger_id <= through.ledger_id:
-            first = behind.entry_id + 1 if ledger_id == behind.ledger_id else 0
+        if after.ledger_id <= ledger_id <= through.ledger_id:
+            first = after.entry_id + 1 if ledger_id == after.ledger_id else 0
             last = through.entry_id if ledger_id == through.ledger_id else ledgers.last_entry(ledger_id)
             entry_id = held.first_present(ledger_id, first, last)
             if entry_id <= last:
                 return Position(ledger_id, entry_id)
     return None
+
+
+async def _expired_after(
+    cursor: ManagedCursor, kept: Position, held: RangeSet, newest: Position
+) -> AsyncIterator[list[tuple[int, int]]]:
+    """Yields the open entries in [kept, newest] that are not held, in slices."""
+    async for run in open_runs(cursor, kept):
+        for positions in _expired_in(run, held, newest):
+            yield positions
+        if (run.ledger_id, run.last) >= newest:
+            return
 
 
 def _expired_in(run: EntryRange, held: RangeSet, newest: Position) -> Iterator[list[tuple[int, int]]]:

@@ -11,6 +11,7 @@ for nothing, because they follow by themselves.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
 
 from broker.managed_ledger.managed_ledger import ManagedLedger
@@ -18,17 +19,17 @@ from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.policies.backlog_quota import AGE, EVICTION, EXCEPTION, SIZE, BacklogQuota
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.settings import ServiceSettings
-from broker.service.subscriptions.backlog.evictions import Eviction, Evictions
-from broker.service.subscriptions.backlog.sizes import bytes_behind, position_leaving
+from broker.service.subscriptions.backlog.evictions import QuotaEviction, QuotaEvictions
+from broker.service.subscriptions.backlog.sizes import bytes_after, position_leaving
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.subscriptions.topic_positions import TopicPositions
 from foundation.model.errors import BrokerError, QuotaExceeded, QuotaRefused
 from foundation.model.position import Position
 from foundation.model.topic_name import TopicName
+from foundation.units import MS_PER_SECOND
 
 log = logging.getLogger("magnetar")
 
-_MS_PER_S: Final = 1000
 _LEFT_PERCENT: Final = 90
 """Share of the limit that an eviction leaves, as in Pulsar, so that the next look does not evict again at once."""
 _TEXT: Final = "Cannot create producer on topic with backlog quota exceeded"
@@ -60,17 +61,18 @@ class Backlog(NamedTuple):
 
     subscription: str
     """Its name."""
-    behind: Position
+    mark_delete: Position
     """Its mark-delete position."""
     size_bytes: int
-    """Bytes behind that."""
+    """Bytes after that."""
 
 
 class TopicQuotas:
     """The quotas of one topic, and the result of the last look."""
 
     __slots__ = (
-        "_too_old_behind",
+        "_oldest",
+        "_too_old_after",
         "_topic",
         "age",
         "evictions",
@@ -80,14 +82,16 @@ class TopicQuotas:
 
     def __init__(self, topic: QuotaTopic) -> None:
         self._topic = topic
-        self._too_old_behind: Position | None = None
+        self._too_old_after: Position | None = None
+        self._oldest: dict[str, tuple[Position, int | None]] = {}
+        """By subscription with a backlog: its mark-delete position, and the time of the first message after that."""
         self.size = topic.policies.backlog_quota(topic.name, SIZE)
         """The quota by size that holds now."""
         self.age = topic.policies.backlog_quota(topic.name, AGE)
         """The quota by age that holds now."""
         self.oldest_age_s = -1
         """Age of the oldest unacknowledged message at the last look; -1 without one, or while it is not known."""
-        self.evictions = Evictions()
+        self.evictions = QuotaEvictions()
         """Entries that were taken from subscriptions."""
 
     def renew(self) -> None:
@@ -97,13 +101,13 @@ class TopicQuotas:
 
     def slowest(self) -> Backlog | None:
         """Returns the largest backlog; None while every subscription has acknowledged everything."""
-        # Looked at by position: a subscription with holes is as far behind as its first unacknowledged message.
-        behind = [one for one in self._subscriptions() if one.cursor.backlog]
-        if not behind:
+        # Compared by position: a subscription with holes is as slow as its first unacknowledged message.
+        slow = [one for one in self._subscriptions() if one.cursor.backlog]
+        if not slow:
             return None
-        one = min(behind, key=lambda subscription: subscription.cursor.mark_delete_position)
+        one = min(slow, key=lambda subscription: subscription.cursor.mark_delete_position)
         position = one.cursor.mark_delete_position
-        return Backlog(one.name, position, bytes_behind(self._topic.ledger.ledgers, position))
+        return Backlog(one.name, position, bytes_after(self._topic.ledger.ledgers, position))
 
     def check_producer(self) -> None:
         """Refuses a new producer above a quota: QuotaExceeded lets its client wait, QuotaRefused tells the application."""
@@ -117,7 +121,7 @@ class TopicQuotas:
             return
         if 0 <= size.size_max <= slowest.size_bytes:
             self._refuse(size)
-        if age.age_max_s >= 0 and slowest.behind == self._too_old_behind:
+        if age.age_max_s >= 0 and slowest.mark_delete == self._too_old_after:
             self._refuse(age)
 
     async def look(self) -> None:
@@ -125,23 +129,53 @@ class TopicQuotas:
         if not self._acts:
             return
         slowest = self.slowest()
+        seeks = {one.name: one.cursor.seeks for one in self._subscriptions()}
         size, age = self.size, self.age
         if slowest is not None and 0 <= size.size_max <= slowest.size_bytes:
             if self._reaction(size) == EVICTION:
-                self._evict_by_size(size.size_max)
+                self._evict_by_size(size.size_max, seeks)
                 slowest = self.slowest()
             else:
-                self._hold(f"{slowest.size_bytes} bytes behind {slowest.subscription}, quota {size.size_max}")
-        age_ms = None if slowest is None else await self._age_ms(slowest)
-        # A clock that went back makes messages come from the future; -1 means that the age is not known.
-        self.oldest_age_s = -1 if age_ms is None else max(0, age_ms) // _MS_PER_S
-        too_old = age_ms is not None and 0 <= age.age_max_s * _MS_PER_S < age_ms
-        self._too_old_behind = slowest.behind if slowest is not None and too_old else None
+                self._hold(f"{slowest.size_bytes} bytes at {slowest.subscription}, quota {size.size_max}")
+        stored_ms = None if slowest is None else await self._first_ms(slowest.mark_delete)
+        self.oldest_age_s = self._age_s(stored_ms)
+        age_ms = None if stored_ms is None else self._topic.ledger.environment.wall_ms() - stored_ms
+        too_old = age_ms is not None and 0 <= age.age_max_s * MS_PER_SECOND < age_ms
+        self._too_old_after = slowest.mark_delete if slowest is not None and too_old else None
         if slowest is not None and too_old:
             if self._reaction(age) == EVICTION:
-                await self._evict_by_age(age.age_max_s)
+                await self._evict_by_age(age.age_max_s, seeks)
             else:
                 self._hold(f"oldest message of {slowest.subscription} is above {age.age_max_s} s old")
+        await self._look_at_each()
+
+    def age_of(self, subscription: str) -> int:
+        """Returns the age in seconds of a subscription's oldest unacknowledged message; -1 where it is not known.
+
+        Known with `exposeSubscriptionBacklogAgeInPrometheus` alone, from the first look on. Source: PIP-492.
+        """
+        _, stored_ms = self._oldest.get(subscription, (None, None))
+        return self._age_s(stored_ms)
+
+    async def _look_at_each(self) -> None:
+        """Finds the oldest message of each subscription; reads again only for those that have moved on."""
+        before, self._oldest = self._oldest, {}
+        if not self._topic.settings.subscription_ages:
+            return
+        for one in self._subscriptions():
+            if one.cursor.backlog:
+                position = one.cursor.mark_delete_position
+                known = before.get(one.name)
+                # An open ledger may have been closed since, so an age that was not known is asked for again.
+                if known is None or known[0] != position or known[1] is None:
+                    known = position, await self._first_ms(position)
+                self._oldest[one.name] = known
+
+    def _age_s(self, stored_ms: int | None) -> int:
+        if stored_ms is None:
+            return -1
+        # A clock that went back makes messages come from the future.
+        return max(0, self._topic.ledger.environment.wall_ms() - stored_ms) // MS_PER_SECOND
 
     @property
     def _acts(self) -> bool:
@@ -170,43 +204,48 @@ class TopicQuotas:
         log.warning("! producers of %s are disconnected by its backlog quota: %s", topic.name, why)
         topic.disconnect_producers()
 
-    async def _age_ms(self, slowest: Backlog) -> int | None:
-        """Returns the age of the slowest subscription's first message; None for one whose age is not known."""
-        ledger, now_ms = self._topic.ledger, self._topic.ledger.environment.wall_ms()
-        first = ledger.ledgers.next_valid(slowest.behind)
+    async def _first_ms(self, mark_delete: Position) -> int | None:
+        """Returns the time of the first message after a position, or of its ledger's end; None where it is not known."""
+        ledger = self._topic.ledger
+        first = ledger.ledgers.next_valid(mark_delete)
         if not self._topic.settings.quota_age_precise:
             info = ledger.ledgers.get(first.ledger_id)
-            return None if info is None or info.closed_at_ms is None else now_ms - info.closed_at_ms
+            return None if info is None else info.closed_at_ms
         try:
-            stored_ms = await self._topic.positions.time_of(first)
+            return await self._topic.positions.time_of(first)
         except BrokerError as error:
             log.warning("! the age of %s in %s is not known: %s", first, self._topic.name, error)
             return None
-        return None if stored_ms is None else now_ms - stored_ms
 
-    def _evict_by_size(self, limit: int) -> None:
+    def _evict_by_size(self, limit: int, seeks: Mapping[str, int]) -> None:
         target = position_leaving(self._topic.ledger.ledgers, limit * _LEFT_PERCENT // 100)
-        self._evict(target, SIZE, limit)
+        self._evict(target, SIZE, limit, seeks)
 
-    async def _evict_by_age(self, limit_s: int) -> None:
+    async def _evict_by_age(self, limit_s: int, seeks: Mapping[str, int]) -> None:
         now_ms = self._topic.ledger.environment.wall_ms()
         target = await self._topic.positions.newest_before(
-            now_ms - limit_s * _MS_PER_S * _LEFT_PERCENT // 100
+            now_ms - limit_s * MS_PER_SECOND * _LEFT_PERCENT // 100
         )
         if target is not None:
-            self._evict(target, AGE, limit_s)
+            self._evict(target, AGE, limit_s, seeks)
 
-    def _evict(self, target: Position, kind: str, limit: int) -> None:
-        """Takes all entries through the target from the subscriptions that are behind it."""
+    def _evict(self, target: Position, kind: str, limit: int, seeks: Mapping[str, int]) -> None:
+        """Takes all entries through the target from the subscriptions that are before it.
+
+        Those that a seek has moved since the look began, when they had `seeks` by name, are left to the next look.
+        """
         topic = self._topic
         why = f"its size, quota {limit} bytes" if kind == SIZE else f"its age, quota {limit} s"
         for subscription in self._subscriptions():
             before, after = subscription.cursor.backlog, subscription.cursor.mark_delete_position
-            if before and after < target:
+            unmoved = subscription.cursor.seeks == seeks.get(subscription.name)
+            if before and after < target and unmoved:
                 subscription.acknowledge_through(target)
                 evicted = before - subscription.cursor.backlog
                 now_ms = topic.ledger.environment.wall_ms()
-                self.evictions.add(Eviction(now_ms, subscription.name, kind, limit, after, target, evicted))
+                self.evictions.add(
+                    QuotaEviction(now_ms, subscription.name, kind, limit, after, target, evicted)
+                )
                 log.warning(
                     "! %d entries through %s are taken from the backlog of %s on %s because of %s",
                     *(evicted, target, subscription.name, topic.name, why),

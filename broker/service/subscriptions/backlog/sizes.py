@@ -6,8 +6,8 @@ from broker.managed_ledger.ledger_list import LedgerList
 from foundation.model.position import Position
 
 
-def bytes_behind(ledgers: LedgerList, position: Position) -> int:
-    """Returns the bytes of the entries behind the position; exact but for the ledger that it stands in."""
+def bytes_after(ledgers: LedgerList, position: Position) -> int:
+    """Returns the bytes of the entries after the position; exact but for the ledger that it stands in."""
     total = 0
     for info in ledgers.infos():
         if info.ledger_id > position.ledger_id:
@@ -19,7 +19,7 @@ def bytes_behind(ledgers: LedgerList, position: Position) -> int:
 
 
 def position_leaving(ledgers: LedgerList, bytes_max: int) -> Position:
-    """Returns the first position behind which at most so many bytes stand: (first ledger, -1) when all of them fit."""
+    """Returns the first position after which at most so many bytes stand: (first ledger, -1) when all of them fit."""
     left = bytes_max
     for info in reversed(ledgers.infos()):
         if info.size_bytes > left:

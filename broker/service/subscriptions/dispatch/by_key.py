@@ -2,7 +2,7 @@
 
 The selector names the owner of each key hash. Three things keep an entry from its owner: the owner cannot take a message
 now, another consumer still has unacknowledged messages of the hash (the hash is draining), or an older entry of the hash
-waits for redelivery. Such an entry waits for redelivery too, and reading goes on behind it as far as the look-ahead
+waits for redelivery. Such an entry waits for redelivery too, and reading goes on after it as far as the look-ahead
 limits allow.
 """
 
@@ -22,14 +22,14 @@ from broker.service.subscriptions.dispatch.key_shared import (
     StickyRangesSelector,
     sticky_hash_of,
 )
-from broker.service.subscriptions.dispatch.redelivery_queue import Key
 from foundation.model.entry import Entry
 from foundation.model.errors import ConsumerBusy
+from foundation.model.position import PositionKey
 from protocol.message_metadata import NO_KEY
 
 if TYPE_CHECKING:
     from broker.service.subscriptions.dispatch.consumer_set import ConsumerSet
-    from broker.service.subscriptions.dispatch.redelivery import Redelivery
+    from broker.service.subscriptions.dispatch.redelivery import Redeliverer
     from broker.service.subscriptions.dispatch.shared_delivery import SharedDelivery
 
 Selector = AutoSplitSelector | ConsistentHashingSelector | StickyRangesSelector
@@ -75,7 +75,7 @@ class ByKey:
         meta: KeySharedMeta,
         selector: Selector,
         consumers: ConsumerSet,
-        redelivery: Redelivery,
+        redelivery: Redeliverer,
         delivery: SharedDelivery,
     ) -> None:
         """`meta` is that of the first consumer; all later ones must bring the same mode."""
@@ -131,7 +131,7 @@ class ByKey:
                 if self.selector.select(sticky_hash) is not consumer:
                     self._draining.add(consumer, sticky_hash)
 
-    def settled(self, consumer: Consumer, key: Key) -> bool:
+    def settled(self, consumer: Consumer, key: PositionKey) -> bool:
         """Returns True when the hash is free now and its owner waited."""
         sticky_hash = consumer.hashes.pop(key, 0)
         return bool(sticky_hash) and self._draining.settled(consumer, sticky_hash)
@@ -152,7 +152,7 @@ class ByKey:
         limits = [limit for limit in limits if limit > 0]
         return not limits or len(self._redelivery.queue) < min(limits)
 
-    def redelivery_filter(self) -> Callable[[Key, int], bool]:
+    def redelivery_filter(self) -> Callable[[PositionKey, int], bool]:
         """Returns a filter for the positions to read next.
 
         It accepts about as many per consumer as the consumer may be sent. More would be read in vain: their entries
@@ -161,7 +161,7 @@ class ByKey:
         capacities: dict[Consumer, int] = {}
         fetching = () if self._out_of_order else set(self._redelivery.fetching.values())
 
-        def can_be_sent(_key: Key, sticky_hash: int) -> bool:
+        def can_be_sent(_key: PositionKey, sticky_hash: int) -> bool:
             if 0 in fetching or not sticky_hash:
                 # A delayed entry that is due: its key is known once it was read. One read of such at a time keeps order.
                 return not fetching
@@ -217,7 +217,7 @@ class ByKey:
                 unsent.append(entry)
         return unsent
 
-    def in_order(self, consumer: Consumer, key: Key, sticky_hash: int, *, again: bool) -> bool:
+    def in_order(self, consumer: Consumer, key: PositionKey, sticky_hash: int, *, again: bool) -> bool:
         """Returns False when sending would break the order of the key."""
         if self._out_of_order:
             return True

@@ -14,7 +14,7 @@ from operator import attrgetter
 from broker.service.consumer import Consumer
 from broker.service.limits.unacked_limit import UnackedLimit
 from broker.service.settings import ServiceSettings
-from broker.service.subscriptions.dispatch.redelivery_queue import Key
+from foundation.model.position import PositionKey
 
 _by_priority = attrgetter("options.priority")
 
@@ -41,7 +41,7 @@ class ConsumerSet:
         self._broker = broker
 
     def add(self, consumer: Consumer) -> None:
-        """Adds a consumer behind those of its priority; the order among equals is that of joining."""
+        """Adds a consumer after those of its priority; the order among equals is that of joining."""
         self.consumers.append(consumer)
         self.consumers.sort(key=_by_priority)
 
@@ -59,7 +59,7 @@ class ConsumerSet:
         self.consumers.remove(consumer)
         return self.count_settled(consumer, consumer.unacked)
 
-    def owner_of(self, key: Key) -> Consumer | None:
+    def owner_of(self, key: PositionKey) -> Consumer | None:
         """Returns the consumer at which the entry is pending, or None."""
         # A scan, but only for an acknowledgement that comes from another consumer than the entry went to.
         return next((consumer for consumer in self.consumers if key in consumer.pending), None)

@@ -12,12 +12,11 @@ which the events arrived has no influence.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from broker.service.limits.token_bucket import NS_PER_SECOND
 from broker.service.subscriptions.dispatch.read_retry import ReadRetry
 from foundation.loop.clock import CallLater
+from foundation.units import NS_PER_SECOND
 
 if TYPE_CHECKING:
     from broker.managed_ledger.managed_cursor import ManagedCursor
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
     from foundation.model.entry import Entry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DispatchContext:
+class DispatchContext(NamedTuple):
     """Objects and values that a dispatcher needs; its subscription builds this."""
 
     cursor: ManagedCursor
@@ -47,12 +45,12 @@ class DispatchContext:
     """Runs `run_once` at the end of the loop turn."""
     call_later: CallLater
     """Starts timers: delays of reads, and the Failover delay."""
-    compacted_reads: Callable[[Consumer], CompactedView] | None = None
-    """Makes the reads of a consumer with `readCompacted`; None in tests without compaction."""
-    count_delivered: Callable[[list[Entry]], object]
+    mark_delivered: Callable[[list[Entry]], object]
     """Tells the entry cache that these entries were delivered, which lowers their expected reads (PIP-430)."""
     delays: DelayedDelivery
     """Messages of the topic that wait for their delivery time."""
+    compacted_reads: Callable[[Consumer], CompactedView] | None = None
+    """Makes the reads of a consumer with `readCompacted`; None in tests without compaction."""
     broker_unacked: UnackedLimit | None = None
     """The broker's limit of unacknowledged messages; None without one."""
 
@@ -68,9 +66,9 @@ class Dispatcher:
         "_woken",
         "closed",
         "consumers",
-        "count_delivered",
         "cursor",
         "limits",
+        "mark_delivered",
         "reads",
         "settings",
         "successor",
@@ -85,7 +83,7 @@ class Dispatcher:
         """Current values, renewed by `reconfigure`."""
         self.consumers: list[Consumer] = []
         """Connected consumers; the subclass keeps its own order."""
-        self.count_delivered = context.count_delivered
+        self.mark_delivered = context.mark_delivered
         """Lowers the expected reads of delivered entries in the entry cache."""
         self.closed = False
         """True when this dispatcher delivers nothing any more."""
@@ -160,6 +158,13 @@ class Dispatcher:
         """Reports the end of a terminated topic after its last acknowledgement."""
         if self.cursor.ledger.is_terminated and self.cursor.backlog == 0:
             self._report_end()
+
+    def _finds_nothing_more(self) -> bool:
+        """Returns True when another look would end at once: the next entry wakes this dispatcher.
+
+        On a terminated topic that look reports the end.
+        """
+        return not self.reads.has_more() and not self.cursor.ledger.is_terminated
 
     def _read_on(self, entries_max: int) -> None:
         """Starts a storage read, or reports that the topic has ended."""

@@ -27,7 +27,7 @@ class EntryReads(Protocol):
         ...
 
     def has_more(self) -> bool:
-        """Returns True when an entry stands at or behind the read position."""
+        """Returns True when an entry stands at or after the read position."""
         ...
 
     def take(self, entries_max: int, bytes_max: int) -> list[Entry]:

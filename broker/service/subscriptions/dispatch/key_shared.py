@@ -174,7 +174,7 @@ class AutoSplitSelector:
         self.range_size = range_size
         """Number of hashes."""
         self._bounds: list[int] = []
-        # The last hash of each range, ascending. A range begins behind the one before it.
+        # The last hash of each range, ascending. A range begins after the one before it.
         self._owners: list[object] = []
 
     def add(self, consumer: object, name: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Redelivery: everything that a Shared or Key_Shared subscription must deliver again.
+"""Redeliverer: everything that a Shared or Key_Shared subscription must deliver again.
 
 A position comes here when its consumer asks for it again or leaves, and, in Key_Shared, when its entry was read and
 cannot be sent yet. It leaves when its entry is sent or acknowledged. Between the two it is in exactly one place:
@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from broker.service.subscriptions.dispatch.redelivery_queue import Key, RedeliveryQueue
+from broker.service.subscriptions.dispatch.redelivery_queue import RedeliveryQueue
 from foundation.model.entry import Entry
-from foundation.model.position import Position
+from foundation.model.position import Position, PositionKey
 
 if TYPE_CHECKING:
     from broker.managed_ledger.ledger_context import ReadView
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from broker.service.subscriptions.dispatch.read_retry import ReadRetry
 
 
-class Redelivery:
+class Redeliverer:
     """The redelivery queue of one dispatcher, and the storage reads for it."""
 
     __slots__ = (
@@ -53,10 +53,10 @@ class Redelivery:
         """Returns the key hash of an entry; always 0 on a Shared subscription, where keys do not matter."""
         self.queue = RedeliveryQueue()
         """Positions that wait."""
-        self.counts: dict[Key, int] = {}
+        self.counts: dict[PositionKey, int] = {}
         """Redelivery count of each unacknowledged position, 1 and above. Only requests of consumers count; a consumer
         that leaves adds nothing, as recorded of Pulsar 4.2. An acknowledgement of a part of a batch begins it anew."""
-        self.fetching: dict[Key, int] = {}
+        self.fetching: dict[PositionKey, int] = {}
         """Positions that storage reads now, with their key hashes."""
         self._cursor = cursor
         self._retry = retry
@@ -69,14 +69,14 @@ class Redelivery:
         """True while positions wait or fetched entries can be sent."""
         return bool(self._fetched) or len(self.queue) > 0
 
-    def has(self, key: Key) -> bool:
+    def has(self, key: PositionKey) -> bool:
         """Returns True while the position waits, or its entry is being read or was read and not sent."""
         if key in self.queue or key in self.fetching:
             return True
         ledger_id, entry_id = key
         return any(entry.entry_id == entry_id and entry.ledger_id == ledger_id for entry in self._fetched)
 
-    def add_sent(self, keys: Iterable[tuple[Key, int]]) -> None:
+    def add_sent(self, keys: Iterable[tuple[PositionKey, int]]) -> None:
         """Queues (position, key hash) pairs whose entries were delivered before."""
         pairs = list(keys)
         self._cursor.redelivery.expect_redelivery([key for key, _ in pairs])
@@ -92,13 +92,13 @@ class Redelivery:
         hash_of = self.hash_of
         self._add_unsent({(entry.ledger_id, entry.entry_id): hash_of(entry) for entry in entries})
 
-    def _add_unsent(self, hashes: Mapping[Key, int]) -> None:
+    def _add_unsent(self, hashes: Mapping[PositionKey, int]) -> None:
         # They keep their expected read in the cache: only a delivery lowers it.
         self._cursor.redelivery.postpone_delivery(hashes)
         self._add(hashes.items())
 
-    def _add(self, pairs: Iterable[tuple[Key, int]]) -> None:
-        by_hash: dict[int, list[Key]] = {}
+    def _add(self, pairs: Iterable[tuple[PositionKey, int]]) -> None:
+        by_hash: dict[int, list[PositionKey]] = {}
         fetched = {entry.position for entry in self._fetched}
         for key, sticky_hash in pairs:
             # A transaction that acknowledged an entry while it was read, and was aborted, gives it back here. The read
@@ -122,7 +122,7 @@ class Redelivery:
         self.counts.clear()
         self._fetched.clear()
 
-    def acknowledged(self, key: Key, remaining: int) -> None:
+    def acknowledged(self, key: PositionKey, remaining: int) -> None:
         """Begins the count of a position anew, as in Pulsar; discards the position when no message of it remains."""
         counted = self.counts.pop(key, None)
         if not remaining:
@@ -131,12 +131,12 @@ class Redelivery:
             # The redelivery that is still to come is the first one after this acknowledgement.
             self.counts[key] = 1
 
-    def discard(self, key: Key) -> None:
+    def discard(self, key: PositionKey) -> None:
         """Takes a position out of the queue, because it needs no redelivery now."""
         if self.queue.discard(key):
             self._cursor.redelivery.drop_redeliveries((key,))
 
-    def read(self, entries_max: int, allowed: Callable[[Key, int], bool] | None) -> list[Entry]:
+    def read(self, entries_max: int, allowed: Callable[[PositionKey, int], bool] | None) -> list[Entry]:
         """Returns up to `entries_max` entries to send now: fetched ones, then cached ones of the queue's first positions.
 
         Starts a storage read for positions that the cache does not have. Positions being fetched count towards
@@ -156,19 +156,19 @@ class Redelivery:
         if view is not None and entries:
             entries = self._shown(view, entries)
         elif self._fetched and not entries:
-            # All of the first ones were acknowledged. As in `_shown`, those behind them must not wait for the next event.
+            # All of the first ones were acknowledged. As in `_shown`, those after them must not wait for the next event.
             self._wake()
         return entries
 
     def _shown(self, view: ReadView, entries: list[Entry]) -> list[Entry]:
         """Returns the entries without those that a transaction has acknowledged since they were asked for."""
         shown = self._cursor.shown(view, entries)
-        # The dispatcher takes nothing for "nothing waits"; the positions behind these would wait for the next event.
+        # The dispatcher takes nothing for "nothing waits"; the positions after these would wait for the next event.
         if not shown and self.has_work:
             self._wake()
         return shown
 
-    def _fetch(self, asked: list[Position], hashes: dict[Key, int]) -> None:
+    def _fetch(self, asked: list[Position], hashes: dict[PositionKey, int]) -> None:
         if self._retry.waiting:  # A read has failed just now: the positions wait until its delay is over.
             self._add_unsent(hashes)
             return
@@ -176,7 +176,7 @@ class Redelivery:
         self._cursor.redelivery.request(asked, lambda entries: self._fetch_done(asked, entries))
 
     def _fetch_done(self, asked: list[Position], entries: list[Entry]) -> None:
-        missing: dict[Key, int] = {key: self.fetching.pop(key) for key in asked}
+        missing: dict[PositionKey, int] = {key: self.fetching.pop(key) for key in asked}
         for entry in entries:
             del missing[entry.position]
         # After `stop` no consumer is left to send to, and the cache must count no expected reads for it.
@@ -201,6 +201,6 @@ class Redelivery:
         fetched, self._fetched = self._fetched, []
         self.add_unsent(fetched)
 
-    def older_is_fetched(self, key: Key, sticky_hash: int) -> bool:
+    def older_is_fetched(self, key: PositionKey, sticky_hash: int) -> bool:
         """Returns True while storage reads an older entry of the hash, or of a hash that is not known yet."""
         return any(waits in (0, sticky_hash) and older < key for older, waits in self.fetching.items())

@@ -1,7 +1,7 @@
 """RedeliveryQueue: positions that wait to be delivered again, in order, each with its key hash.
 
 A pure data structure: a sorted list of positions, the hash of each, and a count of waiting positions per hash.
-`Redelivery` puts positions in and reads the entries behind them.
+`Redeliverer` puts positions in and reads their entries.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 
-Key = tuple[int, int]
-"""(ledger id, entry id)"""
+from foundation.model.position import PositionKey
 
 _BULK = 64
 """Above this number of new positions one sort is cheaper than an insertion for each."""
@@ -22,25 +21,25 @@ class RedeliveryQueue:
     __slots__ = ("_hashes", "_order", "_waiting")
 
     def __init__(self) -> None:
-        self._order: list[Key] = []
-        self._hashes: dict[Key, int] = {}
+        self._order: list[PositionKey] = []
+        self._hashes: dict[PositionKey, int] = {}
         # Positions per hash, so that `waits` is one look-up instead of a scan for each new entry.
         self._waiting: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: PositionKey) -> bool:
         return key in self._hashes
 
-    def add(self, keys: Iterable[Key], sticky_hash: int = 0) -> None:
+    def add(self, keys: Iterable[PositionKey], sticky_hash: int = 0) -> None:
         """Adds positions under one hash; a position that waits already keeps its place and hash."""
         new = [key for key in dict.fromkeys(keys) if key not in self._hashes]
         for key in new:
             self._hashes[key] = sticky_hash
         if sticky_hash and new:
             self._waiting[sticky_hash] = self._waiting.get(sticky_hash, 0) + len(new)
-        # Python's sort of a sorted list with a tail behind it is close to a merge.
+        # Python's sort of a sorted list with a tail appended is close to a merge.
         if len(new) > _BULK:
             self._order += new
             self._order.sort()
@@ -55,7 +54,9 @@ class RedeliveryQueue:
         """
         return sticky_hash in self._waiting
 
-    def remove_first(self, count: int, allowed: Callable[[Key, int], bool] | None = None) -> dict[Key, int]:
+    def remove_first(
+        self, count: int, allowed: Callable[[PositionKey, int], bool] | None = None
+    ) -> dict[PositionKey, int]:
         """Removes the first `count` positions that `allowed(key, hash)` accepts; returns them with their hashes."""
         if allowed is None:
             removed = self._order[:count]
@@ -73,7 +74,7 @@ class RedeliveryQueue:
                 self._order = [key for key in self._order if key not in gone]
         return {key: self._forget(key) for key in removed}
 
-    def _forget(self, key: Key) -> int:
+    def _forget(self, key: PositionKey) -> int:
         sticky_hash = self._hashes.pop(key)
         if sticky_hash:
             left = self._waiting[sticky_hash] - 1
@@ -83,11 +84,11 @@ class RedeliveryQueue:
                 del self._waiting[sticky_hash]
         return sticky_hash
 
-    def keys(self) -> list[Key]:
+    def keys(self) -> list[PositionKey]:
         """Returns a copy of the waiting positions, in order."""
         return list(self._order)
 
-    def discard(self, key: Key) -> bool:
+    def discard(self, key: PositionKey) -> bool:
         """Removes an acknowledged position; returns False when it did not wait."""
         if key not in self._hashes:
             return False

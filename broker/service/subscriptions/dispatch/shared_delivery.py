@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from broker.service.limits.dispatch_limit import DispatchLimits
     from broker.service.subscriptions.dispatch.consumer_set import ConsumerSet
     from broker.service.subscriptions.dispatch.dispatcher import DispatchContext
-    from broker.service.subscriptions.dispatch.redelivery import Redelivery
+    from broker.service.subscriptions.dispatch.redelivery import Redeliverer
 
 
 class SharedDelivery:
@@ -22,9 +22,9 @@ class SharedDelivery:
     An entry with a redelivery count or a partly acknowledged batch carries both in its command.
     """
 
-    __slots__ = ("_consumers", "_count_delivered", "_cursor", "_redelivery", "limits", "now_ns", "settings")
+    __slots__ = ("_consumers", "_cursor", "_mark_delivered", "_redelivery", "limits", "now_ns", "settings")
 
-    def __init__(self, context: DispatchContext, consumers: ConsumerSet, redelivery: Redelivery) -> None:
+    def __init__(self, context: DispatchContext, consumers: ConsumerSet, redelivery: Redeliverer) -> None:
         self.settings = context.settings
         """Current values, renewed by the dispatcher."""
         self.limits: DispatchLimits | None = None
@@ -32,7 +32,7 @@ class SharedDelivery:
         self.now_ns = 0
         """Begin of the dispatcher's run."""
         self._cursor = context.cursor
-        self._count_delivered = context.count_delivered
+        self._mark_delivered = context.mark_delivered
         self._consumers = consumers
         self._redelivery = redelivery
 
@@ -86,7 +86,7 @@ class SharedDelivery:
         if plain:
             consumer.deliver(plain, messages, size)
         # Once per call and after the deliveries: from here on the cache may evict the entries.
-        self._count_delivered(entries if sent == len(entries) else entries[:sent])
+        self._mark_delivered(entries if sent == len(entries) else entries[:sent])
         self._consumers.count_sent(consumer, total)
         if self.limits is not None:
             size = sum(entry.size for entry in entries[:sent])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from itertools import repeat
 
 from broker.managed_ledger.managed_cursor import NOTHING_DEFERRED
 from broker.service.consumer import Consumer, KeySharedMeta
@@ -22,11 +23,11 @@ from broker.service.subscriptions.dispatch.consumer_set import ConsumerSet
 from broker.service.subscriptions.dispatch.dispatcher import DispatchContext, Dispatcher
 from broker.service.subscriptions.dispatch.in_turns import InTurns
 from broker.service.subscriptions.dispatch.places import Place, Whereabouts
-from broker.service.subscriptions.dispatch.redelivery import Redelivery
-from broker.service.subscriptions.dispatch.redelivery_queue import Key
+from broker.service.subscriptions.dispatch.redelivery import Redeliverer
 from broker.service.subscriptions.dispatch.shared_delivery import SharedDelivery
 from foundation.model.entry import Entry
-from foundation.model.range_set import RangeSet
+from foundation.model.position import PositionKey
+from foundation.model.range_set import EntryRange, RangeSet
 
 ROUNDS_PER_TURN = 8
 """Runs of entries that one dispatcher sends before others and the sockets get their share of the loop turn."""
@@ -44,7 +45,7 @@ class SharedDispatcher(Dispatcher):
         """The consumers with their limits."""
         selector = None if meta is None else selector_for(meta, self.settings)
         hash_of = _no_hash if selector is None else partial(hash_in, selector)
-        self.redelivery = Redelivery(self.cursor, self._retry, self.wake, hash_of)
+        self.redelivery = Redeliverer(self.cursor, self._retry, self.wake, hash_of)
         """Positions to be delivered again."""
         self._delays = context.delays
         self._due = RangeSet()
@@ -81,7 +82,7 @@ class SharedDispatcher(Dispatcher):
             self.cursor.rewind()
         if self.keys is not None:
             self.keys.add(consumer)
-        # Behind the line above, which may refuse the consumer: a dispatcher without consumers must not wait.
+        # After the line above, which may refuse the consumer: a dispatcher without consumers must not wait.
         if not self.consumers:
             self.cursor.deferred = self._delays.held
             self._delays.add_waiter(self)
@@ -96,7 +97,7 @@ class SharedDispatcher(Dispatcher):
         else:
             self.redelivery.stop()
             self.cursor.on_acknowledged = None
-            # What is due now, the next consumer's dispatcher finds by reading.
+            # The next consumer's dispatcher finds due messages when it reads them again.
             self._delays.remove_waiter(self)
             self._due.clear()
             self.cursor.deferred = NOTHING_DEFERRED
@@ -159,17 +160,18 @@ class SharedDispatcher(Dispatcher):
             entries, late = delays.hold_back(entries)
             if late:
                 # As in Pulsar, the expected read ends here: the entry is read again when it is due.
-                self.count_delivered(late)
+                self.mark_delivered(late)
             if not entries:
                 return True
         if keys is not None:
             # Entries of other keys may be sent before one that has to wait, so each waits by itself.
             if unsent := keys.send(entries, again=False):
                 self.redelivery.add_unsent(unsent)
+                return True
         elif unsent := self._turns.send(entries):
             # The end of the run: the cursor returns it first at the next `take`.
             self.cursor.give_back(unsent[0].position, unsent)
-        return True
+        return not self._finds_nothing_more()
 
     def _entries_before_pause(self) -> int:
         """Returns how many entries may be read on; 0 while acknowledgements must come first.
@@ -190,7 +192,7 @@ class SharedDispatcher(Dispatcher):
             return self.settings.read_entries_max
         return max(last - following.entry_id, 0) if following.ledger_id == ledger_id else 0
 
-    def place_of(self, key: Key) -> Whereabouts:
+    def place_of(self, key: PositionKey) -> Whereabouts:
         """Returns the place of an unacknowledged entry; one that a transaction has acknowledged counts as lost here."""
         consumer = self.consumer_set.owner_of(key)
         if consumer is not None:
@@ -211,12 +213,12 @@ class SharedDispatcher(Dispatcher):
             self.redelivery.add_sent([(entry.position, hash_of(entry)) for entry in entries])
             for consumer in self.consumers:
                 for key in [entry.position for entry in entries]:
-                    # The error that lost the entry may have left its hash behind, which would then drain for ever.
+                    # The error that lost the entry may have left its hash, which would then drain for ever.
                     if key in consumer.hashes:
                         self.keys.settled(consumer, key)
         self.wake()
 
-    def due(self, keys: list[Key]) -> None:
+    def due(self, keys: list[PositionKey]) -> None:
         """Notes positions whose delivery time has come, and wakes: reading may have paused for them."""
         passed = self.cursor.has_passed
         for ledger_id, entry_id in keys:
@@ -250,7 +252,9 @@ class SharedDispatcher(Dispatcher):
 
     # Acknowledgements and redelivery
 
-    def settled(self, consumer: Consumer, key: Key, remaining: int = 0, *, final: bool = True) -> None:
+    def settled(
+        self, consumer: Consumer, key: PositionKey, remaining: int = 0, *, final: bool = True
+    ) -> None:
         """Counts an acknowledgement, after which `remaining` messages of the entry are pending.
 
         The entry may be pending at another consumer: Pulsar lets every consumer acknowledge every entry.
@@ -274,7 +278,26 @@ class SharedDispatcher(Dispatcher):
         elif not remaining:
             self.redelivery.discard(key)
 
-    def take_back(self, keys: Iterable[tuple[Key, int]]) -> None:
+    def run_settled(self, consumer: Consumer, run: EntryRange) -> None:
+        """Counts the acknowledgement of whole entries that follow one another, as `settled` does for each."""
+        take, settled = consumer.pending.pop, 0
+        keys, redelivery = self.keys, self.redelivery
+        counted = bool(redelivery.counts or redelivery.queue)
+        for key in zip(repeat(run.ledger_id), range(run.first, run.last + 1)):
+            before = take(key, 0)
+            if not before:
+                # At another consumer, or at none.
+                self.settled(consumer, key)
+                continue
+            settled += before
+            if keys is not None and keys.settled(consumer, key):
+                self.wake()
+            if counted:
+                redelivery.acknowledged(key, 0)
+        if self.consumer_set.count_settled(consumer, settled):
+            self.wake()
+
+    def take_back(self, keys: Iterable[tuple[PositionKey, int]]) -> None:
         """Sends entries again whose acknowledgements were taken back, given as (position, key hash) pairs.
 
         Some messages of a batch may be pending still; then the whole rest of the batch is sent again.
@@ -291,7 +314,7 @@ class SharedDispatcher(Dispatcher):
             counts[key] = counts.get(key, 0) + 1
         self.wake()
 
-    def redeliver(self, consumer: Consumer, keys: Iterable[Key] | None) -> None:
+    def redeliver(self, consumer: Consumer, keys: Iterable[PositionKey] | None) -> None:
         """Sends these positions again, None = all pending at the consumer.
 
         Positions that are not pending at this consumer are ignored, as in Pulsar.

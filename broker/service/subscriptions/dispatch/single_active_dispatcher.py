@@ -176,6 +176,8 @@ class SingleActiveDispatcher(Dispatcher):
             messages, size = self._send(consumer, entries)
             if limits is not None:
                 limits.take(len(entries) if self.settings.throttle_entries else messages, size, now_ns)
+            if self._finds_nothing_more():
+                return
         # Every round sent something, so there may be more: go on in the next round of the turn.
         self.wake()
 
@@ -205,7 +207,7 @@ class SingleActiveDispatcher(Dispatcher):
             self._send_one_by_one(consumer, wanted)
         elif wanted:
             consumer.deliver(wanted, messages, size)
-        self.count_delivered(entries)
+        self.mark_delivered(entries)
         return messages, size
 
     def _send_one_by_one(self, consumer: Consumer, entries: list[Entry]) -> None:

@@ -179,7 +179,7 @@ async def test_anonymous_role_is_for_clients_without_a_known_method() -> None:
             raw, _ = await open_connection(broker, auth_method_name=method)
             assert only_connection(broker).principal == Principal("guest")
             await raw.close()
-            await asyncio.wait_for(gone(broker), 15)
+            await asyncio.wait_for(gone(broker), 60)
         _, answer = await open_connection(broker, auth_method_name="token", auth_data=data("forged"))
         assert answer.type_name == "ERROR", "a forged token is no wish to be anonymous"
         async with ClientSession(broker.addresses.admin_url) as session:

@@ -22,11 +22,12 @@ from broker.config import load_broker_settings
 from broker.config.security_keys import OPENID_PROVIDER, TOKEN_PROVIDER
 from broker.security.authentication.credentials import AuthenticationFailed, Credentials
 from broker.security.authentication.discovery import ANSWER_BYTES_MAX, Discovery
-from broker.security.authentication.issuer_keys import NS_PER_S, RETRY_NS, IssuerKeys
+from broker.security.authentication.issuer_keys import RETRY_NS, IssuerKeys
 from broker.security.authentication.make import make_authenticator
 from broker.security.authentication.settings import AuthenticationSettings
 from broker.security.authentication.signatures import KeyRing, key_set
 from foundation.loop.rare_lines import RareLines
+from foundation.units import NS_PER_SECOND
 from tests.support.tokens import SECRET_URL, token
 
 HEADER: Final = {"alg": "ES256", "kid": "one"}
@@ -214,7 +215,7 @@ class Cache:
         )
 
     def turn(self, seconds: int) -> None:
-        self.now_ns += seconds * NS_PER_S
+        self.now_ns += seconds * NS_PER_SECOND
 
 
 async def test_old_keys_serve_while_new_ones_are_fetched() -> None:

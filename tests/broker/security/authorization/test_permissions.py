@@ -68,5 +68,7 @@ def test_unreadable_grants_grant_nothing() -> None:
 
 
 def test_unknown_action_is_refused() -> None:
-    with pytest.raises(ValueError, match="allowed are produce, consume"):
+    with pytest.raises(ValueError, match="'fly' is not an action; allowed are produce, consume"):
         parse_actions(["produce", "fly"])
+    with pytest.raises(ValueError, match=r"'\[\]' is not an action"):
+        parse_actions([[]])

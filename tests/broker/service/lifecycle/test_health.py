@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -30,16 +30,16 @@ class FakeLedgers:
     def add(
         self,
         ledger_id: int,
-        entry_id: int,
-        parts: EntryParts,
+        entry_ids: Sequence[int],
+        entries: Sequence[EntryParts],
         *,
         master_key: bytes,
         recovery: bool,
         done: AddDone,
     ) -> None:
-        self.added.append((ledger_id, entry_id))
+        self.added += [(ledger_id, entry_id) for entry_id in entry_ids]
         if not self.silent:
-            asyncio.get_running_loop().call_soon(done, self.rc, entry_id)
+            asyncio.get_running_loop().call_soon(done, self.rc, entry_ids[0])
 
     def delete(self, ledger_id: int, done: Callable[[int, int], None]) -> None:
         self.deleted.append(ledger_id)

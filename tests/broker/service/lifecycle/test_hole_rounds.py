@@ -23,7 +23,7 @@ from broker.service.lifecycle.hole_rounds import HoleRounds, joined
 from broker.service.namespaces.namespaces import Json
 from broker.service.policies import table
 from broker.service.subscriptions.dispatch.places import Place
-from broker.service.subscriptions.hole_watch import LOOKS_KEPT, Look, passed_before, read_between, thinned
+from broker.service.subscriptions.hole_watch import LOOKS_KEPT, HoleLook, passed_before, read_between, thinned
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.errors import EntryDamaged, PersistenceError
@@ -358,8 +358,8 @@ async def test_key_of_a_lost_entry_does_not_drain_for_ever() -> None:
 # The pure part
 
 
-def look(second: int, entry: int) -> Look:
-    return Look(second * 1_000_000_000, second * 1000, Position(5, entry))
+def look(second: int, entry: int) -> HoleLook:
+    return HoleLook(second * 1_000_000_000, second * 1000, Position(5, entry))
 
 
 def test_position_of_a_period_ago_is_that_of_the_last_old_look() -> None:
@@ -377,7 +377,7 @@ def test_time_of_a_read_is_between_two_looks() -> None:
 
 
 def test_looks_are_few_and_keep_the_oldest_and_the_newest() -> None:
-    looks: list[Look] = []
+    looks: list[HoleLook] = []
     for number in range(1000):
         looks = thinned([*looks, look(number, number)])
     assert len(looks) <= LOOKS_KEPT

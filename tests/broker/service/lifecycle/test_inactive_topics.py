@@ -8,7 +8,7 @@ import pytest
 
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.service.lifecycle.inactive_topics import InactiveTopics
+from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
 from broker.service.namespaces.namespaces import Json
 from broker.service.policies import table
 from broker.service.settings import ServiceSettings
@@ -24,7 +24,7 @@ class Scene(Stage):
 
     def __init__(self, *, kept: frozenset[str] = frozenset(), **settings: object) -> None:
         super().__init__(**settings)  # type: ignore[arg-type]
-        self.inactive = InactiveTopics(self.registry, self.deletions, lambda: self.now_ns, kept)
+        self.inactive = InactiveTopicRounds(self.registry, self.deletions, lambda: self.now_ns, kept)
 
     async def look_after(self, seconds: int) -> set[str]:
         """Returns the open topics once so much time has passed."""
@@ -77,6 +77,43 @@ async def test_mode_caught_up_deletes_a_topic_whose_subscriptions_have_read_ever
     subscription.cursor.acknowledge(port.keys)
     await scene.settle()
     assert await scene.look_after(5) == set()
+
+
+@pytest.mark.parametrize("policy", [None, True])
+async def test_unused_topic_is_closed_and_keeps_everything_when_the_setting_asks(policy: bool | None) -> None:
+    """A policy that deletes does not outrank it: closing was chosen to keep the messages."""
+    scene = Scene(delete_inactive=False, close_inactive=True)
+    topic = await scene.open()
+    if policy:
+        value: Json = {
+            "deleteWhileInactive": True,
+            "maxInactiveDurationSeconds": 60,
+            "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+        }
+        await scene.run(scene.namespaces.set_policy("public/default", table.INACTIVE.name, value))
+    await scene.publish(topic, 3)
+    subscription, consumer, _ = await scene.consume(topic, SHARED)
+    subscription.remove_consumer(consumer)
+    assert await scene.look_after(600) == {TOPIC}, "its subscription keeps it open"
+    await scene.run(topic.subscribing.delete(subscription, None, force=False))
+    assert await scene.look_after(59) == {TOPIC}
+    assert await scene.look_after(1) == set()
+    assert topic.closed
+    again = await scene.open()
+    assert again is not topic
+    assert again.ledger.ledgers.entries == 3
+
+
+async def test_policy_with_the_other_mode_keeps_its_topics_open() -> None:
+    scene = Scene(delete_inactive=False, close_inactive=True)
+    value: Json = {
+        "deleteWhileInactive": False,
+        "maxInactiveDurationSeconds": 1,
+        "inactiveTopicDeleteMode": CAUGHT_UP,
+    }
+    await scene.open()
+    await scene.run(scene.namespaces.set_policy("public/default", table.INACTIVE.name, value))
+    assert await scene.look_after(600) == {TOPIC}
 
 
 async def test_topic_without_storage_ends_with_its_last_client() -> None:

@@ -12,10 +12,11 @@ from broker.service.limits import subscribe_limit
 from broker.service.limits.dispatch_limit import DispatchLimit, DispatchLimits
 from broker.service.limits.publish_limit import PublishLimit
 from broker.service.limits.subscribe_limit import SubscribeLimit
-from broker.service.limits.token_bucket import NS_PER_SECOND, TokenBucket
+from broker.service.limits.token_bucket import TokenBucket
 from broker.service.limits.unacked_limit import UnackedLimit
 from broker.service.policies.values import DispatchRate, PublishRate, SubscribeRate
 from foundation.model.errors import NotAllowed
+from foundation.units import NS_PER_SECOND
 from tests.fakes.ports import FakeProducerPort
 
 S = NS_PER_SECOND

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import ABSENT, VALUE_BYTES_MAX, Put, Versioned
+from bookkeeper.metadata.metadata_store import ABSENT, VALUE_BYTES_MAX, Put, Versioned, Write
 from broker.security.authorization.permissions import Action, NamespacePermissions, stored_permissions
 from broker.service.namespaces.namespaces import (
     DOCUMENT_BYTES_MAX,
@@ -21,9 +21,10 @@ from broker.service.namespaces.namespaces import (
     NotEmpty,
 )
 from foundation.model.errors import InvalidTopicName, MetadataError
+from tests.fakes.metadata import Unwatched
 
 
-class DictStore:
+class DictStore(Unwatched):
     """The smallest store that keeps the contract, with a turn of the loop in each write."""
 
     value_bytes_max = VALUE_BYTES_MAX
@@ -41,7 +42,7 @@ class DictStore:
         self.values[key] = Versioned(value, 0 if found is None else found.version + 1)
         return self.values[key].version
 
-    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
         raise NotImplementedError("what changes here is one key")
 
     async def delete(self, key: str, expected: int | None = None) -> None:
@@ -254,7 +255,7 @@ async def test_mark_of_a_deletion_keeps_what_another_broker_set() -> None:
     store = MemoryMetadataStore()
     two = await TwoBrokers.opened(store)
     await two.one.set_policy("public/default", "a", 1)
-    await two.other.mark_deleted("public/default", Put("/intent", b"x", ABSENT))
+    await two.other.mark_deleted("public/default", [Put("/intent", b"x", ABSENT)])
     found = await store.get("/admin/policies/public/default")
     assert found is not None
     assert json.loads(found.value) == {"a": 1, "deleted": True}
@@ -317,7 +318,7 @@ async def test_tenant_that_two_brokers_update_has_the_later_values() -> None:
 
 async def test_namespace_of_the_largest_size_can_be_marked_as_deleted() -> None:
     namespaces = await opened_in_memory({"x": "y" * (DOCUMENT_BYTES_MAX - len('{"x":""}'))})
-    await namespaces.mark_deleted("public/large", Put("/intent", b"x", ABSENT))
+    await namespaces.mark_deleted("public/large", [Put("/intent", b"x", ABSENT)])
     assert namespaces.policy("public/large", "deleted") is True
 
 

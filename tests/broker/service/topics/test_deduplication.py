@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from broker.service.internal_cursors import DEDUPLICATION_CURSOR
-from broker.service.topics.deduplication import Deduplication, Verdict
+from broker.service.topics.deduplication import Deduplication, DuplicateVerdict
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.errors import NotAllowed, PersistenceError
 from tests.fakes.messages import message
 from tests.fakes.sends import send
 from tests.fakes.stage import Stage, port_of
 
-NEW, DUPLICATE, UNKNOWN = Verdict.NEW, Verdict.DUPLICATE, Verdict.UNKNOWN
+NEW, DUPLICATE, UNKNOWN = DuplicateVerdict.NEW, DuplicateVerdict.DUPLICATE, DuplicateVerdict.UNKNOWN
 
 
 def test_judge_tells_new_duplicate_and_unknown_messages_apart() -> None:
@@ -90,6 +90,33 @@ async def test_all_chunks_of_a_duplicate_message_are_dropped() -> None:
         await stage.settle()
     assert topic.ledger.ledgers.entries == 3
     assert [receipt[1:] for receipt in port_of(producer).receipts[3:]] == [(-1, -1)] * 3
+
+
+@pytest.mark.parametrize("snapshot_every", [1, 1000])
+@pytest.mark.parametrize("reopened", [False, True])
+async def test_chunked_message_that_was_cut_is_stored_when_it_is_sent_again(
+    snapshot_every: int, reopened: bool
+) -> None:
+    """Also after the topic was opened again, where Apache Pulsar counts a message as stored by any of its chunks."""
+    stage = Stage(deduplication=True, deduplication_snapshot_entries=snapshot_every)
+    topic = await stage.open()
+    cut = await stage.producer(topic, "p")
+    for number in range(2):
+        send(cut, 0, message(chunk=(number, 3)), chunk=True)
+    await stage.settle()
+    await topic.remove_producer(cut)
+    if reopened:
+        await stage.run(stage.registry.unload(topic.name))
+        topic = await stage.open()
+    assert topic.last_sequence_id("p") == -1
+    again = await stage.producer(topic, "p")
+    for _ in range(2):
+        for number in range(3):
+            send(again, 0, message(chunk=(number, 3)), chunk=True)
+        await stage.settle()
+    stored = [receipt[1] >= 0 for receipt in port_of(again).receipts]
+    assert stored == [True] * 3 + [False] * 3
+    assert topic.last_sequence_id("p") == 0
 
 
 async def test_message_is_refused_while_its_first_copy_is_unconfirmed() -> None:

@@ -107,20 +107,6 @@ async def test_fenced_topic_is_closed_and_opened_again_at_the_next_request() -> 
     assert len(receipts) == 1
 
 
-async def test_missing_partitioned_topics_are_not_kept_in_memory() -> None:
-    stage = Stage()
-    await stage.namespaces.open()
-    for number in range(10):
-        with pytest.raises(TopicNotFound):
-            await stage.partitioned.count_or_create(
-                parse_topic_name(f"persistent://public/default/x{number}"), create=False
-            )
-    assert stage.registry.partitions._counts == {}
-    await stage.run(stage.partitioned.create(NAME, 3))
-    assert await stage.registry.partitions.count(NAME) == 3
-    assert len(stage.registry.topics) == 3
-
-
 async def test_registry_close_waits_for_topics_in_opening() -> None:
     stage = Stage()
     await stage.namespaces.open()

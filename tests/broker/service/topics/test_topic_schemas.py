@@ -117,6 +117,31 @@ async def test_new_schemas_are_refused_where_updates_are_forbidden(level: str) -
         await schemas.for_producer(NAME, READS_OLD)
 
 
+async def test_replicator_may_add_a_compatible_schema_where_a_policy_says_so() -> None:
+    """Pulsar 5.0 lets them unless a policy forbids it (PIP-433); with the defaults of 4.2 a policy has to allow it."""
+    stage, schemas = await opened(schema_updates=False)
+    name = "pulsar.repl.east"
+    with pytest.raises(IncompatibleSchema, match="auto updating is disabled"):
+        await schemas.for_producer(NAME, FIRST, name)
+    await stage.namespaces.set_policy(NAMESPACE, "is_allow_auto_update_schema_with_replicator", True)
+    assert await schemas.for_producer(NAME, FIRST, name) == version_bytes(0)
+    for other in ("", "p", "pulsar.replica"):
+        with pytest.raises(IncompatibleSchema, match="auto updating is disabled"):
+            await schemas.for_producer(NAME, READS_OLD, other)
+    with pytest.raises(IncompatibleSchema):
+        await schemas.for_producer(NAME, READ_BY_OLD, name)
+    assert await schemas.for_producer(NAME, READS_OLD, name) == version_bytes(1)
+
+
+async def test_replicators_are_known_by_the_prefix_of_the_settings() -> None:
+    _, schemas = await opened(
+        schema_updates=False, replicators_update_schemas=True, replicator_prefix="other.repl"
+    )
+    with pytest.raises(IncompatibleSchema, match="auto updating is disabled"):
+        await schemas.for_producer(NAME, FIRST, "pulsar.repl.east")
+    assert await schemas.for_producer(NAME, FIRST, "other.repl.east") == version_bytes(0)
+
+
 @pytest.mark.parametrize("level", ["setting", "namespace", "topic"])
 async def test_producers_without_a_schema_are_refused_where_schemas_are_enforced(level: str) -> None:
     stage, schemas = await opened(schema_validation=level == "setting")

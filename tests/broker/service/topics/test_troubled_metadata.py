@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import Put, Versioned
+from bookkeeper.metadata.metadata_store import Versioned, Write
 from broker.service.lifecycle.hole_rounds import HoleRounds
 from broker.service.lifecycle.rounds import TopicRounds
 from broker.service.topics.persistent_topic import PersistentTopic
@@ -62,7 +62,7 @@ class TroubledMetadata(MemoryMetadataStore):
         await self._meet()
         return await super().put(key, value, expected)
 
-    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
         await self._meet()
         return await super().put_all(puts)
 
@@ -115,7 +115,7 @@ Removal = Callable[[Play], Awaitable[None]]
 REMOVALS: dict[str, tuple[Removal, Callable[[Play], bool]]] = {
     "expiry": (_expire, lambda play: play.topic.subscriptions["s"].cursor.backlog == 0),
     "trimming": (_trim, lambda play: len(play.topic.ledger.ledgers) <= 2),
-    "deletion": (_resume, lambda play: not play.stage.deletions.waiting),
+    "deletion": (_resume, lambda play: not play.stage.deletions.intents.pending),
 }
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterable
 import pytest
 
 from broker.service.transactions.coordinator import Coordinator
+from broker.service.transactions.coordinator_log import CoordinatorLog
 from broker.service.transactions.transaction_limits import (
     OpenTransactions,
     TooManyTransactions,
@@ -44,8 +45,8 @@ class Disk:
         self.left -= 1
 
 
-class Log:
-    """A coordinator's log on a Disk."""
+class Log(CoordinatorLog):
+    """A coordinator's log on a Disk instead of a managed ledger."""
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk

@@ -38,17 +38,20 @@ def acked(*entries: tuple[TxnId, AckedEntry]) -> PendingAcks:
     ("before", "then", "conflict"),
     [
         ([(A, whole(1))], (B, whole(1)), True),
-        ([(A, whole(1))], (A, whole(1)), False),
+        ([(A, whole(1))], (A, whole(1)), True),
+        ([(A, whole(1))], (A, part(1, 0b1110)), True),
         ([(A, whole(1))], (B, whole(2)), False),
         ([(A, whole(1))], (B, part(1, 0b1110)), True),
         ([(A, part(1, 0b1110))], (B, part(1, 0b1101)), False),
         ([(A, part(1, 0b1110))], (B, part(1, 0b1100)), True),
         ([(A, part(1, 0b1110))], (B, whole(1)), True),
+        ([(A, part(1, 0b1110))], (A, part(1, 0b1110)), True),
         ([(A, part(1, 0b1110))], (A, part(1, 0b1100)), False),
+        ([(A, part(1, 0b1110))], (A, whole(1)), False),
         ([(A, part(1, 0b1110)), (A, part(1, 0b0001))], (B, part(1, 0b0111)), True),
     ],
 )
-def test_two_transactions_cannot_acknowledge_one_message(
+def test_message_cannot_be_acknowledged_twice_in_open_transactions(
     before: Sequence[tuple[TxnId, AckedEntry]], then: tuple[TxnId, AckedEntry], conflict: bool
 ) -> None:
     pending = acked(*before)
@@ -59,6 +62,26 @@ def test_two_transactions_cannot_acknowledge_one_message(
         assert pending.to_text() == text
     else:
         pending.acknowledge(then[0], [then[1]])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "conflict"),
+    [
+        (whole(1), whole(1), True),
+        (part(1, 0b1110), part(1, 0b1110), True),
+        (part(1, 0b1110), part(1, 0b1101), False),
+    ],
+)
+def test_one_acknowledgement_cannot_name_a_message_twice(
+    first: AckedEntry, second: AckedEntry, conflict: bool
+) -> None:
+    pending = acked()
+    if conflict:
+        with pytest.raises(TransactionConflict, match="in pending ack status"):
+            pending.acknowledge(A, [first, second])
+        assert not pending.transactions()
+    else:
+        pending.acknowledge(A, [first, second])
 
 
 def test_acknowledged_message_conflicts() -> None:

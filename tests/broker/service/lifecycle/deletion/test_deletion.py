@@ -14,7 +14,7 @@ from typing import TypeVar
 import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.service.lifecycle.deletion.intents import ROOT, Intent, Kind
+from broker.service.lifecycle.deletion.intents import ROOT, DeletedKind, Intent
 from broker.service.namespaces.namespaces import NotEmpty
 from broker.service.topics.topic_registry import TopicBusy
 from foundation.model.errors import BrokerError, MetadataError, ServiceNotReady, TopicNotFound
@@ -101,6 +101,7 @@ async def test_deletion_is_finished_by_the_next_broker_when_it_was_killed_before
             await asyncio.sleep(0)
         decided = bool(await metadata.children(ROOT)) or not way.dead
         await bury_tasks()
+        await metadata.close()  # The session of the dead broker ends.
         third = await opened(metadata, second)
         await third.run(third.deletions.resume())
         if decided:
@@ -108,7 +109,7 @@ async def test_deletion_is_finished_by_the_next_broker_when_it_was_killed_before
             assert third.ledgers._ledgers == {}
         else:
             assert (await dump(metadata)).keys() >= whole.keys() - {"/admin/deletions"}
-        assert not third.deletions.waiting
+        assert not third.deletions.intents.pending
         if not way.dead:
             assert writes >= 3
             return
@@ -123,7 +124,7 @@ async def test_deletion_that_fails_is_tried_again_and_holds_the_topic_until_then
     with pytest.raises(ServiceNotReady):
         await stage.run(stage.registry.get(name, create=True))
     await stage.run(stage.deletions.resume())
-    assert stage.deletions.waiting, "the store still refuses"
+    assert stage.deletions.intents.pending, "the store still refuses"
     await stage.pass_time(90_000)
     assert stage.deletions.oldest_age_s >= 90
     metadata.deletes_left = 1 << 30
@@ -168,7 +169,7 @@ async def test_topic_that_was_made_anew_by_another_broker_keeps_everything() -> 
     whole = await dump(metadata)
     await stage.run(stage.deletions.resume())
     after = await dump(metadata)
-    assert whole.keys() - after.keys() == {Intent(Kind.TOPIC, str(name), 0).key}
+    assert whole.keys() - after.keys() == {Intent(DeletedKind.TOPIC, str(name), 0).key}
     assert (await stage.open(str(name))).ledger.ledgers.entries == 2
 
 
@@ -241,6 +242,7 @@ async def test_stop_of_the_broker_leaves_a_deletion_to_the_next_start() -> None:
     await stage.run(stage.registry.close())
     with suppress(asyncio.CancelledError, BrokerError):
         await deleting
+    await metadata.close()
     later = await opened(metadata, stage)
     await later.run(later.deletions.resume())
     assert await dump(metadata) == expected

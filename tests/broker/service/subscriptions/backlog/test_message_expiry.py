@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +14,9 @@ from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.service.namespaces.namespaces import Json
 from broker.service.policies import table
 from broker.service.subscriptions.backlog import expiring_delays, message_expiry
-from broker.service.subscriptions.backlog.expiry import expire_older
+from broker.service.subscriptions.backlog.expiry import NotExpired, expire_older
 from broker.service.subscriptions.subscription import Subscription
+from broker.service.subscriptions.topic_positions import TopicPositions
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.entry import Entry
 from foundation.model.errors import EntryDamaged
@@ -22,7 +24,7 @@ from foundation.model.position import EARLIEST, Position
 from foundation.model.range_set import EntryRange
 from tests.fakes.messages import message
 from tests.fakes.sends import send
-from tests.fakes.stage import SHARED, TOPIC, Stage
+from tests.fakes.stage import EXCLUSIVE, SHARED, TOPIC, Stage
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -60,6 +62,20 @@ async def test_message_of_the_age_counts_as_acknowledged() -> None:
     await look(stage, topic, 1)
     assert left(subscription) == [3, 4]
     assert (subscription.expired.total, subscription.expired.last_ms) == (3, stage.wall_ms)
+
+
+async def test_time_to_live_leaves_a_reader_where_it_is() -> None:
+    """As in Pulsar 5.0; Pulsar 4.2 moves readers too, and they lose messages that are still stored (#26505)."""
+    stage = Stage(ttl_s=60)
+    topic = await stage.open()
+    subscription = await unread(stage, topic)
+    await stage.publish(topic, 3)
+    reader, consumer, port = await stage.consume(topic, EXCLUSIVE, subscription="reader", durable=False)
+    await look(stage, topic, 61_000)
+    assert (left(subscription), left(reader)) == ([], [0, 1, 2])
+    reader.flow(consumer, 10)
+    await stage.settle()
+    assert len(port.got) == 3
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
@@ -258,6 +274,72 @@ async def test_expiry_counts_what_it_expired_when_producers_publish_meanwhile(
     assert await stage.run(expire_older(subscription, stage.wall_ms - MINUTE_MS)) == 3
     assert len(backlogs) == subscription.expired.total == 3
     assert min(backlogs) > 2, "messages came between two slices"
+
+
+def seek_during_the_search(subscription: Subscription, patch: pytest.MonkeyPatch) -> None:
+    """Lets the subscription seek back to the first message while an expiry waits for its search."""
+    real = TopicPositions.newest_before
+
+    async def newest_before(positions: TopicPositions, timestamp_ms: int) -> Position | None:
+        found = await real(positions, timestamp_ms)
+        if not subscription.cursor.seeks:
+            await subscription.seek(EARLIEST)
+        return found
+
+    patch.setattr(TopicPositions, "newest_before", newest_before)
+
+
+async def test_seek_during_an_expiry_by_hand_keeps_the_messages_sought(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage()
+    topic = await stage.open()
+    subscription = await unread(stage, topic)
+    await stage.publish(topic, 4)
+    subscription.acknowledge_through(topic.ledger.ledgers.previous(topic.ledger.last_confirmed))
+    stage.wall_ms += 2 * MINUTE_MS
+    seek_during_the_search(subscription, monkeypatch)
+    with pytest.raises(
+        NotExpired, match=r"^A seek moved subscription s of .* ended after 0 entries; ask again"
+    ):
+        await stage.run(expire_older(subscription, stage.wall_ms - MINUTE_MS))
+    assert left(subscription) == [0, 1, 2, 3]
+    assert await stage.run(expire_older(subscription, stage.wall_ms - MINUTE_MS)) == 4
+
+
+async def test_seek_during_a_look_keeps_the_delayed_messages_sought(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look knows the delays after its slowest cursor alone: those before it would expire before their time."""
+    stage = Stage(ttl_s=60)
+    topic = await stage.open()
+    subscription = await unread(stage, topic)
+    await stage.publish(topic, 4, delays_ms=[600_000, 0, 0, 0])
+    subscription.acknowledge_through(topic.ledger.ledgers.previous(topic.ledger.last_confirmed))
+    seek_during_the_search(subscription, monkeypatch)
+    await look(stage, topic, 61_000)
+    assert left(subscription) == [0, 1, 2, 3]
+    await look(stage, topic, 0)
+    assert left(subscription) == [0], "the next look follows the cursor"
+
+
+async def test_seek_between_two_slices_of_an_expiry_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_expiry, "_ACKS_PER_SLICE", 1)
+    stage = Stage()
+    topic = await stage.open()
+    subscription = await unread(stage, topic)
+    await stage.publish(topic, 4, delays_ms=[600_000, 0, 0, 0])
+    stage.wall_ms += 2 * MINUTE_MS
+    real = ManagedCursor.acknowledge
+    sought: list[asyncio.Task[None]] = []
+
+    def acknowledge(cursor: ManagedCursor, positions: Sequence[tuple[int, int]]) -> None:
+        real(cursor, positions)
+        sought.append(asyncio.ensure_future(subscription.seek(EARLIEST)))
+
+    monkeypatch.setattr(ManagedCursor, "acknowledge", acknowledge)
+    with pytest.raises(NotExpired, match="ended after 1 entries"):
+        await stage.run(expire_older(subscription, stage.wall_ms - MINUTE_MS))
+    await stage.run(sought[0])
+    assert (len(sought), left(subscription), subscription.expired.total) == (1, [0, 1, 2, 3], 1)
 
 
 @pytest.mark.parametrize("first", ["mark-delete", "single"])

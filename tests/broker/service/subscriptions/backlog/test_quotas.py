@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -12,11 +13,12 @@ from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.service.lifecycle.quota_rounds import QuotaRounds
 from broker.service.policies import table
 from broker.service.policies.backlog_quota import AGE, EVICTION, EXCEPTION, HOLD, SIZE
-from broker.service.subscriptions.backlog.sizes import bytes_behind, position_leaving
+from broker.service.subscriptions.backlog.sizes import bytes_after, position_leaving
 from broker.service.subscriptions.subscription import Subscription
+from broker.service.subscriptions.topic_positions import TopicPositions
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.errors import BrokerError, QuotaExceeded, QuotaRefused
-from foundation.model.position import Position
+from foundation.model.position import EARLIEST, Position
 from tests.fakes.stage import SHARED, TOPIC, Stage, port_of
 
 
@@ -99,7 +101,7 @@ async def test_eviction_by_size_takes_the_oldest_from_those_who_are_behind() -> 
     producer = await stage.producer(topic)
     await stage.run(topic.quotas.look())
     assert "closed" not in port_of(producer).events
-    assert bytes_behind(topic.ledger.ledgers, slow.cursor.mark_delete_position) <= 900
+    assert bytes_after(topic.ledger.ledgers, slow.cursor.mark_delete_position) <= 900
     assert slow.cursor.backlog > 0
     assert fast.cursor.backlog == 1
     evictions = topic.quotas.evictions
@@ -111,6 +113,45 @@ async def test_eviction_by_size_takes_the_oldest_from_those_who_are_behind() -> 
     again = slow.cursor.backlog
     await stage.run(topic.quotas.look())
     assert slow.cursor.backlog == again, "below the limit nothing more goes"
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_age_of_each_subscription_is_found_where_the_setting_asks(
+    asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(quota_age_precise=True, subscription_ages=asked)
+    topic = await stage.open()
+    slow = await backlog(stage, topic, 1, "slow")
+    fast = await backlog(stage, topic, 0, "fast")
+    stage.wall_ms += 60_000
+    await stage.publish(topic, 1)
+    fast_consumer, _ = (await stage.consume(topic, SHARED, subscription="fast"))[1:]
+    fast.acknowledge(fast_consumer, [(topic.ledger.ledgers.current.ledger_id, 0)])
+    stage.wall_ms += 1_000
+
+    def ages() -> list[int]:
+        return [topic.quotas.age_of(name) for name in ("slow", "fast", "none")]
+
+    assert ages() == [-1, -1, -1], "before the first look"
+    await stage.run(topic.quotas.look())
+    assert ages() == ([61, 1, -1] if asked else [-1, -1, -1])
+    reads: list[Position] = []
+    time_of = TopicPositions.time_of
+
+    def noted(positions: TopicPositions, position: Position) -> Awaitable[int | None]:
+        reads.append(position)
+        return time_of(positions, position)
+
+    monkeypatch.setattr(TopicPositions, "time_of", noted)
+    slow.acknowledge_through(Position(topic.ledger.ledgers.current.ledger_id, 0))
+    await stage.run(topic.quotas.look())
+    assert ages() == ([1, 1, -1] if asked else [-1, -1, -1])
+    # For the topic's own age once more, and for the subscription that has moved on.
+    assert len(reads) == 1 + asked
+    for one in (slow, fast):
+        one.acknowledge_through(topic.ledger.last_confirmed)
+    await stage.run(topic.quotas.look())
+    assert ages() == [-1, -1, -1], "without a backlog"
 
 
 @pytest.mark.parametrize("precise", [True, False])
@@ -140,6 +181,29 @@ async def test_eviction_by_age_leaves_the_younger_messages() -> None:
     await stage.run(topic.quotas.look())
     assert subscription.cursor.backlog == 2
     assert (topic.quotas.evictions.entries, topic.quotas.evictions.times) == ({AGE: 3}, {AGE: 1})
+
+
+async def test_seek_during_an_eviction_by_age_keeps_the_messages_sought(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage(quota_age_s=100, quota_age_precise=True, quota_reaction=EVICTION)
+    topic = await stage.open()
+    moved, other = await backlog(stage, topic, 0, "moved"), await backlog(stage, topic, 3, "other")
+    moved.acknowledge_through(topic.ledger.ledgers.previous(topic.ledger.last_confirmed))
+    stage.wall_ms += 101_000
+    real = TopicPositions.newest_before
+
+    async def newest_before(positions: TopicPositions, timestamp_ms: int) -> Position | None:
+        found = await real(positions, timestamp_ms)
+        if not moved.cursor.seeks:
+            await moved.seek(EARLIEST)
+        return found
+
+    monkeypatch.setattr(TopicPositions, "newest_before", newest_before)
+    await stage.run(topic.quotas.look())
+    assert (moved.cursor.backlog, other.cursor.backlog) == (3, 0)
+    await stage.run(topic.quotas.look())
+    assert moved.cursor.backlog == 0, "the next look follows the cursor"
 
 
 async def test_each_level_may_set_one_type_alone() -> None:
@@ -191,11 +255,11 @@ def test_position_leaves_at_most_so_many_bytes_and_not_fewer_by_an_entry(
     infos = [LedgerInfo(number, entries, entries * size) for number, (entries, size) in enumerate(sizes)]
     ledgers = LedgerList(infos[:-1], infos[-1])
     position = position_leaving(ledgers, bytes_max)
-    left = bytes_behind(ledgers, position)
+    left = bytes_after(ledgers, position)
     assert left <= bytes_max or not ledgers.entries
     before = ledgers.previous(position) if position.entry_id >= 0 else None
     if before is not None:
-        assert bytes_behind(ledgers, Position(position.ledger_id, position.entry_id - 1)) > bytes_max
+        assert bytes_after(ledgers, Position(position.ledger_id, position.entry_id - 1)) > bytes_max
 
 
 async def test_rounds_measure_their_duration_unless_quotas_are_switched_off() -> None:

@@ -106,6 +106,25 @@ async def test_message_may_be_a_tick_early_unless_strict(strict: bool, early: li
     assert payloads(port) == [b"0"]
 
 
+@pytest.mark.parametrize("past_bucket_ms", [0, 1, 255, 511])
+async def test_delayed_message_is_not_read_again_before_the_tick_of_its_time(past_bucket_ms: int) -> None:
+    """Pulsar before 5.0 rounds times down to 512 ms and replays a message up to 511 ms too early, in vain (#26188)."""
+    stage = Stage(delayed_tick_ms=1000, cache_bytes=0)
+    topic = await stage.open()
+    _, consumer, port = await stage.consume(topic, permits=10)
+    # A delivery time at that distance from the beginning of its bucket.
+    delay_ms = 4096 + past_bucket_ms - (stage.wall_ms + 4096) % 512
+    await stage.publish(topic, 1, delays_ms=[delay_ms])
+    before = topic.ledger.stats.storage_entries_read
+    await stage.pass_time(delay_ms - 1001)
+    topic.subscriptions["s"].flow(consumer, 10)
+    await stage.settle()
+    assert (len(port.got), topic.ledger.stats.storage_entries_read) == (0, before)
+    # The timer fires a millisecond later than its time at the latest, and once per tick.
+    await stage.pass_time(1001)
+    assert len(port.got) == 1
+
+
 @pytest.mark.parametrize("kind", [EXCLUSIVE, FAILOVER])
 async def test_other_subscription_types_deliver_at_once(kind: SubscriptionType) -> None:
     stage = Stage()

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from broker.service.consumer import Consumer
 from broker.service.subscriptions.dispatch import redelivery
-from broker.service.subscriptions.dispatch.redelivery_queue import Key, RedeliveryQueue
+from broker.service.subscriptions.dispatch.redelivery_queue import RedeliveryQueue
 from broker.service.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
 from entry_cache.policies.magnetar.magnetar import Magnetar
 from foundation.model.entry import Entry
-from foundation.model.position import Position
+from foundation.model.position import Position, PositionKey
 from protocol.bookie_frame import RC_IO_ERROR
 from tests.fakes.ports import FakeConsumerPort
 from tests.fakes.stage import KEY_SHARED, SHARED, Stage
@@ -59,9 +59,9 @@ class WatchedQueue(RedeliveryQueue):
 
     def __init__(self) -> None:
         super().__init__()
-        self.held: dict[Key, Entry | None] = {}
+        self.held: dict[PositionKey, Entry | None] = {}
 
-    def add(self, keys: Iterable[Key], sticky_hash: int = 0) -> None:
+    def add(self, keys: Iterable[PositionKey], sticky_hash: int = 0) -> None:
         asked = list(keys)
         super().add(asked, sticky_hash)
         for key in asked:

@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.service.subscriptions.dispatch.redelivery_queue import Key, RedeliveryQueue
+from broker.service.subscriptions.dispatch.redelivery_queue import RedeliveryQueue
+from foundation.model.position import PositionKey
 
 keys = st.tuples(st.integers(0, 2), st.integers(0, 60))
 steps = st.lists(
@@ -22,7 +23,7 @@ steps = st.lists(
 )
 
 
-def is_other_hash(refused: int, _key: Key, key_hash: int) -> bool:
+def is_other_hash(refused: int, _key: PositionKey, key_hash: int) -> bool:
     return key_hash != refused
 
 
@@ -30,9 +31,9 @@ class Model:
     """A dictionary of hashes, sorted at each use."""
 
     def __init__(self) -> None:
-        self.hashes: dict[Key, int] = {}
+        self.hashes: dict[PositionKey, int] = {}
 
-    def take(self, count: int, but: int) -> dict[Key, int]:
+    def take(self, count: int, but: int) -> dict[PositionKey, int]:
         """`but`: the hash that is not allowed; 4 = all are allowed."""
         allowed = [key for key in sorted(self.hashes) if but == 4 or self.hashes[key] != but]
         return {key: self.hashes.pop(key) for key in allowed[:count]}

@@ -1,0 +1,64 @@
+"""LocalWatches: watches of a store whose writes all go through this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from bookkeeper.metadata.metadata_store import Stop
+
+_Watchers = dict[str, list[Callable[[], None]]]
+
+
+class LocalWatches:
+    """The watchers of keys and of the names below keys."""
+
+    def __init__(self) -> None:
+        self._of_values: _Watchers = {}
+        self._of_names: _Watchers = {}
+
+    def __bool__(self) -> bool:
+        """True while there is a watcher."""
+        return bool(self._of_values or self._of_names)
+
+    def add(self, key: str, changed: Callable[[], None]) -> Stop:
+        """Watches the value of a key."""
+        return _added(self._of_values, key, changed)
+
+    def add_children(self, key: str, changed: Callable[[], None]) -> Stop:
+        """Watches the names below a key."""
+        return _added(self._of_names, key.rstrip("/"), changed)
+
+    def tell(self, key: str, *, names: bool) -> None:
+        """Tells of a write of the key. `names`: it was made or removed, so names above it may have come or gone."""
+        for changed in self._of_values.get(key, ()):
+            _soon(changed)
+        while names and self._of_names and key:
+            key = key.rpartition("/")[0]
+            for changed in self._of_names.get(key, ()):
+                _soon(changed)
+
+
+def _soon(changed: Callable[[], None]) -> None:
+    # Never inside of the write: its caller does not expect other work there.
+    asyncio.get_running_loop().call_soon(changed)
+
+
+def _added(watchers: _Watchers, key: str, changed: Callable[[], None]) -> Stop:
+    watching = watchers.setdefault(key, [])
+    stopped = False
+
+    def call() -> None:
+        if not stopped:
+            changed()
+
+    def stop() -> None:
+        nonlocal stopped
+        if not stopped:
+            stopped = True
+            watching.remove(call)
+            if not watching and watchers.get(key) is watching:
+                del watchers[key]
+
+    watching.append(call)
+    return stop

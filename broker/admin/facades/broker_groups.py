@@ -1,0 +1,166 @@
+"""Groups of brokers of a cluster: failure domains, whose brokers may fail together, and isolation policies, which name the
+brokers that shall serve certain namespaces.
+
+One broker serves all namespaces, so there is nothing to isolate.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
+
+import re2
+from aiohttp import web
+
+from broker.admin.cluster.brokers import broker_id
+from broker.admin.http.answers import body_of
+from broker.admin.http.fields import checked_fields, fields_of
+from broker.admin.service_view import BROKER, CLUSTERS
+from broker.service.namespaces.clusters import BROKERS
+from broker.service.namespaces.namespaces import Json
+from broker.service.policies.forms import Choice, Form, Names, Texts
+from foundation.model.errors import BrokerError
+
+_DOMAIN_FIELDS: Final[Mapping[str, Form[Any]]] = {BROKERS: Names()}
+_FIELDS: Final[Mapping[str, Form[Any]]] = {
+    "namespaces": Names(),
+    "primary": Names(),
+    "secondary": Names(),
+    "unload_scope": Choice("all_matching", "none", "changed"),
+}
+_FAILOVER: Final = "auto_failover_policy"
+_FAILOVER_FIELDS: Final[Mapping[str, Form[Any]]] = {
+    "parameters": Texts(),
+    "policy_type": Choice("min_available"),
+}
+_FAILOVER_PARAMETERS: Final = ("min_limit", "usage_threshold")
+
+
+class IsolationRefused(BrokerError):
+    """The policy is incomplete, or a member of it is wrong."""
+
+    status = 400
+
+
+async def domains(request: web.Request) -> Json:
+    """Returns the failure domains of a cluster by name; {} for an unknown cluster, as in Pulsar."""
+    return {**await request.app[CLUSTERS].domains(request.match_info["cluster"])}
+
+
+async def domain(request: web.Request) -> Json:
+    """Returns one failure domain; 404 if it does not exist."""
+    return await request.app[CLUSTERS].domain(*_path(request))
+
+
+async def set_domain(request: web.Request) -> None:
+    """Stores a failure domain; 409 for a broker that is in another one."""
+    data = await fields_of(request, _DOMAIN_FIELDS) or {}
+    await request.app[CLUSTERS].set_domain(*_path(request), data)
+
+
+async def delete_domain(request: web.Request) -> None:
+    """Deletes a failure domain; 404 if it does not exist."""
+    await request.app[CLUSTERS].delete_domain(*_path(request))
+
+
+async def policies(request: web.Request) -> Json:
+    """Returns all isolation policies by name; 404 where none was ever stored."""
+    return {**await request.app[CLUSTERS].isolation_policies(request.match_info["cluster"])}
+
+
+async def policy(request: web.Request) -> Json:
+    """Returns one isolation policy; 404 if it does not exist."""
+    return await request.app[CLUSTERS].isolation_policy(*_path(request))
+
+
+async def set_policy(request: web.Request) -> None:
+    """Stores an isolation policy. 400 for one that is incomplete."""
+    cluster, name = _path(request)
+    await request.app[CLUSTERS].set_isolation_policy(cluster, name, await _policy(request, name))
+
+
+async def remove_policy(request: web.Request) -> None:
+    """Removes an isolation policy; a missing one is no error, as in Pulsar."""
+    await request.app[CLUSTERS].set_isolation_policy(*_path(request), None)
+
+
+async def brokers(request: web.Request) -> Json:
+    """Returns this broker with the namespaces that policies give it."""
+    found = await request.app[CLUSTERS].isolation_policies(request.match_info["cluster"])
+    return [_assigned(broker_id(request.app[BROKER]), found)]
+
+
+async def broker(request: web.Request) -> Json:
+    """Returns the same for one broker, also for one that does not exist."""
+    cluster, name = _path(request)
+    return _assigned(name, await request.app[CLUSTERS].isolation_policies(cluster))
+
+
+def _path(request: web.Request) -> tuple[str, str]:
+    cluster, name = request.match_info.values()
+    return cluster, name
+
+
+def _assigned(name: str, policies: Mapping[str, Json]) -> dict[str, Json]:
+    """Returns the namespaces that policies give a broker as a primary or a secondary one."""
+    namespaces: list[Json] = []
+    last, primary = "", False
+    for policy_name, policy in policies.items():
+        assert isinstance(policy, dict), "checked when it was stored"
+        is_primary = _names_broker(policy.get("primary"), name)
+        if is_primary or _names_broker(policy.get("secondary"), name):
+            namespaces += [one for one in cast("list[Json]", policy["namespaces"]) if one not in namespaces]
+            last, primary = policy_name, primary or is_primary
+    named: dict[str, Json] = {"policyName": last} if last else {}
+    return {"brokerName": name, **named, "namespaceRegex": namespaces, "primary": primary}
+
+
+def _names_broker(patterns: Json, name: str) -> bool:
+    # A broker's name is host:port; administrators write patterns for the host, as in Pulsar's documentation.
+    names = (name, name.rpartition(":")[0])
+    return isinstance(patterns, list) and any(
+        pattern.fullmatch(one) for pattern in map(_compiled, cast("list[str]", patterns)) for one in names
+    )
+
+
+def _compiled(pattern: str) -> Any:
+    # RE2 needs linear time; Python's `re` lets a short pattern run for minutes.
+    options = re2.Options()
+    options.log_errors = False
+    return re2.compile(pattern, options)
+
+
+async def _policy(request: web.Request, name: str) -> dict[str, Json]:
+    words = f"Invalid format of input policy data. policy: {name}"
+    body = await body_of(request)
+    policy = await fields_of(request, _FIELDS)
+    if policy is None or not isinstance(body, dict):
+        raise IsolationRefused(f"{words}; the body is empty")
+    failover = body.get(_FAILOVER)
+    if isinstance(failover, dict):
+        policy[_FAILOVER] = checked_fields(failover, _FAILOVER_FIELDS)
+    if (fault := next(_faults(policy), None)) is not None:
+        raise IsolationRefused(f"{words}; {fault}")
+    return policy
+
+
+def _faults(policy: Mapping[str, Json]) -> Iterator[str]:
+    for key in ("namespaces", "primary"):
+        if not policy.get(key):
+            yield f"{key} must have at least one pattern"
+    if "secondary" not in policy:
+        yield "secondary must be a list, [] for none"
+    failover = cast("dict[str, Json]", policy.get(_FAILOVER) or {})
+    if "policy_type" not in failover:
+        yield f"{_FAILOVER} must have policy_type=min_available"
+    parameters = cast("dict[str, Json]", failover.get("parameters") or {})
+    for key in _FAILOVER_PARAMETERS:
+        if not re.fullmatch("[0-9]{1,9}", str(parameters.get(key))):
+            yield f"{_FAILOVER}.parameters.{key} must be a whole number"
+    for key in ("namespaces", "primary", "secondary"):
+        for pattern in cast("list[str]", policy[key]):
+            try:
+                _compiled(pattern)
+            except re2.error as error:
+                yield f"{key} has the pattern {pattern[:50]}: {error}"

@@ -1,0 +1,100 @@
+"""Thresholds and lag of offloading of a namespace: members of its offload policies that have routes of their own.
+
+There is no offloader (`broker/service/policies/offload.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from aiohttp import web
+
+from broker.admin.http.answers import body_of
+from broker.admin.namespaces.policy_owner import existing_namespace
+from broker.admin.service_view import BROKER
+from broker.service.namespaces.namespaces import Json
+from broker.service.policies.forms import LONG_MAX, Whole, named
+from broker.service.policies.table import OFFLOAD_POLICIES
+
+_ANY_LONG: Final = Whole(-LONG_MAX - 1, LONG_MAX, LONG_MAX)
+
+
+class Number(NamedTuple):
+    """A number of the offload policies."""
+
+    word: str
+    """Last word of its path."""
+    older: str
+    """Key in Pulsar's JSON of a namespace that older tools send in place of `offload_policies`."""
+    member: str
+    """Name in the offload policies."""
+    unset: int | None
+    """Value that is shown where it is not set; None shows nothing."""
+
+    async def show(self, request: web.Request) -> Json:
+        """Returns a number of the offload policies."""
+        policies = request.app[BROKER].namespaces.policies(existing_namespace(request))
+        return _members(policies.get(OFFLOAD_POLICIES.name)).get(self.member, self.unset)
+
+    async def store(self, request: web.Request) -> None:
+        """Sets a number of the offload policies; `null` removes it."""
+        given = await body_of(request)
+        await self._put(request, None if given is None else _read(self.word, given))
+
+    async def remove(self, request: web.Request) -> None:
+        """Removes a number of the offload policies, and leaves the others."""
+        await self._put(request, None)
+
+    async def _put(self, request: web.Request, value: Json) -> None:
+        def changed(stored: Json) -> Json:
+            members = {**_members(stored), self.member: value}
+            return OFFLOAD_POLICIES.form.write(OFFLOAD_POLICIES.form.read(members))
+
+        namespace = existing_namespace(request)
+        await request.app[BROKER].namespaces.change_policy(namespace, OFFLOAD_POLICIES.name, changed)
+
+
+SIZE: Final = Number("offloadThreshold", "offload_threshold", "managedLedgerOffloadThresholdInBytes", -1)
+"""Bytes of a topic above which its oldest ledgers are moved."""
+AGE: Final = Number(
+    "offloadThresholdInSeconds", "offload_threshold_in_seconds", "managedLedgerOffloadThresholdInSeconds", -1
+)
+"""Age at which ledgers are moved."""
+LAG: Final = Number(
+    "offloadDeletionLagMs", "offload_deletion_lag_ms", "managedLedgerOffloadDeletionLagInMillis", None
+)
+"""Time for which a moved ledger stays in the bookies."""
+
+
+def add_older_members(policies: dict[str, Json], body: Mapping[str, Json]) -> None:
+    """Adds the older keys in the JSON of a namespace that is to be created to its policies. Raises WrongType."""
+    given: dict[str, Json] = {
+        one.member: _read(one.older, body[one.older])
+        for one in (SIZE, AGE, LAG)
+        if body.get(one.older) is not None
+    }
+    if given:
+        newer = policies.get(OFFLOAD_POLICIES.name)
+        members = {**given, **newer} if isinstance(newer, dict) else given
+        policies[OFFLOAD_POLICIES.name] = OFFLOAD_POLICIES.form.write(OFFLOAD_POLICIES.form.read(members))
+
+
+async def remove_policies(request: web.Request) -> None:
+    """Removes all offload policies, the thresholds and the lag included."""
+    await request.app[BROKER].namespaces.set_policy(existing_namespace(request), OFFLOAD_POLICIES.name, None)
+
+
+async def scan(request: web.Request) -> Json:
+    """Returns the objects in other storage that hold ledgers of a namespace: there are none."""
+    existing_namespace(request)
+    return {"objects": [], "total": 0, "errors": 0, "unknown": 0}
+
+
+def _read(name: str, given: Json) -> int:
+    with named(name):
+        return _ANY_LONG.read(given)
+
+
+def _members(stored: Json) -> dict[str, Json]:
+    return stored if isinstance(stored, dict) else {}

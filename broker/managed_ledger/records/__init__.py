@@ -1,0 +1,1 @@
+"""The records of Apache Pulsar's managed ledgers, as values of ours."""

@@ -1,0 +1,297 @@
+"""The records of Apache Pulsar's managed ledgers: lists, cursors and entries of cursor ledgers, as values of ours and back.
+
+Pure: bytes in, values out. The stores hold the JSON of `managed_ledger_info` still; `tests/vectors/cluster.py` compares
+these records with those that an Apache broker wrote.
+
+    list                  ManagedLedgerInfo, compressed where that is asked for
+    cursor                ManagedCursorInfo: the position, or the ledger whose last entry has it
+    cursor ledger entry   PositionInfo
+
+A compressed record is 0x4778, the length of RecordMetadata in four bytes, RecordMetadata, and the compressed bytes. Facts of
+ours that Pulsar does not know are properties of the list, under one prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from broker.compaction.codecs import pack, unpack
+from broker.managed_ledger.ledger_list import LedgerInfo
+from broker.managed_ledger.managed_ledger_info import CursorInfo, ManagedLedgerInfo
+from foundation.model.errors import MetadataError
+from foundation.model.position import Position
+from foundation.model.range_set import page_ranges
+from protocol.errors import ProtocolError
+from protocol.managed_ledger_records_pb2 import (
+    BatchedEntryDeletionIndexInfo,
+    LongListMap,
+    LongProperty,
+    ManagedCursorInfo,
+    MessageRange,
+    NestedPositionInfo,
+    PositionInfo,
+    RecordMetadata,
+)
+from protocol.managed_ledger_records_pb2 import ManagedLedgerInfo as LedgerListRecord
+from protocol.pulsar_api_pb2 import CompressionType
+
+PREFIX: Final = "magnetar."
+"""Begins the names of properties that are Magnetar's own."""
+RANGE_ENTRIES_MAX: Final = 100_000_000
+"""Entries of one acknowledged range; more is taken for damage, which must not fill the memory."""
+_MAGIC: Final = b"\x47\x78"
+_PAGE_BITS: Final = 256
+_WORD_BITS: Final = 64
+_WORD: Final = (1 << _WORD_BITS) - 1
+_LISTS: Final = ("deleting", "delayed", "beside")
+"""Fields of ManagedLedgerInfo that are lists of ledgers."""
+
+M = TypeVar("M", bound=Message)
+
+
+class Compression(NamedTuple):
+    """Which records are compressed, and how."""
+
+    kind: int = CompressionType.NONE
+    """A number of CompressionType."""
+    above_bytes: int = 16 << 10
+    """Larger records are compressed."""
+
+
+PLAIN: Final = Compression()
+"""Nothing is compressed, Pulsar's default."""
+
+
+class StoredCursor(NamedTuple):
+    """A cursor's node."""
+
+    info: CursorInfo
+    """The position and what belongs to it; stale while there is a ledger."""
+    ledger_id: int = -1
+    """The ledger whose last entry has the position; -1 = `info` has it."""
+    last_active_ms: int = 0
+    """When the cursor was last used, ms since 1970."""
+
+
+def encode_ledger_list(info: ManagedLedgerInfo, compression: Compression = PLAIN) -> bytes:
+    """Returns the record of a managed ledger; empty for one without ledgers, as Pulsar creates it."""
+    record = LedgerListRecord()
+    for ledger in info.ledgers:
+        added = record.ledgerInfo.add(ledgerId=ledger.ledger_id, timestamp=ledger.closed_at_ms or 0)
+        if ledger.closed_at_ms is not None:
+            added.entries, added.size = ledger.entries, ledger.size_bytes
+    if info.terminated is not None:
+        record.terminatedPosition.CopyFrom(_nested(*info.terminated))
+    ours = {name: " ".join(map(str, getattr(info, name))) for name in _LISTS}
+    ours |= {"created": str(info.created_ms or ""), "deleted": "true" if info.deleted else ""}
+    properties = info.properties | {f"{PREFIX}{name}": text for name, text in ours.items() if text}
+    for key, value in properties.items():
+        record.properties.add(key=key, value=value)
+    return _wrapped(record.SerializeToString(), compression)
+
+
+def decode_ledger_list(value: bytes) -> ManagedLedgerInfo:
+    """Returns the managed ledger of a record. MetadataError for other bytes, and for what would be lost."""
+    record = _parsed(LedgerListRecord, _unwrapped(value))
+    for ledger in record.ledgerInfo:
+        if ledger.HasField("offloadContext") or ledger.properties:
+            raise MetadataError(
+                f"ledger {ledger.ledgerId} is offloaded or has properties, which are not supported"
+            )
+    properties = {each.key: each.value for each in record.properties}
+    ours = {name: properties.pop(f"{PREFIX}{name}", "") for name in (*_LISTS, "created", "deleted")}
+    try:
+        deleting, delayed, beside = ([int(part) for part in ours[name].split()] for name in _LISTS)
+        created_ms = int(ours["created"] or 0)
+    except ValueError as error:
+        raise MetadataError(f"a managed ledger's properties cannot be read: {error}") from error
+    terminated = record.terminatedPosition
+    return ManagedLedgerInfo(
+        [
+            LedgerInfo(ledger.ledgerId, ledger.entries, ledger.size, ledger.timestamp or None)
+            for ledger in record.ledgerInfo
+        ],
+        properties,
+        Position(terminated.ledgerId, terminated.entryId) if record.HasField("terminatedPosition") else None,
+        deleting,
+        delayed,
+        ours["deleted"] == "true",
+        beside,
+        created_ms,
+    )
+
+
+def encode_cursor(cursor: StoredCursor, compression: Compression = PLAIN) -> bytes:
+    """Returns the record of a cursor. One with names in it stays as it is: Apache 4.2 cannot read it when compressed."""
+    info = cursor.info
+    record = ManagedCursorInfo(
+        cursorsLedgerId=cursor.ledger_id,
+        markDeleteLedgerId=info.mark_delete.ledger_id,
+        markDeleteEntryId=info.mark_delete.entry_id,
+        individualDeletedMessages=_ranges(info.acked),
+        properties=_long_properties(info),
+        lastActive=cursor.last_active_ms,
+        batchedEntryDeletionIndexInfo=_batches(info),
+    )
+    for name, value in info.cursor_properties.items():
+        record.cursorProperties.add(name=name, value=value)
+    named = info.properties or info.cursor_properties
+    return _wrapped(record.SerializeToString(), PLAIN if named else compression)
+
+
+def decode_cursor(value: bytes) -> StoredCursor:
+    """Returns the cursor of a record. MetadataError for other bytes."""
+    record = _parsed(ManagedCursorInfo, _unwrapped(value))
+    info = CursorInfo(
+        Position(record.markDeleteLedgerId, record.markDeleteEntryId),
+        {each.name: each.value for each in record.properties},
+        _pages_of_ranges(record.individualDeletedMessages),
+        _decoded_batches(record.batchedEntryDeletionIndexInfo),
+        {each.name: each.value for each in record.cursorProperties},
+    )
+    return StoredCursor(info, record.cursorsLedgerId, record.lastActive)
+
+
+def encode_position(info: CursorInfo) -> bytes:
+    """Returns the entry of a cursor's ledger; the holes as sets of bits, as Pulsar 4.2 writes them."""
+    words: dict[int, int] = {}
+    for ledger_id, first, bits in info.acked:
+        words[ledger_id] = words.get(ledger_id, 0) | bits << first
+    return PositionInfo(
+        ledgerId=info.mark_delete.ledger_id,
+        entryId=info.mark_delete.entry_id,
+        properties=_long_properties(info),
+        batchedEntryDeletionIndexInfo=_batches(info),
+        # Every array of Pulsar's ends with a word that is empty.
+        individualDeletedMessageRanges=[
+            LongListMap(key=ledger_id, values=[*_words(bits), 0]) for ledger_id, bits in words.items()
+        ],
+    ).SerializeToString()
+
+
+def decode_position(entry: bytes) -> CursorInfo:
+    """Returns the position in an entry of a cursor's ledger, with holes in either form. MetadataError for other bytes."""
+    record = _parsed(PositionInfo, entry)
+    acked = _pages_of_ranges(record.individualDeletedMessages)
+    for each in record.individualDeletedMessageRanges:
+        acked += _pages(each.key, 0, _bits(each.values))
+    return CursorInfo(
+        Position(record.ledgerId, record.entryId),
+        {each.name: each.value for each in record.properties},
+        sorted(acked),
+        _decoded_batches(record.batchedEntryDeletionIndexInfo),
+    )
+
+
+def _wrapped(plain: bytes, compression: Compression) -> bytes:
+    if compression.kind == CompressionType.NONE or len(plain) <= compression.above_bytes:
+        return plain
+    head = RecordMetadata(compressionType=compression.kind, uncompressedSize=len(plain)).SerializeToString()
+    return b"".join((_MAGIC, len(head).to_bytes(4, "big"), head, pack(compression.kind, plain)))
+
+
+def _unwrapped(value: bytes) -> bytes:
+    if not value.startswith(_MAGIC):
+        return value
+    begin = len(_MAGIC) + 4
+    end = begin + int.from_bytes(value[len(_MAGIC) : begin], "big")
+    head = _parsed(RecordMetadata, value[begin:end])
+    try:
+        return unpack(head.compressionType, memoryview(value)[end:], head.uncompressedSize)
+    except ProtocolError as error:
+        raise MetadataError(f"a compressed record cannot be read: {error}") from error
+
+
+def _parsed(kind: type[M], value: bytes) -> M:
+    record = kind()
+    try:
+        record.ParseFromString(value)
+    except DecodeError as error:
+        raise MetadataError(f"{kind.__name__} cannot be read: {error}") from error
+    if not record.IsInitialized():
+        raise MetadataError(f"{kind.__name__} cannot be read: a required field is missing")
+    return record
+
+
+def _nested(ledger_id: int, entry_id: int) -> NestedPositionInfo:
+    return NestedPositionInfo(ledgerId=ledger_id, entryId=entry_id)
+
+
+def _long_properties(info: CursorInfo) -> list[LongProperty]:
+    return [LongProperty(name=name, value=value) for name, value in info.properties.items()]
+
+
+def _batches(info: CursorInfo) -> list[BatchedEntryDeletionIndexInfo]:
+    return [
+        BatchedEntryDeletionIndexInfo(position=_nested(*position), deleteSet=_words(bits))
+        for position, bits in info.batches
+    ]
+
+
+def _decoded_batches(batches: Iterable[BatchedEntryDeletionIndexInfo]) -> list[tuple[Position, int]]:
+    return [
+        (Position(each.position.ledgerId, each.position.entryId), _bits(each.deleteSet)) for each in batches
+    ]
+
+
+def _words(bits: int) -> list[int]:
+    """Returns Java's words of a set of bits: 64 in each, signed."""
+    words = []
+    while bits:
+        word = bits & _WORD
+        words.append(word - (1 << _WORD_BITS) if word >> (_WORD_BITS - 1) else word)
+        bits >>= _WORD_BITS
+    return words
+
+
+def _bits(words: Sequence[int]) -> int:
+    return int.from_bytes(b"".join((word & _WORD).to_bytes(8, "little") for word in words), "little")
+
+
+def _pages(ledger_id: int, first: int, bits: int) -> list[tuple[int, int, int]]:
+    """Returns the pages of a ledger's bits; bit 0 is entry `first`."""
+    start = first - first % _PAGE_BITS
+    data = (bits << (first - start)).to_bytes((bits.bit_length() + _PAGE_BITS * 2) // 8, "little")
+    size = _PAGE_BITS // 8
+    pages = (
+        (ledger_id, start + at * 8, int.from_bytes(data[at : at + size], "little"))
+        for at in range(0, len(data), size)
+    )
+    return [page for page in pages if page[2]]
+
+
+def _pages_of_ranges(ranges: Iterable[MessageRange]) -> list[tuple[int, int, int]]:
+    """Returns the pages of ranges that begin after their lower end."""
+    found: dict[tuple[int, int], int] = {}
+    for each in ranges:
+        lower, upper = each.lowerEndpoint, each.upperEndpoint
+        # A lower end in an earlier ledger is the last entry there.
+        first = lower.entryId + 1 if lower.ledgerId == upper.ledgerId else 0
+        count = upper.entryId - first + 1
+        if first < 0 or not 0 < count <= RANGE_ENTRIES_MAX:
+            raise MetadataError(
+                f"a cursor's range of {count} entries up to {upper.ledgerId}:{upper.entryId} is damaged"
+            )
+        for ledger_id, start, bits in _pages(upper.ledgerId, first, (1 << count) - 1):
+            found[ledger_id, start] = found.get((ledger_id, start), 0) | bits
+    return [(*place, bits) for place, bits in sorted(found.items())]
+
+
+def _ranges(acked: Iterable[tuple[int, int, int]]) -> list[MessageRange]:
+    """Returns the ranges of pages, each as long as can be."""
+    ranges: list[MessageRange] = []
+    runs = ((ledger_id, *run) for ledger_id, first, bits in acked for run in page_ranges(bits, first))
+    for ledger_id, begin, end in runs:
+        last = ranges[-1].upperEndpoint if ranges else None
+        if last is not None and (last.ledgerId, last.entryId) == (ledger_id, begin - 1):
+            last.entryId = end
+        else:
+            ranges.append(
+                MessageRange(
+                    lowerEndpoint=_nested(ledger_id, begin - 1), upperEndpoint=_nested(ledger_id, end)
+                )
+            )
+    return ranges

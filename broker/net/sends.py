@@ -1,0 +1,117 @@
+"""SENDs: from received frames to their producers, a run at a time.
+
+A run is what one producer has sent in one read: SENDs with following sequence ids, without anything unusual. It is
+parsed, counted and passed on once. A SEND that is damaged, delayed, in a transaction, or of a topic with a rule about single
+messages, is a run of one, and so is each SEND of a client that jumps in its sequence ids.
+"""
+
+from __future__ import annotations
+
+from broker.net.ports import Connection, ProducerOnConnection
+from broker.net.rights import require_owner
+from broker.service.producer import Producer
+from foundation.model.errors import BrokerError, ChecksumMismatch, NotAllowed, TransactionNotFound
+from foundation.model.txn_id import TxnId
+from protocol.errors import ProtocolError
+from protocol.message_metadata import in_transaction, names_transaction
+from protocol.pulsar_api_pb2 import CommandSend
+from protocol.send_runs import Frame, following_sends
+from protocol.sent_body import CORRUPT, MAY_NAME_TRANSACTION, PLAIN, judge_body
+
+
+def publish(cnx: Connection, send: CommandSend, frames: list[Frame], index: int) -> int:
+    """Publishes the run of SENDs that begins with `send`, the one in `frames[index]`. Returns how many frames it has.
+
+    `send` has a producer id. ProtocolError: the connection must end.
+    """
+    producer_id, sequence_id = send.producer_id, send.sequence_id
+    # A missing sequence id reads as 0; only a 0 needs the slower look.
+    if not sequence_id and not send.HasField("sequence_id"):
+        raise ProtocolError("SEND lacks its sequence id")
+    port = cnx.producers.get(producer_id)
+    producer = None if port is None else port.producer
+    if port is None or producer is None or producer.waiting or producer.fenced:
+        # Closed by the broker. After the client's own CLOSE_PRODUCER a SEND ends the connection, as in Pulsar.
+        if producer_id in cnx.closed_producers:
+            return 1
+        raise ProtocolError(f"SEND from producer {producer_id}, which is not open here")
+    inbox = cnx.inbox
+    buffer, view = inbox.buffer, inbox.view
+    _, body_start, body_end = frames[index]
+    body = view[body_start:body_end]
+    judged = judge_body(buffer, body_start, body)
+    if judged == CORRUPT or send.HasField("txnid_most_bits"):
+        _count(cnx, port, 1, len(body))
+        _publish_unusual(cnx, producer, send, body, judged)
+        return 1
+    if judged == MAY_NAME_TRANSACTION and names_transaction(body):
+        # Readers know transactions by the metadata alone. Stored, it would hide itself, hold back other messages, or
+        # end a transaction in the place of its coordinator.
+        _count(cnx, port, 1, len(body))
+        forged = NotAllowed("Only a SEND in a transaction may name one in its metadata")
+        producer.refuse(sequence_id, send.highest_sequence_id, body, forged)
+        return 1
+    bodies = [body]
+    if judged == PLAIN and index + 1 < len(frames) and not producer.topic.single_sends:
+        bodies += following_sends(buffer, view, frames, index, send)
+    messages, count, size = send.num_messages, len(bodies), sum(map(len, bodies))
+    _count(cnx, port, count, size)
+    producer.publish(
+        sequence_id,
+        send.highest_sequence_id,
+        messages if messages > 0 else 1,
+        list(map(bytes, bodies)) if inbox.transient else bodies,
+        size,
+        send.is_chunk,
+        judged != PLAIN,
+    )
+    return count
+
+
+def _count(cnx: Connection, port: ProducerOnConnection, count: int, size: int) -> None:
+    # Before the checks of the topic: the port subtracts again for every outcome, a refusal included.
+    gate = cnx.gate
+    gate.pending_publishes += count
+    gate.pending_bytes += size
+    port.unanswered += count
+
+
+def _publish_unusual(
+    cnx: Connection, producer: Producer, send: CommandSend, body: memoryview, judged: int
+) -> None:
+    """Publishes or refuses a SEND that is damaged or in a transaction."""
+    refusal: BrokerError
+    if judged == CORRUPT:
+        cnx.context.note_corrupt(cnx.address, len(body))
+        refusal = ChecksumMismatch("Checksum failed on the broker")
+    elif cnx.context.coordinators is None:
+        refusal = NotAllowed("Transactions are not enabled")
+    else:
+        txn = TxnId(send.txnid_most_bits, send.txnid_least_bits)
+        try:
+            require_owner(cnx, txn, "SEND")
+        except TransactionNotFound as error:
+            # The error of a SEND in a transaction that is not open: official clients fail the message and go on.
+            refusal = NotAllowed(str(error))
+        else:
+            _publish_in_transaction(cnx, producer, send, body, txn)
+            return
+    producer.refuse(send.sequence_id, send.highest_sequence_id, body, refusal)
+
+
+def _publish_in_transaction(
+    cnx: Connection, producer: Producer, send: CommandSend, body: memoryview, txn: TxnId
+) -> None:
+    stored = in_transaction(body, *txn)
+    # The port subtracts the size that is stored.
+    size = len(stored)
+    cnx.gate.pending_bytes += size - len(body)
+    producer.publish_in_transaction(
+        txn,
+        send.sequence_id,
+        send.highest_sequence_id,
+        send.num_messages if send.num_messages > 0 else 1,
+        bytes(stored) if cnx.inbox.transient else stored,
+        size,
+        send.is_chunk,
+    )

@@ -1,0 +1,88 @@
+"""TopicReader over the topics of a broker in memory: idle ones are read once, and every count ends that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pulsar
+import pytest
+
+from broker.admin.topics.stats import rates_of_topic
+from broker.compose.broker_service import BrokerService
+from broker.numbers.readings import TopicReading
+from broker.numbers.topic_reader import TopicReader
+from broker.numbers.windows import NOTHING_YET, TopicWindows
+from broker.service.topics.persistent_topic import PersistentTopic
+from tests.support.memory_broker import memory_broker
+
+TOPIC = "persistent://public/default/t"
+S = 10**9
+
+
+def reader_of(broker: BrokerService) -> TopicReader:
+    return TopicReader(broker.registry, 1, consumers=False, producers=False)
+
+
+def used_and_left(url: str) -> None:
+    """A message that `s` has read; no client stays."""
+    client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    consumer = client.subscribe(TOPIC, "s")
+    client.create_producer(TOPIC).send(b"m")
+    consumer.acknowledge(consumer.receive(timeout_millis=60_000))
+    client.close()
+
+
+COUNTS: dict[str, Callable[[Any], None]] = {
+    "messages": lambda topic: setattr(topic, "messages_in", topic.messages_in + 1),
+    "entries added": lambda topic: _grow(topic.ledger.stats, "entries_added"),
+    "failed adds": lambda topic: _grow(topic.ledger.stats, "add_errors"),
+    "entries read": lambda topic: _grow(topic.ledger.stats, "entries_read"),
+    "failed reads": lambda topic: _grow(topic.ledger.stats, "read_errors"),
+    "misses": lambda topic: _grow(topic.ledger.cache.reads, "miss_entries"),
+    "messages out": lambda topic: _grow(topic.subscriptions["s"], "retired_messages_out"),
+    "redelivered": lambda topic: _grow(topic.subscriptions["s"], "retired_redelivered"),
+    "expired": lambda topic: _grow(topic.subscriptions["s"].expired, "total"),
+    "a subscription less": lambda topic: topic.subscriptions.clear(),
+}
+"""Everything that the rates of a window come from."""
+
+
+def _grow(owner: object, name: str) -> None:
+    setattr(owner, name, getattr(owner, name) + 1)
+
+
+async def idle(broker: BrokerService) -> tuple[PersistentTopic, dict[str, TopicReading]]:
+    """Returns a used topic without clients, and its reading."""
+    await asyncio.to_thread(used_and_left, broker.addresses.service_url)
+    topic = broker.registry.topics[TOPIC]
+    assert isinstance(topic, PersistentTopic)
+    async with asyncio.timeout(60):
+        while topic.subscriptions["s"].consumers or topic.access.producers:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.01)
+    [reading] = reader_of(broker).topics()
+    return topic, {TOPIC: reading}
+
+
+@pytest.mark.parametrize("count", COUNTS)
+async def test_idle_topic_is_read_again_when_something_has_counted(count: str) -> None:
+    async with memory_broker() as broker:
+        topic, before = await idle(broker)
+        [again] = reader_of(broker).topics(before)
+        assert again is before[TOPIC], "a topic without traffic costs no new reading"
+        COUNTS[count](topic)
+        [changed] = reader_of(broker).topics(before)
+        assert changed is not again
+
+
+async def test_idle_topic_has_no_window_and_its_next_message_counts() -> None:
+    async with memory_broker() as broker:
+        topic, _ = await idle(broker)
+        windows, reader = TopicWindows(0), reader_of(broker)
+        for second in (1, 2):
+            list(windows.roll(reader.topics(windows.readings), second * S))
+            assert (windows.of(TOPIC) is NOTHING_YET) == (second == 2)
+        topic.messages_in += 3
+        list(windows.roll(reader.topics(windows.readings), 3 * S))
+        assert rates_of_topic(windows.of(TOPIC).row)["msgRateIn"] == 3

@@ -1,0 +1,160 @@
+"""Metadata stores of a cluster in the simulation: one leader, and a follower for each session.
+
+A follower applies the leader's changes late, so its reads are stale until `sync`, or until a write of its own session is
+answered. Each request is late on both ways, and its answer may be lost: the caller cannot tell that from a lost request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.metadata_store import VALUE_BYTES_MAX, SessionState, Stop, Versioned, Write
+from foundation.model.errors import MetadataError
+from tests.sim.loop import SimLoop
+
+T = TypeVar("T")
+
+
+class Leader(MemoryMetadataStore):
+    """One session at the leader; all sessions write one log."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        if cluster.first is not None:
+            first = cluster.first
+            self._values, self._children = first._values, first._children
+            self._watches, self._owners = first._watches, first._owners
+        self._cluster = cluster
+
+    def _set(self, key: str, value: bytes, version: int, *, ephemeral: bool = False) -> int:
+        super()._set(key, value, version, ephemeral=ephemeral)
+        self._cluster.changed(key, Versioned(value, version))
+        return version
+
+    def _remove(self, key: str) -> None:
+        super()._remove(key)
+        self._cluster.changed(key, None)
+
+
+class Cluster:
+    def __init__(self, rng: random.Random, loop: SimLoop, *, lag_s: float = 0.05, lost: float = 0.0) -> None:
+        """`lag_s`: after which a follower has a change at the latest. `lost`: probability per way of a request."""
+        self.rng, self.loop, self.lag_s, self.lost = rng, loop, lag_s, lost
+        self.log: list[tuple[str, Versioned | None]] = []
+        self.first: Leader | None = None
+        self.first = Leader(self)
+        self.followers: list[FollowerStore] = []
+
+    def changed(self, key: str, value: Versioned | None) -> None:
+        self.log.append((key, value))
+        for follower in self.followers:
+            self.loop.call_later(self.rng.uniform(0, self.lag_s), follower.catch_up, len(self.log))
+
+
+class FollowerStore:
+    """One session."""
+
+    value_bytes_max = VALUE_BYTES_MAX
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._session = Leader(cluster)
+        self._replica = MemoryMetadataStore()
+        self._seen = 0
+        self._closed = False
+        self._order = asyncio.Lock()
+        self._listeners: list[Callable[[SessionState], None]] = []
+        cluster.followers.append(self)
+        self.catch_up(len(cluster.log))
+
+    def catch_up(self, count: int) -> None:
+        """Applies the first `count` changes of the log."""
+        while self._seen < count:
+            key, value = self._cluster.log[self._seen]
+            self._seen += 1
+            if value is None:
+                self._replica._remove(key)
+            else:
+                self._replica._set(key, *value)
+
+    async def _travel(self) -> None:
+        rng = self._cluster.rng
+        await asyncio.sleep(rng.uniform(0.0005, 0.02))
+        if rng.random() < self._cluster.lost:
+            raise MetadataError("connection to the metadata store lost")
+
+    async def _arrive_to_read(self) -> None:
+        await self._travel()
+        self.catch_up(self._cluster.rng.randint(self._seen, len(self._cluster.log)))
+
+    async def get(self, key: str) -> Versioned | None:
+        await self._arrive_to_read()
+        found = await self._replica.get(key)
+        await self._travel()
+        return found
+
+    async def children(self, key: str) -> list[str]:
+        await self._arrive_to_read()
+        found = await self._replica.children(key)
+        await self._travel()
+        return found
+
+    async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
+        return await self._write(lambda: self._session.put(key, value, expected))
+
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
+        return await self._write(lambda: self._session.put_all(puts))
+
+    async def delete(self, key: str, expected: int | None = None) -> None:
+        await self._write(lambda: self._session.delete(key, expected))
+
+    async def _write(self, write: Callable[[], Awaitable[T]]) -> T:
+        async with self._order:  # Writes of a session are carried out in the order of the calls.
+            await self._travel()
+            if self._closed:
+                raise MetadataError("the metadata store is closed")
+            try:
+                outcome = await write()
+            finally:
+                # The follower answers when it has the write, or what refused it, and all before.
+                self.catch_up(len(self._cluster.log))
+        await self._travel()
+        return outcome
+
+    async def sync(self) -> None:
+        await self._travel()
+        self.catch_up(len(self._cluster.log))
+        await self._travel()
+
+    async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
+        await self._travel()
+        return await self._replica.watch(key, changed)
+
+    async def watch_children(self, key: str, changed: Callable[[], None]) -> Stop:
+        await self._travel()
+        return await self._replica.watch_children(key, changed)
+
+    def listen(self, told: Callable[[SessionState], None]) -> None:
+        self._listeners.append(told)
+
+    def expire(self) -> None:
+        """The leader ends the session; its process learns of it later, and has a new one then."""
+        self._session._end_session()
+        self._session = Leader(self._cluster)
+        delay_s = self._cluster.rng.uniform(0, 0.5)
+        for state in (SessionState.LOST, SessionState.RE_ESTABLISHED):
+            self._cluster.loop.call_later(delay_s, self._tell, state)
+
+    def _tell(self, state: SessionState) -> None:
+        if not self._closed:
+            for told in self._listeners:
+                told(state)
+
+    async def close(self) -> None:
+        await self._travel()
+        self._closed = True
+        await self._session.close()
