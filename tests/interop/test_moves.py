@@ -1,6 +1,6 @@
 """Messages of batches moved in transactions by the official Java client: none is acknowledged in two of them, or lost.
 
-`java/Moves.java` has the workers. In the second test the broker is killed in the middle and starts again.
+`java/Moves.java` has the workers. In the second test the broker is killed three times and starts again.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tests.vectors.broker_process import BrokerProcess
 
 HERE: Final = Path(__file__).parent / "java"
 MESSAGES: Final = 1500
-KILLED_AFTER: Final = 120
-"""Commits before the broker is killed, of about 350."""
+KILLED_AFTER: Final = (70, 140, 240)
+"""Commits before the broker is killed, of about 390."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer]
 
@@ -54,12 +54,12 @@ def test_each_message_of_a_batch_moves_in_one_transaction(
         commits, last = 0, ""
         for last in client.stdout:
             commits += last == "commit\n"
-            if killed and commits == KILLED_AFTER and last == "commit\n":
+            if killed and commits in KILLED_AFTER and last == "commit\n":
                 broker.kill()
                 broker.start()
     words = last.split()
     assert (client.returncode, words[:1]) == (0, ["ended"]), last
     counted, aborts, _, missing, twice = map(int, words[1:])
     assert (missing, twice) == (0, 0)
-    assert counted == commits > KILLED_AFTER
+    assert counted == commits > KILLED_AFTER[-1]
     assert aborts > commits // 10

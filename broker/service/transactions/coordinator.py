@@ -144,7 +144,7 @@ class Coordinator:
         self._newest_records: list[Position] = []
 
     async def recover(self) -> None:
-        """Reads the log, sets time-outs anew, and goes on with decided ends."""
+        """Reads the log and sets time-outs anew. Decided ends go on with `resume`."""
         began_ms = self._wall_ms()
         self.recovery_ms = began_ms, 0
         orphans: list[Position] = []
@@ -167,9 +167,16 @@ class Coordinator:
                 timeout_ms = min(transaction.timeout_ms, self.limits.timeout_max_ms)
                 left_ms = transaction.started_ms + timeout_ms - self._wall_ms()
                 self._set_deadline(transaction.txn, left_ms)
-            else:
-                self._begin_end(transaction)
         self.recovery_ms = began_ms, self._wall_ms()
+
+    def resume(self) -> None:
+        """Goes on with the ends that the log has as decided. Call it once, when all coordinators have read their logs.
+
+        An end opens topics, and a topic gives up every transaction that no coordinator knows.
+        """
+        for transaction in self.transactions.values():
+            if transaction.status is not TxnStatus.OPEN:
+                self._begin_end(transaction)
 
     def _count(self, owner: str | None, more: int) -> None:
         self._begun += more

@@ -65,6 +65,7 @@ class Coordinators:
         self._limits = limits
         self._spawn = spawn
         self._opening = asyncio.Lock()
+        self._closed = False
 
     async def open(self) -> None:
         """Makes the topic that clients look up, and opens the coordinators that have a log.
@@ -86,6 +87,8 @@ class Coordinators:
             if coordinator.number >= count and not coordinator.transactions:
                 del self.by_number[coordinator.number], self.logs[coordinator.number]
                 await coordinator.journal.close()
+        for coordinator in self.by_number.values():
+            coordinator.resume()
         if strange:
             log.warning(
                 "! %d logs of transaction coordinators are not opened: their numbers are above %d",
@@ -106,7 +109,9 @@ class Coordinators:
                 f"Transaction coordinator {number} is not opened: use one of the numbers below {count}"
             )
         async with self._opening:
-            return self.by_number.get(number) or await self._open_one(number)
+            if number not in self.by_number and not self._closed:
+                (await self._open_one(number)).resume()
+        return self.at(number)
 
     async def count(self) -> int:
         """Returns the number of coordinators that clients find."""
@@ -124,19 +129,13 @@ class Coordinators:
             spawn=self._spawn,
             limits=self._limits,
         )
-        # Before the recovery: ends that were decided ask topics, and topics ask for the states of transactions.
-        self.by_number[number] = coordinator
-        self.logs[number] = records.ledger
-        try:
-            await coordinator.recover()
-        except BrokerError:
-            del self.by_number[number], self.logs[number]
-            raise
+        await coordinator.recover()
+        self.by_number[number], self.logs[number] = coordinator, records.ledger
         return coordinator
 
     def at(self, number: int) -> Coordinator:
         """Returns an open coordinator, else raises CoordinatorNotFound: no client has introduced itself to it."""
-        found = self.by_number.get(number)
+        found = None if self._closed else self.by_number.get(number)
         if found is None:
             raise CoordinatorNotFound(f"Transaction coordinator with id {number} not found!")
         return found
@@ -158,12 +157,15 @@ class Coordinators:
             coordinator.expire(now_ns)
 
     async def close(self) -> None:
-        """Closes all logs. Transactions go on after the next start."""
-        coordinators = list(self.by_number.values())
-        self.by_number.clear()
-        for coordinator in coordinators:
-            with contextlib.suppress(BrokerError):
-                await coordinator.journal.close()
+        """Closes all logs. Transactions go on after the next start.
+
+        Topics still learn how far a transaction is: one that opens meanwhile would give up those that are not known.
+        """
+        self._closed = True
+        async with self._opening:
+            for coordinator in self.by_number.values():
+                with contextlib.suppress(BrokerError):
+                    await coordinator.journal.close()
 
     # For topics and subscriptions
 

@@ -42,19 +42,20 @@ class SubscriptionTransactions:
     def acknowledge(self, txn: TxnId, entries: Sequence[AckedEntry]) -> list[AckedEntry]:
         """Adds individual acknowledgements; returns those of existing entries. TransactionConflict, TooManyRequests."""
         self.check_room(len(entries))
-        existing = self._existing(entries)
+        existing = self._published(entries)
         self.pending.acknowledge(txn, existing)
         self._save_soon()
         return existing
 
     def check(self, txn: TxnId, entries: Sequence[AckedEntry]) -> None:
         """Raises TransactionConflict when `acknowledge` would; changes nothing."""
-        self.pending.check(txn, self._existing(entries))
+        self.pending.check(txn, self._published(entries))
 
-    def _existing(self, entries: Sequence[AckedEntry]) -> list[AckedEntry]:
-        has_entry = self._cursor.ledger.ledgers.has_entry
+    def _published(self, entries: Sequence[AckedEntry]) -> list[AckedEntry]:
+        has_entry, acks = self._cursor.ledger.ledgers.has_entry, self._cursor.acks
         # Positions come from clients and may be anything; those without an entry are ignored, as outside of transactions.
-        return [entry for entry in entries if has_entry(*entry.key)]
+        # Trimmed entries have none, and are acknowledged: ignored, they would let a second transaction commit them.
+        return [entry for entry in entries if has_entry(*entry.key) or acks.is_acknowledged(entry.key)]
 
     def acknowledge_cumulative(self, txn: TxnId, through: AckedEntry) -> None:
         """Acknowledges everything through a position. TransactionConflict, TooManyRequests."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.service.lifecycle.transaction_participants import RegistryParticipants
@@ -23,8 +24,14 @@ class Bench:
     def __init__(self, **settings: object) -> None:
         self.stage = Stage(**settings)  # type: ignore[arg-type]
         self.work: list[object] = []
+        self.coordinators = self._composed()
+        self.holds_ends = False
+        """Ends of transactions are decided, and reach no topic before the next start."""
+        self._sequence = 0
+
+    def _composed(self) -> Coordinators:
         registry = self.stage.registry
-        self.coordinators = Coordinators(
+        registry.transaction_states = coordinators = Coordinators(
             self.stage.environment,
             ManagedLedgerSettings(rollover_ns_min=0, mark_delete_rate=0),
             RegistryParticipants(registry, lambda: self.stage.wall_ms),
@@ -32,20 +39,31 @@ class Bench:
             spawn=self.spawn,
             limits=TransactionLimits(),
         )
-        registry.transaction_states = self.coordinators
-        self._sequence = 0
+        return coordinators
 
-    def spawn(self, work: object, name: str) -> None:
-        self.work.append(asyncio.ensure_future(work))  # type: ignore[call-overload]
+    def spawn(self, work: Coroutine[object, object, None], name: str) -> None:
+        if self.holds_ends:
+            work.close()
+        else:
+            self.work.append(asyncio.ensure_future(work))
+
+    async def restart(self) -> None:
+        """Closes the coordinators, and the topic if it is open, and opens new coordinators on the same logs."""
+        await self.stage.run(self.coordinators.close())
+        if TOPIC in self.stage.registry.topics:
+            await self.stage.run(self.stage.registry.unload(parse_topic_name(TOPIC)))
+        self.holds_ends = False
+        self.coordinators = self._composed()
+        await self.stage.run(self.coordinators.open())
 
     async def open(self) -> PersistentTopic:
         topic = await self.stage.open()
         await self.stage.run(self.coordinators.connect(0))
         return topic
 
-    async def begin(self, *subscriptions: str) -> TxnId:
-        txn = await self.stage.run(self.coordinators.at(0).begin(60_000))
-        coordinator = self.coordinators.at(0)
+    async def begin(self, *subscriptions: str, at: int = 0) -> TxnId:
+        coordinator = self.coordinators.at(at)
+        txn = await self.stage.run(coordinator.begin(60_000))
         await self.stage.run(coordinator.add_topics(txn, (TOPIC,)))
         if subscriptions:
             named = tuple((TOPIC, name) for name in subscriptions)

@@ -145,6 +145,7 @@ async def test_everybody_hears_one_verdict_after_a_crash_behind_any_write(writes
     disk.left = 1_000_000
     after = Life(disk)
     await after.coordinator.recover()
+    after.coordinator.resume()
     await after.settle()
     if not decided:
         after.now_ns += 6_000_000_000

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.service.subscriptions.transactional_acks import acknowledge_in_transaction
 from broker.service.transactions.coordinator_log import CoordinatorLog, decode, encode
 from broker.service.transactions.coordinators import ASSIGN_TOPIC, COORDINATORS, COORDINATORS_MAX
+from broker.service.transactions.pending_acks import AckedEntry
 from broker.service.transactions.transaction_states import Begun
 from foundation.model.errors import CoordinatorNotFound
 from foundation.model.txn_id import TxnId
 from tests.broker.service.transactions.bench import Bench
+from tests.fakes.stage import SHARED
 
 
 async def test_restricted_client_opens_only_coordinators_that_it_can_find() -> None:
@@ -46,11 +52,70 @@ async def test_coordinator_with_an_open_transaction_stays_open_whatever_its_numb
     bench = Bench()
     await bench.stage.run(bench.coordinators.connect(COORDINATORS))
     txn = await bench.stage.run(bench.coordinators.at(COORDINATORS).begin(60_000))
-    await bench.stage.run(bench.coordinators.close())
-    assert not bench.coordinators.is_undecided(txn)
-    await bench.stage.run(bench.coordinators.open())
+    await bench.restart()
     assert bench.coordinators.is_undecided(txn)
     assert [*bench.coordinators.by_number] == [COORDINATORS]
+
+
+async def two_coordinators(bench: Bench) -> tuple[TxnId, TxnId]:
+    """Begins a transaction at the first and one at the last coordinator, which publishes and acknowledges."""
+    topic = await bench.stage.open()
+    for number in range(COORDINATORS):
+        await bench.stage.run(bench.coordinators.connect(number))
+    subscription, consumer, port = await bench.stage.consume(topic, SHARED, permits=100)
+    await bench.publish(topic, None, b"0", b"1")
+    first, last = await bench.begin("s", at=0), await bench.begin("s", at=COORDINATORS - 1)
+    await bench.publish(topic, last, b"2")
+    acknowledge_in_transaction(subscription, consumer, last, [AckedEntry(port.keys[0])], cumulative=False)
+    await bench.stage.settle()
+    return first, last
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_topic_that_one_coordinator_opens_waits_for_the_logs_of_all(
+    commit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = CoordinatorLog.open
+
+    async def late(number: int, *rest: Any) -> CoordinatorLog:
+        """Opens the last log so late that a topic can open meanwhile."""
+        for _ in range(500 if number == COORDINATORS - 1 else 0):
+            await asyncio.sleep(0)
+        return await real(number, *rest)
+
+    bench = Bench()
+    transactions = await two_coordinators(bench)
+    bench.holds_ends = True
+    decided = [
+        asyncio.ensure_future(bench.coordinators.at(txn.most).end(txn, commit=commit)) for txn in transactions
+    ]
+    await bench.stage.settle()
+    monkeypatch.setattr(CoordinatorLog, "open", late)
+    await bench.restart()
+    for waiting in decided:
+        waiting.cancel()
+    await bench.stage.settle()
+    topic = await bench.stage.open()
+    buffer = topic.transactions.buffer
+    assert buffer is not None
+    assert not buffer.open
+    assert (transactions[1] in buffer.aborted) is not commit
+    assert topic.subscriptions["s"].cursor.acks.is_acknowledged((0, 0)) is commit
+
+
+async def test_topic_that_opens_while_the_broker_stops_keeps_open_transactions() -> None:
+    bench = Bench()
+    _, txn = await two_coordinators(bench)
+    await bench.stage.run(bench.coordinators.close())
+    with pytest.raises(CoordinatorNotFound):
+        bench.coordinators.at(txn.most)
+    with pytest.raises(CoordinatorNotFound):
+        await bench.stage.run(bench.coordinators.connect(txn.most))
+    topic = await bench.reopened()
+    assert topic.transactions.pending["s"].transactions() == [txn]
+    buffer = topic.transactions.buffer
+    assert buffer is not None
+    assert [*buffer.open] == [txn]
 
 
 async def test_log_with_a_strange_number_is_not_opened(caplog: pytest.LogCaptureFixture) -> None:

@@ -290,6 +290,24 @@ async def test_plain_acknowledgement_wins_over_a_later_transaction() -> None:
         acknowledge_in_transaction(subscription, consumer, txn, [AckedEntry((0, 0))], cumulative=False)
 
 
+@pytest.mark.parametrize("ack_set", [(), (0b110,)])
+async def test_trimmed_entry_conflicts_with_a_later_transaction(ack_set: tuple[int, ...]) -> None:
+    bench = Bench(entries_per_ledger=1)
+    topic = await bench.open()
+    subscription, consumer, _port = await bench.stage.consume(topic, SHARED, permits=100)
+    await bench.publish(topic, None, b"0", b"1")
+    earlier, later = await bench.begin("s"), await bench.begin("s")
+    acknowledge_in_transaction(subscription, consumer, earlier, [AckedEntry((0, 0))], cumulative=False)
+    await bench.end(earlier, commit=True)
+    topic.ledger.trimming.trim(bench.stage.wall_ms)
+    await bench.stage.settle()
+    assert not topic.ledger.ledgers.has_entry(0, 0)
+    with pytest.raises(TransactionConflict, match="already acked"):
+        acknowledge_in_transaction(
+            subscription, consumer, later, [AckedEntry((0, 0), ack_set, 3)], cumulative=False
+        )
+
+
 async def test_properties_of_a_subscription_hide_and_keep_the_pending_acknowledgements() -> None:
     bench = Bench()
     topic = await bench.open()
