@@ -35,6 +35,8 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     settings = {
         "transactionCoordinatorEnabled": "true",
         "acknowledgmentAtBatchIndexLevelEnabled": "true",
+        # A producer sends what the killed broker has stored but not confirmed again.
+        "brokerDeduplicationEnabled": "true",
         "brokerServicePort": str(free_port()),
         "webServicePort": str(free_port()),
     }
