@@ -106,11 +106,6 @@ def encode_vote(bookie_id: str) -> bytes:
     return _text(AuditorVoteFormat(bookieId=bookie_id))
 
 
-def decode_vote(value: bytes) -> str:
-    """Returns the bookie id in a vote. Raises ValueError for other bytes."""
-    return _parsed(value, AuditorVoteFormat()).bookieId
-
-
 def encode_layout() -> bytes:
     """Returns the layout that this module describes."""
     return _text(LedgerRereplicationLayoutFormat(type="BASIC", version=1))

@@ -39,7 +39,7 @@ def test_long_tests_begin() -> None:
     files = [
         "tests/foundation/settings/test_load.py",
         "tests/sim/test_sim.py",
-        "tests/pyspark_pulsar/test_write.py",
+        "tests/pyspark_pulsar/writing/test_write.py",
     ]
     assert sorted(files, key=lambda file: place_of(f"{file}::test")) == files[::-1]
 

@@ -12,11 +12,11 @@ BrokerError
 │   └── NoSuchLedger
 ├── Unauthorized               the role lacks the right
 ├── ServiceNotReady            not served here, not yet open, closing
-├── TopicNotFound  SubscriptionNotFound  ConsumerNotFound  InvalidTopicName
+├── TopicNotFound  SubscriptionNotFound  InvalidTopicName
 ├── ProducerBusy  ProducerFenced  ConsumerBusy  ConsumerAssignError
 ├── IncompatibleSchema         the schema does not fit the topic
 │   └── InvalidSchemaData      its definition cannot be read
-├── TopicTerminated  NotAllowed  TooManyRequests  ChecksumMismatch  UnsupportedVersion
+├── TopicTerminated  NotAllowed  TooManyRequests  ChecksumMismatch
 ├── CoordinatorNotFound  InvalidTxnStatus  TransactionConflict  TransactionNotFound
 ├── QuotaExceeded
 └── QuotaRefused
@@ -145,13 +145,6 @@ class ChecksumMismatch(BrokerError):
     status = 400
 
 
-class UnsupportedVersion(BrokerError):
-    """The client asks for a feature that this broker lacks."""
-
-    code = 10
-    status = 400
-
-
 class TopicNotFound(BrokerError):
     """The topic does not exist and may not be created."""
 
@@ -163,13 +156,6 @@ class SubscriptionNotFound(BrokerError):
     """The topic has no subscription of that name."""
 
     code = 12
-    status = 404
-
-
-class ConsumerNotFound(BrokerError):
-    """The subscription or connection has no such consumer."""
-
-    code = 13
     status = 404
 
 

@@ -1,6 +1,6 @@
 """`python -m magnetar.commands.generate` writes conf files and pages of reference from the tables of keys and policies.
 
-The files are committed, and `tests/magnetar/test_generate.py` fails when they differ from the tables.
+The files are committed, and `tests/magnetar/commands/test_generate.py` fails when they differ from the tables.
 `--check` only compares, and exits with 1 when a file would change.
 """
 

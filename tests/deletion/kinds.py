@@ -12,7 +12,7 @@ from broker.service.compaction.topic_compaction import CompactionStatus
 from broker.service.lifecycle.deletion.intents import OWNERS
 from foundation.model.position import EARLIEST
 from foundation.model.topic_name import TopicName, parse_topic_name
-from tests.broker.service.compaction.test_compaction import compact
+from tests.broker.service.compaction.test_topic_compaction import compact
 from tests.fakes.stage import Stage
 
 NAMESPACE = "shop/orders"

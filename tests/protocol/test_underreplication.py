@@ -9,7 +9,6 @@ from protocol.underreplication import (
     check_layout,
     decode_checked,
     decode_mark,
-    decode_vote,
     encode_checked,
     encode_layout,
     encode_mark,
@@ -50,7 +49,6 @@ def test_values_are_the_text_form() -> None:
     assert decode_mark(b"") == Mark(())
     assert encode_layout() == b'type: "BASIC"\nversion: 1\n'
     assert encode_owner("b") == encode_vote("b") == b'bookieId: "b"\n'
-    assert decode_vote(b'bookieId: "b"\n') == "b"
 
 
 @pytest.mark.parametrize("value", [b"\xff\xfe", b"replica: 7", b"nonsense"])

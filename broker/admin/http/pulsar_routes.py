@@ -1,6 +1,6 @@
 """The routes of Apache Pulsar's broker (`pulsar_routes.tsv`), and those among them that this broker lacks: none.
 
-`tests/broker/admin/test_pulsar_routes.py` sends a request for each. The 404 page is for paths that Pulsar lacks too.
+`tests/broker/admin/http/test_pulsar_routes.py` sends a request for each. The 404 page is for paths that Pulsar lacks too.
 """
 
 from __future__ import annotations

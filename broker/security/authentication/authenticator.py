@@ -44,10 +44,6 @@ class Authenticator:
         self._lines = lines
         self._failed = FailedLogins()
 
-    def knows(self, method: str) -> bool:
-        """Tells whether a provider is there for the method."""
-        return any(provider.method == method for provider in self.providers)
-
     async def identify(self, credentials: Credentials) -> Identity:
         """Returns the role that the credentials prove, or the anonymous one for a method without a provider.
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.bookie_stub.bookie_process import Process
 from tests.bookie_stub.conftest import JAVA
-from tests.bookie_stub.wire.test_tls import tls_settings
+from tests.bookie_stub.wire.test_switch_to_tls import tls_settings
 from tests.support.certificates import Certificates
 from tests.support.java import QUICK_JAVA, ZooKeeper
 from tests.support.ports import free_port

@@ -17,7 +17,7 @@ from broker.service.subscriptions.subscription import Subscription
 from broker.websocket.context import WebSocketContext
 from broker.websocket.routes import WebSocketRoutes
 from tests.broker.websocket.conftest import Socket, a_broker, until
-from tests.broker.websocket.test_handshake import refusal
+from tests.broker.websocket.test_session_ends import refusal
 
 T = "persistent/public/default/t"
 ROLE = "X-Test-Role"

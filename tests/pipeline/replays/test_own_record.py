@@ -15,7 +15,7 @@ from entry_cache.reader import Reader
 from foundation.model.entry import Entry
 from foundation.model.position import Position
 from pipeline.replays.objects import WhatIf
-from tests.entry_cache.test_replay import Recording
+from tests.entry_cache.observe.test_replay import Recording
 
 US = 1000
 MS = 1_000_000

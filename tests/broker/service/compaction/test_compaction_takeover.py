@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from tests.broker.service.compaction.test_compaction import (
+from tests.broker.service.compaction.test_topic_compaction import (
     check_view,
     compact,
     ledgers_of,

@@ -13,7 +13,7 @@ from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.metadata_store import Write
 from broker.service.lifecycle.deletion.intents import DeletedKind, Intent
 from foundation.model.errors import BrokerError, MetadataError, ServiceNotReady, TopicNotFound
-from tests.broker.service.lifecycle.deletion.test_deletion import RefusesDeletes
+from tests.broker.service.lifecycle.deletion.test_deletions import RefusesDeletes
 from tests.deletion.kinds import NAMESPACE, dump, opened, topic, with_namespace
 from tests.fakes.metadata import FakeMetadata
 from tests.fakes.stage import Stage

@@ -26,7 +26,7 @@ from tests.interop.support import wait_until  # noqa: E402
 from tests.pyspark_pulsar.conftest import OTHER_BROKER, Publish, Source  # noqa: E402
 from tests.vectors.broker_process import BrokerProcess  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def write(source: Source, frame: Any, **options: object) -> None:
@@ -221,7 +221,7 @@ def test_killed_tasks_double_no_row_when_exactly_once(
 DRIVER = """
 import sys
 from pipeline.session import start_session
-from tests.pyspark_pulsar.test_write import copy
+from tests.pyspark_pulsar.writing.test_write import copy
 copy(start_session("copy", master="local[2]", quick_start=True), *sys.argv[1:])
 """
 

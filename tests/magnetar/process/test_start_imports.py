@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 AFTER_READY = (
     "bookie_stub.cluster.zookeeper_ledgers",
     "broker.compaction.worker_process",

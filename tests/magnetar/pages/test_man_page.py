@@ -16,7 +16,7 @@ from magnetar.commands.shared_options import add_process_options
 from magnetar.pages.command_help import collected
 from magnetar.pages.man_page import escaped, man_page, roff_of
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_every_command_and_its_parts_have_a_section() -> None:

@@ -9,7 +9,7 @@ from entry_cache.observe.cache_events import Op
 from entry_cache.observe.expected_level import count_expected
 from foundation.model.position import Position
 from tests.entry_cache.cache_fakes import new_entry
-from tests.entry_cache.test_explain import Room
+from tests.entry_cache.observe.test_explain import Room
 
 
 @pytest.mark.parametrize("policy", ["magnetar", "pip430"])

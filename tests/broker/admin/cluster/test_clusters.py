@@ -1,22 +1,15 @@
-"""Clusters over REST: descriptions, peers, failure domains and isolation policies, with Pulsar's answers."""
+"""Clusters over REST: descriptions, peers, migration and deletion, with Pulsar's answers."""
 
 from __future__ import annotations
 
 import pytest
 from aiohttp import ClientSession
 
-from broker.compose.broker_service import BrokerService
+from tests.broker.admin.facades.test_broker_groups import POLICY
 from tests.broker.admin.test_rest import call, refusal
 
 CLUSTERS = "/admin/v2/clusters"
 WEST = {"serviceUrl": "http://w:8080", "brokerServiceUrl": "pulsar://w:6650,v:6650"}
-FAILOVER = {"policy_type": "min_available", "parameters": {"min_limit": "1", "usage_threshold": "80"}}
-POLICY = {
-    "namespaces": ["public/a.*"],
-    "primary": ["127.*"],
-    "secondary": [],
-    "auto_failover_policy": FAILOVER,
-}
 
 
 @pytest.mark.parametrize(
@@ -69,71 +62,6 @@ async def test_peers_are_clusters_that_exist(admin: ClientSession) -> None:
     assert await call(admin, f"GET {peers}") == (200, "")
     assert (await call(admin, f"POST {peers}", [1]))[0] == 400
     assert (await refusal(admin, f"GET {CLUSTERS}/nope/peers"))[0] == 404
-
-
-async def test_broker_is_in_one_failure_domain(admin: ClientSession) -> None:
-    domains = f"{CLUSTERS}/standalone/failureDomains"
-    two = {"brokers": ["a:8080", "b:8080"]}
-    assert await call(admin, f"POST {domains}/d%20%2F1", two) == (204, "")
-    reason = "[a:8080] already exists in d /1"
-    assert await refusal(admin, f"POST {domains}/d2", {"brokers": ["a:8080"]}) == (409, reason)
-    assert await call(admin, f"GET {domains}") == (200, {"d /1": two})
-    assert await call(admin, f"GET {domains}/d%20%2F1") == (200, two)
-    assert await call(admin, f"DELETE {domains}/d%20%2F1") == (200, "")
-    reason = "Domain-name d or cluster standalone does not exist"
-    assert await refusal(admin, f"DELETE {domains}/d") == (404, reason)
-    unknown = f"{CLUSTERS}/nope/failureDomains"
-    assert await call(admin, f"GET {unknown}") == (200, {})
-    assert await refusal(admin, f"POST {unknown}/d", two) == (412, "Cluster nope does not exist.")
-
-
-async def test_isolation_policies_name_brokers_and_namespaces(
-    admin: ClientSession, broker: BrokerService
-) -> None:
-    policies = f"{CLUSTERS}/standalone/namespaceIsolationPolicies"
-    reason = "NamespaceIsolationPolicies for cluster standalone does not exist"
-    assert await refusal(admin, f"GET {policies}") == (404, reason)
-    assert await call(admin, f"POST {policies}/p", POLICY) == (204, "")
-    other = {**POLICY, "namespaces": ["public/b"], "primary": ["other"], "secondary": ["127.0.0.1"]}
-    assert await call(admin, f"POST {policies}/q", other) == (204, "")
-    assert await call(admin, f"GET {policies}") == (200, {"p": POLICY, "q": other})
-    name = broker.addresses.admin_url.partition("://")[2]
-    own = {
-        "brokerName": name,
-        "policyName": "q",
-        "namespaceRegex": ["public/a.*", "public/b"],
-        "primary": True,
-    }
-    assert await call(admin, f"GET {policies}/brokers") == (200, [own])
-    assert await call(admin, f"GET {policies}/brokers/{name}") == (200, own)
-    none = {"brokerName": "nope:1", "namespaceRegex": [], "primary": False}
-    assert await call(admin, f"GET {policies}/brokers/nope:1") == (200, none)
-    assert await call(admin, f"DELETE {policies}/p") == (204, "")
-    reason = "Cannot find NamespaceIsolationPolicy p for cluster standalone"
-    assert await refusal(admin, f"GET {policies}/p") == (404, reason)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"namespaces": []},
-        {"primary": []},
-        {"secondary": None},
-        {"auto_failover_policy": None},
-        {"auto_failover_policy": {**FAILOVER, "parameters": {}}},
-        {"auto_failover_policy": {**FAILOVER, "policy_type": "other"}},
-        {"auto_failover_policy": {**FAILOVER, "parameters": {"min_limit": "x", "usage_threshold": "1"}}},
-        {"namespaces": ["public/("]},
-        {"primary": "127.*"},
-    ],
-    ids=str,
-)
-async def test_isolation_policy_is_refused_when_it_is_incomplete(
-    admin: ClientSession, change: dict[str, object]
-) -> None:
-    policies = f"{CLUSTERS}/standalone/namespaceIsolationPolicies"
-    assert (await call(admin, f"POST {policies}/p", {**POLICY, **change}))[0] == 400
-    assert (await call(admin, f"GET {policies}"))[0] == 404
 
 
 async def test_cluster_with_isolation_policies_is_not_deleted(admin: ClientSession) -> None:

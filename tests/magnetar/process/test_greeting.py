@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 from magnetar.process.greeting import greeting
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_greeting_names_no_address_in_its_commands_when_the_ports_are_the_usual_ones() -> None:

@@ -20,7 +20,7 @@ from entry_cache.policy import NO_LIMIT
 from foundation.model.entry import Entry
 from foundation.model.position import EARLIEST, LATEST, Position
 from tests.entry_cache.cache_fakes import READER, SECOND, new_entry, new_manager
-from tests.entry_cache.test_replay import MS, Recording, replay_of
+from tests.entry_cache.observe.test_replay import MS, Recording, replay_of
 from tests.fakes.whole_cache import WholeCache
 
 MOST_OF_A_SEGMENT = 200

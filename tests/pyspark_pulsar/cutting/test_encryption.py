@@ -28,11 +28,11 @@ from pyspark_pulsar.options import source_options  # noqa: E402
 from tests.interop.programs import need, run  # noqa: E402
 from tests.interop.test_other_clients import RUN_S, java_class_path  # noqa: E402
 from tests.pyspark_pulsar.conftest import Publish, Source  # noqa: E402
-from tests.pyspark_pulsar.test_cutting import frame, received  # noqa: E402
+from tests.pyspark_pulsar.cutting.test_cutting import frame, received  # noqa: E402
 
 __all__ = ["java_class_path"]
 
-JAVA = Path(__file__).resolve().parents[1] / "interop/java"
+JAVA = Path(__file__).resolve().parents[2] / "interop/java"
 BODIES = [b"secret %d" % number for number in range(120)]
 
 

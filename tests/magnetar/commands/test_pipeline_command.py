@@ -14,7 +14,7 @@ import pytest
 
 from magnetar.commands import pipeline_command
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SAMPLE = ROOT / "pipeline" / "sample"
 
 

@@ -17,7 +17,7 @@ from magnetar.commands.completion import main as completion
 from tests.interop.support import connect, publish
 from tests.vectors.broker_process import Addresses, BrokerProcess
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 Admin = Callable[..., str]
 
 

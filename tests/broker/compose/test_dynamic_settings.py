@@ -175,7 +175,7 @@ OTHER: Mapping[str, str] = {
 
 ELSEWHERE = ("brokerShutdownTimeoutMs", "entryCacheDecisionsKept")
 """Read by the process when it stops, and by the broker itself: tests/interop/test_settings_at_run_time.py and
-tests/broker/admin/test_configuration.py see what they change."""
+tests/broker/admin/cluster/test_configuration.py see what they change."""
 
 
 def other_of(key: Key) -> str:
