@@ -12,7 +12,8 @@ from foundation.units import MIB
 def for_directory(data: Path, **changes: object) -> BookieSettings:
     """Makes settings of a bookie with all directories below `data`.
 
-    Its caches are small, because the defaults are quarters of the machine's memory.
+    Its caches are small, because the defaults are quarters of the machine's memory. An add may wait long for space in them:
+    on a machine that stands still a flush takes longer than the default allows.
     """
     small: dict[str, object] = {
         "journal_directories": (data / "journal",),
@@ -24,5 +25,6 @@ def for_directory(data: Path, **changes: object) -> BookieSettings:
         "write_cache_bytes": 64 * MIB,
         "read_cache_bytes": 64 * MIB,
         "read_threads": 4,
+        "throttle_s_max": 300.0,
     }
     return BookieSettings.of(default_settings(), **{**small, **changes})
