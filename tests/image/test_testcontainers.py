@@ -19,7 +19,13 @@ from tests.support.java import QUICK_JAVA, class_path
 HERE = Path(__file__).parent
 FETCH_S = 600
 RUN_S = 600
-ENVIRONMENT = {**os.environ, "TESTCONTAINERS_RYUK_DISABLED": "true", "TESTCONTAINERS_CHECKS_DISABLE": "true"}
+ENVIRONMENT = {
+    **os.environ,
+    "TESTCONTAINERS_RYUK_DISABLED": "true",
+    "TESTCONTAINERS_CHECKS_DISABLE": "true",
+    # The engine publishes ports here. In a container of its own, the modules would look for them at the gateway.
+    "TESTCONTAINERS_HOST_OVERRIDE": "localhost",
+}
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(FETCH_S + RUN_S)]
 
