@@ -23,11 +23,13 @@ def connected(
     protocol_version: int,
     message_bytes_max: int,
     *,
+    topic_watchers: bool = True,
     scalable_topics: bool = False,
     coordinators_watched: bool = False,
 ) -> bytes:
     """CONNECTED: the answer to CONNECT. `message_bytes_max` is `maxMessageSize`.
 
+    `topic_watchers`: without this flag, clients with a pattern ask for the list of topics again and again.
     `scalable_topics`, `coordinators_watched`: flags without which clients of Pulsar 5.0 close the connection, or refuse to
     begin transactions.
     """
@@ -38,10 +40,10 @@ def connected(
             max_message_size=message_bytes_max,
             # The same flags for every client version, as recorded of Pulsar 4.2.4.
             feature_flags=api.FeatureFlags(
-                supports_topic_watchers=True,
+                supports_topic_watchers=topic_watchers,
                 supports_get_partitioned_metadata_without_auto_creation=True,
                 supports_repl_dedup_by_lid_and_eid=True,
-                supports_topic_watcher_reconcile=True,
+                supports_topic_watcher_reconcile=topic_watchers,
                 supports_scalable_topics=scalable_topics or None,
                 supports_tc_metadata_discovery=coordinators_watched or None,
             ),

@@ -76,6 +76,9 @@ TOPICS = Section("Topics", (
     Key("enableBrokerSideSubscriptionPatternEvaluation", "bool", True,
         doc="Choose the topics of a pattern in the broker, with RE2. Otherwise clients get all names and "
             "choose themselves, and watching a pattern is refused."),
+    Key("enableBrokerTopicListWatcher", "bool", True,
+        doc="Tell clients in CONNECTED that they may watch the topics of a pattern. Otherwise they ask for the list "
+            "again and again (patternAutoDiscoveryPeriod); one that watches all the same is answered, as by Pulsar."),
     Key("scalableTopicsEnabled", "bool", True,
         doc="Answer clients of Pulsar 5.0 on ordinary and partitioned topics. Otherwise CONNECTED lacks the flags that they "
             "ask for, and they say so. Scalable topics themselves (topic://) do not exist here."),

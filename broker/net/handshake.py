@@ -129,6 +129,7 @@ def _accept(cnx: Connection, request: CommandConnect) -> None:
             context.server_version,
             cnx.protocol_version,
             message_bytes_max,
+            topic_watchers=context.settings.topic_watchers,
             scalable_topics=scalable,
             coordinators_watched=scalable and watched and context.coordinators is not None,
         )

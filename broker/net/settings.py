@@ -26,6 +26,7 @@ class NetSettings(RoomSettings):
     lookups_max: int = broker_key.int("maxConcurrentLookupRequest")
     consumer_metadata_max: int = broker_key.int("maxConsumerMetadataSize")
     evaluates_patterns: bool = broker_key.bool("enableBrokerSideSubscriptionPatternEvaluation")
+    topic_watchers: bool = broker_key.bool("enableBrokerTopicListWatcher")
     pattern_length_max: int = broker_key.int("subscriptionPatternMaxLength")
     write_buffer_high_bytes: int = broker_key.int("pulsarChannelWriteBufferHighWaterMark")
     write_buffer_low_bytes: int = broker_key.int("pulsarChannelWriteBufferLowWaterMark")

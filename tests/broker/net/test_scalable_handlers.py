@@ -50,6 +50,27 @@ async def test_connected_has_the_flag_when_the_key_is_on(enabled: bool) -> None:
     assert not flags.supports_tc_metadata_discovery
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_connected_has_the_flags_of_topic_watchers_when_the_key_is_on(enabled: bool) -> None:
+    port = Port(Stage(), topic_watchers=enabled)
+    one = await port.client(connect=False)
+    one.say(BaseCommand.CONNECT, "connect", client_version="t", protocol_version=21)
+    one.say(
+        BaseCommand.WATCH_TOPIC_LIST,
+        "watchTopicList",
+        watcher_id=1,
+        namespace="public/default",
+        topics_pattern=".*",
+    )
+    connected, answer = await one.hear()
+    flags = connected.connected.feature_flags
+    assert flags.HasField("supports_topic_watchers")
+    assert flags.supports_topic_watchers is enabled
+    assert flags.supports_topic_watcher_reconcile is enabled
+    # Pulsar 4.2.4 asks the key for the flags alone.
+    assert answer.type == BaseCommand.WATCH_TOPIC_LIST_SUCCESS
+
+
 class TwoCoordinators:
     async def count(self) -> int:
         return 2
