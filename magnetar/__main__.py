@@ -40,6 +40,10 @@ COMMANDS = MappingProxyType(
             "magnetar.commands.admin_command:main",
             "administer a cluster (as pulsar-admin); snapshot its metadata",
         ),
+        "metadata": (
+            "magnetar.commands.metadata_command:main",
+            "show, compare and verify the nodes of a metadata store",
+        ),
         "completion": (
             "magnetar.commands.completion:main",
             "print the shell completion for bash, zsh or fish",

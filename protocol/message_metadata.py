@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -21,6 +22,12 @@ TXN_ABORT = 22
 
 NO_KEY = b"NONE_KEY"
 """Key that Pulsar hashes for messages without one, so all of them go to one Key_Shared consumer."""
+
+SOURCE_POSITION: Final = "__MSG_PROP_REPL_SOURCE_POSITION"
+"""Property of a replicated message: its ledger id and entry id in the source cluster, as `12:3`."""
+_MARK: Final = SOURCE_POSITION.encode()
+_MARKERS: Final = range(10, 14)
+"""Marker types of replicated subscriptions."""
 
 
 class MessageFacts:
@@ -139,3 +146,46 @@ def in_transaction(body: bytes | memoryview, most: int, least: int) -> bytes | m
     # Fields may follow in any order, so the addition needs no new encoding of the rest.
     extra = MessageMetadata(txnid_most_bits=most, txnid_least_bits=least).SerializePartialToString()
     return assemble_body(bytes(body[start:end]) + extra, bytes(body[end:]), checksum=has_checksum(body))
+
+
+class ReplicatedMessage:
+    """Origin of a message that the replicator of another cluster passes on."""
+
+    __slots__ = ("from_cluster", "marker", "position")
+
+    def __init__(self, metadata: MessageMetadata) -> None:
+        self.from_cluster = _bytes_of(metadata.replicated_from).decode(errors="replace")
+        """Name of the cluster, "" where the message names none."""
+        self.marker = metadata.marker_type in _MARKERS
+        """True for a marker of replicated subscriptions; its receipt has no position of the source."""
+        self.position = _position(metadata)
+        """Ledger id and entry id in the source cluster; None where the message has none, or an unreadable one."""
+
+
+def read_replicated(body: bytes | memoryview) -> ReplicatedMessage | None:
+    """Reads the origin of a message; None for a body that is no message."""
+    try:
+        start, end = metadata_span(body)
+        return ReplicatedMessage(MessageMetadata.FromString(bytes(body[start:end])))
+    except (ValueError, DecodeError):
+        return None
+
+
+def read_source(body: bytes | memoryview) -> ReplicatedMessage | None:
+    """As `read_replicated`, and None for a message without a position; cheap for messages that name none."""
+    return read_replicated(body) if _MARK in bytes(body) else None
+
+
+def _position(metadata: MessageMetadata) -> tuple[int, int] | None:
+    for pair in metadata.properties:
+        if pair.key == SOURCE_POSITION:
+            ledger_id, colon, entry_id = _bytes_of(pair.value).decode(errors="replace").partition(":")
+            if colon and _is_number(ledger_id) and _is_number(entry_id):
+                return int(ledger_id), int(entry_id)
+            return None
+    return None
+
+
+def _is_number(text: str) -> bool:
+    # Nineteen digits are the longest 64-bit number; more would not fit into a receipt.
+    return text.isascii() and text.isdigit() and len(text) <= 19 and int(text) < 1 << 63

@@ -264,6 +264,7 @@ class BrokerService:
         if self.recorder is not None:
             self.recorder.open()
         await self.namespaces.open()
+        await self.registry.partitions.open()
         await self.registry.resource_groups.open()
         # Before the ports: no client may use a topic whose deletion was decided.
         await self.deletions.open()

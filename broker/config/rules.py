@@ -24,6 +24,8 @@ USUAL_QUORUM: Final = 2
 
 
 def _metadata_store_url(settings: Settings) -> Computed:
+    if servers := settings.str("zookeeperServers"):
+        return Computed(f"zk:{servers}", "zookeeperServers")
     if settings.bool("magnetarInMemory"):
         return Computed("memory:local", "magnetarInMemory")
     return Computed(f"file:{settings.str('magnetarDataDirectory')}/metadata.sqlite", "magnetarDataDirectory")

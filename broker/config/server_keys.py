@@ -65,10 +65,14 @@ SERVER = Section("Server", (
     Key("metadataStoreUrl", "string", None,
         form=(r"file:.+|memory:.*|zk:[^,;/]+([,;][^,;/]+)*(/[^/]+)*/?",
               "file:PATH, memory:NAME or zk:host:port[,host:port][/chroot]"),
-        computed="`file:` and magnetarDataDirectory/metadata.sqlite; memory:local with magnetarInMemory",
+        computed="zookeeperServers, else `file:` and magnetarDataDirectory/metadata.sqlite; memory:local "
+            "with magnetarInMemory",
         doc="Store of topics, ledger lists and cursor positions: `file:PATH` for the embedded store, "
             "`zk:host:port[,host:port][/chroot]` for ZooKeeper, which bookies and BookKeeper's tools share "
             "(needs `pip install WHEEL[zookeeper]`), `memory:NAME` with magnetarInMemory."),
+    Key("zookeeperServers", "string", None,
+        form=(r"[^,;/:]+:[^,;/]+([,;][^,;/]+)*(/[^/]+)*/?", "host:port[,host:port][/chroot]"),
+        doc="Older name of a ZooKeeper in metadataStoreUrl, without `zk:`. It acts where metadataStoreUrl is empty."),
     Key("metadataStoreConfigPath", "string", None,
         doc="File with settings of the metadata store. For ZooKeeper: TLS by the names of ZooKeeper's client, such as "
             "`zookeeper.client.secure=true` (see docs/how-to/tls.md)."),

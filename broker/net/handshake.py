@@ -122,6 +122,7 @@ def _accept(cnx: Connection, request: CommandConnect) -> None:
         and request.protocol_version >= VERSION_WITH_ENTRY_METADATA
         and request.feature_flags.supports_broker_entry_metadata
     )
+    cnx.knows_sources = request.feature_flags.supports_repl_dedup_by_lid_and_eid
     log.info("+ %s %s protocol %d", cnx.address, cnx.client_version, request.protocol_version)
     scalable, watched = context.settings.scalable_topics, context.settings.coordinators_watched
     cnx.send(

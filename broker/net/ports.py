@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from broker.net.connection_context import ConnectionContext
 from broker.net.credentials_refresh import CredentialsRefresh
@@ -62,6 +62,8 @@ class Connection(Protocol):
     """The roles of the connection; NOBODY before CONNECT and without authentication."""
     accepts_entry_metadata: bool
     """True when messages carry broker entry metadata to this client."""
+    knows_sources: bool
+    """True when the client takes positions of the source in receipts of replicated messages."""
     producers: dict[int, ProducerOnConnection]
     """Producers by their id."""
     closed_producers: dict[int, None]
@@ -155,6 +157,9 @@ class ProducerOnConnection:
         "unanswered",
     )
 
+    replicates: ClassVar[bool] = False
+    """True for a replicator: each of its SENDs is a run, and `replicated` reads it."""
+
     def __init__(self, cnx: Connection, producer_id: int, request_id: int) -> None:
         self.cnx = cnx
         """The connection that the producer came on."""
@@ -174,6 +179,10 @@ class ProducerOnConnection:
         self._gate = cnx.gate
         self._outbox = cnx.outbox
         self._receipts = ReceiptWriter(producer_id)
+
+    def replicated(self, _: memoryview) -> Sends | None:
+        """Returns the run to fill for a body, where a replicator sends; None for a plain run."""
+        return None
 
     def stored(self, sends: Sends, count: int, ledger_id: int, entry_id: int) -> None:
         """Writes SEND_RECEIPTs. The gate accounts for them at the end of the turn, before the write."""
@@ -201,7 +210,7 @@ class ProducerOnConnection:
         for _ in range(count):
             sequence_id, highest, size = sends.settle(1)
             if error is None:
-                frame = self._receipts.write(sequence_id, highest, -1, -1)
+                frame = self._duplicate(sends, sequence_id, highest)
             else:
                 frame = self._refusal(sequence_id, highest, error)
             if earlier:
@@ -223,6 +232,9 @@ class ProducerOnConnection:
         # Of a batch the highest id, as in Pulsar: Java's client finds the batch by no other. Others leave it 0.
         highest = max(sequence_id, highest_sequence_id)
         return answers.send_error(self.producer_id, highest, error.code, str(error))
+
+    def _duplicate(self, _: Sends, sequence_id: int, highest_sequence_id: int) -> bytes:
+        return self._receipts.write(sequence_id, highest_sequence_id, -1, -1)
 
     def _write(self, frames: bytes, count: int, size: int) -> None:
         # Subtracted here and not in a method of the gate: a call per answer would cost more than the subtraction.

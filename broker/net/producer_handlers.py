@@ -41,7 +41,7 @@ def producer(cnx: Connection, command: BaseCommand) -> None:
     except BrokerError as error:
         cnx.send(answers.error(request.request_id, error.code, str(error)))
         return
-    port = ProducerOnConnection(cnx, request.producer_id, request.request_id)
+    port = _port_of(cnx, request)
     # Entered before the topic is opened, so that CLOSE_PRODUCER and a repeated PRODUCER find it.
     cnx.producers[request.producer_id] = port
     # The client reuses an id that the broker closed: its SENDs count again.
@@ -52,6 +52,20 @@ def producer(cnx: Connection, command: BaseCommand) -> None:
         return answers.error(request.request_id, error.code, str(error))
 
     cnx.run(command, _open(cnx, port, command), refuse)
+
+
+def _port_of(cnx: Connection, request: CommandProducer) -> ProducerOnConnection:
+    prefix = cnx.context.registry.settings.replicator_prefix
+    if (
+        cnx.knows_sources
+        and request.producer_name.startswith(prefix)
+        and not request.topic.startswith("non-persistent://")  # Such entries have no position in a source.
+    ):
+        # Imported late, because few brokers meet a replicator.
+        from broker.net.replicator_port import ReplicatorOnConnection
+
+        return ReplicatorOnConnection(cnx, request.producer_id, request.request_id)
+    return ProducerOnConnection(cnx, request.producer_id, request.request_id)
 
 
 def producer_access(cnx: Connection, command: BaseCommand) -> Iterator[Access]:

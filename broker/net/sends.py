@@ -51,8 +51,10 @@ def publish(cnx: Connection, send: CommandSend, frames: list[Frame], index: int)
         forged = NotAllowed("Only a SEND in a transaction may name one in its metadata")
         producer.refuse(sequence_id, send.highest_sequence_id, body, forged)
         return 1
-    bodies = [body]
-    if judged == PLAIN and index + 1 < len(frames) and not producer.topic.single_sends:
+    bodies, sends = [body], None
+    if port.replicates:
+        sends = port.replicated(body)
+    elif judged == PLAIN and index + 1 < len(frames) and not producer.topic.single_sends:
         bodies += following_sends(buffer, view, frames, index, send)
     messages, count, size = send.num_messages, len(bodies), sum(map(len, bodies))
     _count(cnx, port, count, size)
@@ -64,6 +66,7 @@ def publish(cnx: Connection, send: CommandSend, frames: list[Frame], index: int)
         size,
         send.is_chunk,
         judged != PLAIN,
+        sends,
     )
     return count
 

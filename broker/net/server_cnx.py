@@ -78,6 +78,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         """Name and version that the client gave."""
         self.accepts_entry_metadata = False
         """The client asked for broker entry metadata (PIP-90) and the broker is configured to show it."""
+        self.knows_sources = False
+        """The client takes positions of the source in receipts of replicated messages."""
         self.connected = False
         """True once CONNECT was answered."""
         self.principal = NOBODY

@@ -81,6 +81,15 @@ class Sends:
         return first, highest, size
 
 
+class ReplicatedSends(Sends):
+    """A run of one SEND that the replicator of another cluster passes on, with the number that its receipt bears."""
+
+    __slots__ = ("source",)
+
+    source: tuple[int, int] | None
+    """Ledger id and entry id in the source cluster; None for a marker, which is no message of a topic."""
+
+
 AddedSends: TypeAlias = tuple[Sends, int, int]
 """An add to the log: its run of SENDs, how many of them it has, and when it was asked for (`Added` of the ledger handle)."""
 

@@ -151,14 +151,17 @@ class Producer:
         size: int,
         chunk: bool,
         delayed: bool,
+        sends: Sends | None = None,
     ) -> None:
         """Passes a run of messages or batches to the topic; the port gets one outcome for each.
 
         `sequence_id` and `highest_sequence_id`: those of the first one. `messages`: in each of them. `size`: bytes of all
         bodies. `delayed`: the message may have a delivery time. Outcomes of stored messages come in the order of the
         calls; that of a duplicate or a refusal comes before this returns (`ProducerPort.at_once`). See `Sends`.
+        `sends`: an object to fill, of a replicator.
         """
-        sends = Sends()
+        if sends is None:
+            sends = Sends()
         sends.port = self.port
         sends.producer_name = self.name
         sends.encrypted = self.encrypted

@@ -95,6 +95,16 @@ class ZookeeperNodes:
                 return []
             return names
 
+    def children_many(self, paths: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+        """Each path with the names directly below it, in the order of `paths`; all requests are out at once."""
+        with _errors():
+            answers = [self._client.get_children_async(path) for path in paths]
+            for path, answer in zip(paths, answers, strict=True):
+                try:
+                    yield path, answer.get()
+                except NoNodeError:
+                    yield path, []
+
     def create(self, path: str, value: bytes, *, ephemeral: bool = False, parents: bool = False) -> bool:
         """Makes a node; returns False for one that exists.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from magnetar.admin.table import commands
+from magnetar.commands.metadata_command import ACTIONS
 from magnetar.commands.shared_options import CommandParser
 
 OF_THE_STORE = ("snapshot", "audit")
@@ -14,7 +15,7 @@ _magnetar() {{
   local cur="${{COMP_WORDS[COMP_CWORD]}}" words=""
   case $COMP_CWORD in
     1) words="{names}" ;;
-    2) [ "${{COMP_WORDS[1]}}" = admin ] && words="{groups}" ;;
+    2) case "${{COMP_WORDS[1]}}" in admin) words="{groups}" ;; metadata) words="{metadata}" ;; esac ;;
     3) [ "${{COMP_WORDS[1]}}" = admin ] && case "${{COMP_WORDS[2]}}" in
 {cases}
     esac ;;
@@ -52,7 +53,12 @@ def main(argv: Sequence[str]) -> int:
 
 def _bash(names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> str:
     cases = "\n".join(f'      {group}) words="{" ".join(found)}" ;;' for group, found in groups.items())
-    return _BASH.format(names=" ".join(names), groups=" ".join([*groups, *OF_THE_STORE]), cases=cases)
+    return _BASH.format(
+        names=" ".join(names),
+        groups=" ".join([*groups, *OF_THE_STORE]),
+        metadata=" ".join(ACTIONS),
+        cases=cases,
+    )
 
 
 def _fish(names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> str:
@@ -60,6 +66,8 @@ def _fish(names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> str:
     lines = [f"complete -c magnetar -n __fish_use_subcommand -f -a '{' '.join(names)}'"]
     every = " ".join([*groups, *OF_THE_STORE])
     lines.append(f"complete -c magnetar -n '{seen} admin; and not {seen} {every}' -f -a '{every}'")
+    actions = " ".join(ACTIONS)
+    lines.append(f"complete -c magnetar -n '{seen} metadata; and not {seen} {actions}' -f -a '{actions}'")
     for group, found in groups.items():
         lines.append(f"complete -c magnetar -n '{seen} admin; and {seen} {group}' -f -a '{' '.join(found)}'")
     return "\n".join(lines) + "\n"

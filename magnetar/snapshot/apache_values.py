@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from broker.managed_ledger.records.pulsar_records import unwrapped
 from protocol.pulsar_metadata_pb2 import ManagedCursorInfo, ManagedLedgerInfo, SchemaLocator
 
 NO_LEDGER = -1
@@ -52,13 +53,13 @@ def log_ledgers(value: bytes) -> list[ApacheLedger]:
     """Returns the ledgers of a log in their order. Raises ValueError for other bytes."""
     return [
         ApacheLedger(ledger.ledgerId, ledger.entries, ledger.size, ledger.timestamp)
-        for ledger in _parsed(ManagedLedgerInfo(), value).ledgerInfo
+        for ledger in _parsed(ManagedLedgerInfo(), unwrapped(value)).ledgerInfo
     ]
 
 
 def cursor(value: bytes) -> ApacheCursor:
     """Returns the cursor. Raises ValueError for other bytes."""
-    info = _parsed(ManagedCursorInfo(), value)
+    info = _parsed(ManagedCursorInfo(), unwrapped(value))
     acked = []
     for each in info.individualDeletedMessages:
         low, high = each.lowerEndpoint, each.upperEndpoint

@@ -105,8 +105,8 @@ def _admin(parts: list[str]) -> NodePath:
     if kind == "topic-policies" and len(rest) == 1:
         return _topic_policies(unquote(rest[0]))
     if kind == "partitioned-topics":
-        # Our layout begins with the domain, Pulsar's with the tenant: put into Pulsar's order.
-        if len(rest) == 4 and rest[0] in _DOMAINS:
+        # Versions up to 0.2.0 began with the domain, Pulsar begins with the tenant: put into Pulsar's order.
+        if len(rest) == 4 and rest[0] in _DOMAINS and rest[2] not in _DOMAINS:
             rest = [rest[1], rest[2], rest[0], rest[3]]
         namespace, named = _split_namespace(rest)
         if namespace is None or len(named) != 2:

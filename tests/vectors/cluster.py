@@ -1,5 +1,7 @@
 """Replays recordings of a cluster: each record is read into values of ours, written again, and compared field by field.
 
+`cluster_admin.py` repeats the requests of the recorded operations and compares the policies that they leave.
+
 Records of kinds that nothing of ours reads yet are counted and named, once for each file; so are lines of requests, which
 need a cluster of two brokers.
 """
@@ -25,8 +27,10 @@ from broker.managed_ledger.records.pulsar_records import (
 )
 from broker.service.namespaces.partitioned_metadata import PARTITIONED_ROOT, decode_partitions
 from foundation.model.errors import BrokerError
+from magnetar.snapshot.apache_values import schema_ledgers
 from protocol import ledger_metadata
 from protocol.managed_ledger_records_pb2 import ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
+from tests.vectors import cluster_admin
 from tests.vectors.result import Result
 from tests.vectors.scripts import Op, read_scripts
 
@@ -43,6 +47,8 @@ def run_file(path: Path) -> Result:
         except (BrokerError, ValueError) as error:
             difference = f"it cannot be read: {error}"
         result.judge(f"{path.name} {name}", difference, None)
+    if path.name.startswith("writes."):
+        cluster_admin.replay(path, result)
     if unread:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(unread.items()))
         result.messages.append(f"{path.name}: no replayer for {kinds}")
@@ -117,10 +123,18 @@ def _partitions(data: bytes, decoded: Op) -> str | None:
     return None if got == wanted else f"want {wanted}, got {got}"
 
 
+def _schema_locator(data: bytes, decoded: Op) -> str | None:
+    entries = [*decoded.get("index", []), decoded["info"]]
+    wanted = len(decoded.get("index", [])), sorted({one["position"]["ledgerId"] for one in entries})
+    got = schema_ledgers(data)
+    return None if got == wanted else f"versions and ledgers: want {wanted}, got {got}"
+
+
 _REPLAYS: Final[dict[str, Callable[[bytes, Op], str | None]]] = {
     "ManagedLedgerInfo": _ledger_list,
     "ManagedCursorInfo": _cursor,
     "PositionInfo": _position,
     "LedgerMetadata": _ledger,
     "PartitionedTopicMetadata": _partitions,
+    "SchemaLocator": _schema_locator,
 }

@@ -76,6 +76,16 @@ class StoredCursor(NamedTuple):
     """When the cursor was last used, ms since 1970."""
 
 
+def ledger_list_record(value: bytes) -> LedgerListRecord:
+    """Returns the record of a managed ledger, for tools that show all of it. MetadataError for other bytes."""
+    return _parsed(LedgerListRecord, unwrapped(value))
+
+
+def cursor_record(value: bytes) -> ManagedCursorInfo:
+    """Returns the record of a cursor, as `ledger_list_record`."""
+    return _parsed(ManagedCursorInfo, unwrapped(value))
+
+
 def encode_ledger_list(info: ManagedLedgerInfo, compression: Compression = PLAIN) -> bytes:
     """Returns the record of a managed ledger; empty for one without ledgers, as Pulsar creates it."""
     record = LedgerListRecord()
@@ -95,7 +105,7 @@ def encode_ledger_list(info: ManagedLedgerInfo, compression: Compression = PLAIN
 
 def decode_ledger_list(value: bytes) -> ManagedLedgerInfo:
     """Returns the managed ledger of a record. MetadataError for other bytes, and for what would be lost."""
-    record = _parsed(LedgerListRecord, _unwrapped(value))
+    record = ledger_list_record(value)
     for ledger in record.ledgerInfo:
         if ledger.HasField("offloadContext") or ledger.properties:
             raise MetadataError(
@@ -144,7 +154,7 @@ def encode_cursor(cursor: StoredCursor, compression: Compression = PLAIN) -> byt
 
 def decode_cursor(value: bytes) -> StoredCursor:
     """Returns the cursor of a record. MetadataError for other bytes."""
-    record = _parsed(ManagedCursorInfo, _unwrapped(value))
+    record = cursor_record(value)
     info = CursorInfo(
         Position(record.markDeleteLedgerId, record.markDeleteEntryId),
         {each.name: each.value for each in record.properties},
@@ -193,7 +203,8 @@ def _wrapped(plain: bytes, compression: Compression) -> bytes:
     return b"".join((_MAGIC, len(head).to_bytes(4, "big"), head, pack(compression.kind, plain)))
 
 
-def _unwrapped(value: bytes) -> bytes:
+def unwrapped(value: bytes) -> bytes:
+    """Returns the record in a value, which may be compressed. Raises MetadataError."""
     if not value.startswith(_MAGIC):
         return value
     begin = len(_MAGIC) + 4

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 
 from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Put, Write
 from foundation.model.errors import BadVersion, MetadataError, ServiceNotReady, TopicNotFound
-from foundation.model.topic_name import PERSISTENT, TopicName
+from foundation.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 from foundation.value import Value
 
 PARTITIONED_ROOT: Final = "/admin/partitioned-topics"
@@ -57,6 +57,16 @@ class PartitionedMetadata:
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
+
+    async def open(self) -> None:
+        """Moves what an earlier version has stored at other paths, before the first call. Raises MetadataError."""
+        for domain in (PERSISTENT, NON_PERSISTENT):
+            if await self._store.children(f"{PARTITIONED_ROOT}/{domain}"):
+                # Imported late: stores of this version have no such keys.
+                from broker.service.namespaces.earlier_partitions import move_earlier_partitions
+
+                await move_earlier_partitions(self._store)
+                return
 
     async def find(self, name: TopicName) -> StoredPartitions | None:
         """Returns what is stored, None for an unpartitioned topic."""
@@ -123,7 +133,7 @@ class PartitionedMetadata:
 
     async def names(self, namespace: str, domain: str = PERSISTENT) -> list[str]:
         """Returns the full names of the namespace's partitioned topics, sorted."""
-        names = await self._store.children(f"{PARTITIONED_ROOT}/{domain}/{namespace}")
+        names = await self._store.children(f"{PARTITIONED_ROOT}/{namespace}/{domain}")
         return sorted(f"{domain}://{namespace}/{unquote(name)}" for name in names)
 
     async def _find(self, name: TopicName) -> tuple[StoredPartitions, int] | None:
@@ -151,4 +161,4 @@ def _check_usable(name: TopicName, stored: StoredPartitions) -> None:
 
 
 def _key(name: TopicName) -> str:
-    return f"{PARTITIONED_ROOT}/{name.domain}/{name.namespace}/{quote(name.local, safe='')}"
+    return f"{PARTITIONED_ROOT}/{name.namespace}/{name.domain}/{quote(name.local, safe='')}"

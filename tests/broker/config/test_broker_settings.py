@@ -151,6 +151,24 @@ def test_metadata_store_follows_data_directory_and_in_memory() -> None:
     assert load("magnetarInMemory=true").str("metadataStoreUrl") == "memory:local"
 
 
+def test_zookeeper_servers_act_where_the_metadata_store_is_not_named() -> None:
+    """As in Pulsar, whose older conf files name them alone."""
+    older = load("zookeeperServers=h:2181,g:2181/c")
+    assert older.str("metadataStoreUrl") == "zk:h:2181,g:2181/c"
+    assert older.origin("metadataStoreUrl") == "computed: zookeeperServers"
+    assert older.list("bookieAddress") == ("registered",)
+    assert load("zookeeperServers=h:2181", "metadataStoreUrl=").str("metadataStoreUrl") == "zk:h:2181"
+    assert load("zookeeperServers=h:2181", "metadataStoreUrl=zk:g:1").str("metadataStoreUrl") == "zk:g:1"
+    with pytest.raises(SettingsError, match="zookeeperServers"):
+        load("zookeeperServers=h")
+
+
+def test_configuration_store_is_named_as_without_effect() -> None:
+    for name in ("configurationMetadataStoreUrl", "configurationStoreServers", "globalZookeeperServers"):
+        [note] = load(f"{name}=zk:h:2181").notes
+        assert note.text == f"set, but not used here: {name}"
+
+
 def test_bookies_follow_the_metadata_store() -> None:
     """A broker on a cluster's ZooKeeper waited for a bookie at localhost:3181, beside registered ones."""
     in_zookeeper = load("metadataStoreUrl=zk:h:2181/c")

@@ -265,6 +265,7 @@ def test_command_starts_without_aiohttp(url: str) -> None:
         ("magnetar admin tenants cr", "create"),
         ("magnetar admin au", "audit"),
         ("magnetar admin sn", "snapshot"),
+        ("magnetar metadata ve", "verify"),
     ],
 )
 def test_bash_completes_groups_and_commands(

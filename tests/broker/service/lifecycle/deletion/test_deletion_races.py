@@ -204,7 +204,7 @@ async def test_partitioned_topic_whose_deletion_one_broker_has_begun_is_refused_
     metadata.deletes_left = 0
     with pytest.raises(MetadataError):
         await one.run(one.partitioned.delete(topic("p"), force=True))
-    stored = await metadata.get("/admin/partitioned-topics/persistent/shop/orders/p")
+    stored = await metadata.get("/admin/partitioned-topics/shop/orders/persistent/p")
     assert stored is not None
     assert json.loads(stored.value) == {"partitions": 2, "deleted": True}
     for refused in (

@@ -1,0 +1,1 @@
+"""`magnetar metadata`: nodes of a metadata store in words, compared and verified."""

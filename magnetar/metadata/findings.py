@@ -1,0 +1,113 @@
+"""Findings of `magnetar metadata verify`: values that cannot be read, and names that point nowhere. Pure: no I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Final, NamedTuple
+
+from magnetar.metadata.facts import Facts, Mark
+from magnetar.snapshot.node_rows import Node
+
+_PARTITION: Final = re.compile(r"(.+)-partition-(\d+)")
+
+
+class Finding(NamedTuple):
+    """Something wrong at a node."""
+
+    path: str
+    """Path of the node."""
+    text: str
+    """A sentence."""
+
+
+def facts_of(nodes: Iterable[Node]) -> Facts:
+    """Returns the facts of all nodes of a store."""
+    facts = Facts()
+    for node in nodes:
+        facts.add(node)
+    return facts
+
+
+def findings_of(facts: Facts) -> list[Finding]:
+    """Returns all that is wrong, sorted by path."""
+    found = chain(
+        (Finding(path, reason) for path, reason in facts.unreadable),
+        _missing_ledgers(facts),
+        _cursors(facts),
+        _namespaces(facts),
+        _partitions(facts),
+        _marks(facts),
+        _schemas(facts),
+        _groups(facts),
+    )
+    return sorted(found)
+
+
+def _missing_ledgers(facts: Facts) -> Iterator[Finding]:
+    if not facts.has_ledgers:
+        return
+    for path, ledger_id, role in facts.references:
+        if ledger_id not in facts.ledgers:
+            yield Finding(path, f"names the {role} {ledger_id}, which has no metadata")
+
+
+def _cursors(facts: Facts) -> Iterator[Finding]:
+    for path, topic in facts.cursors:
+        if topic not in facts.lists:
+            yield Finding(path, f"is a cursor of {topic}, which has no list of ledgers")
+
+
+def _namespaces(facts: Facts) -> Iterator[Finding]:
+    for name in facts.namespaces:
+        tenant = name.partition("/")[0]
+        if tenant not in facts.tenants:
+            yield Finding(f"/admin/policies/{name}", f"is in the tenant {tenant}, which does not exist")
+    for path, namespace in facts.in_namespaces:
+        # Apache's brokers keep topics of their own in namespaces without policies, named `host:port`.
+        if namespace not in facts.namespaces and ":" not in namespace:
+            yield Finding(path, f"is in the namespace {namespace}, which does not exist")
+
+
+def _partitions(facts: Facts) -> Iterator[Finding]:
+    for topic, path in facts.lists.items():
+        found = _PARTITION.fullmatch(topic)
+        count = facts.partitions.get(found[1]) if found is not None else None
+        if found is not None and count is not None and int(found[2]) >= count:
+            yield Finding(path, f"is partition {found[2]} of {found[1]}, which has {count} partitions")
+
+
+def _marks(facts: Facts) -> Iterator[Finding]:
+    for mark in facts.marks:
+        if not facts.intents.intersection(_carriers(mark)):
+            yield Finding(mark.path, "is marked as deleted, and no intent carries the deletion out")
+
+
+def _carriers(mark: Mark) -> Iterator[tuple[str, str]]:
+    """Yields kind and name of the intents that may have set a mark."""
+    where = mark.where
+    if where.topic is not None:
+        found = _PARTITION.fullmatch(where.topic)
+        yield from (("topic", where.topic), ("partitioned", where.topic))
+        if found is not None:
+            yield "partitioned", found[1]
+    if where.namespace is not None:
+        yield from (("namespace", where.namespace), ("tenant", where.namespace.partition("/")[0]))
+    if where.name is not None:
+        yield "tenant", where.name
+
+
+def _schemas(facts: Facts) -> Iterator[Finding]:
+    for topic, (path, versions) in facts.schema_indexes.items():
+        for version in sorted(versions - facts.schema_versions.get(topic, set())):
+            yield Finding(path, f"names version {version} of a schema, whose definition is missing")
+    for topic in facts.schema_versions.keys() - facts.schema_indexes.keys():
+        path = f"/schema-versions/{topic.partition('://')[2]}"
+        yield Finding(path, "has versions of a schema, and no index names them")
+
+
+def _groups(facts: Facts) -> Iterator[Finding]:
+    for path, group in facts.group_uses:
+        if group not in facts.groups:
+            yield Finding(path, f"names the resource group {group}, which does not exist")

@@ -1,0 +1,243 @@
+"""Reads the value of a node: which form it has, one sentence about it, and all of it as lines. Pure: no I/O.
+
+Values of Magnetar's brokers are JSON; those of Apache's are JSON or protocol buffers; those of BookKeeper are text or
+protocol buffers. The path tells what a value must be, so a value of another form is a finding.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError, Message
+
+from broker.managed_ledger.managed_ledger_info import decode_cursor_info, decode_ledger_info
+from broker.managed_ledger.records.pulsar_records import cursor_record, ledger_list_record
+from foundation.model.errors import MetadataError
+from foundation.settings.keys import MASK, MASKED
+from magnetar.snapshot.node_path import describe
+from protocol.bookkeeper_metadata_pb2 import BookieServiceInfoFormat
+from protocol.ledger_metadata import LedgerMetadata, decode
+from protocol.pulsar_metadata_pb2 import SchemaLocator
+from protocol.stored_schemas_pb2 import SchemaIndex, StoredSchema
+
+_OUR_BEGINNING: Final = b"{"
+_HEX_BYTES_MAX: Final = 4096
+_HEX_LINE: Final = 32
+_JSON_KINDS: Final = frozenset(
+    (
+        "bundle-data",
+        "bundle-owner",
+        "deletion",
+        "local-policies",
+        "namespace",
+        "partitioned-topic",
+        "tenant",
+        "topic-policies",
+    )
+)
+_JSON_PATHS: Final = (
+    "/admin/clusters/",
+    "/admin/configuration",
+    "/admin/quarantine/",
+    "/admin/resourcegroups/",
+    "/bookies",
+    "/loadbalance/",
+)
+"""Paths, or beginnings of paths, whose values are JSON besides those of `_JSON_KINDS`."""
+_REGISTERED: Final = "/ledgers/available/"
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+Parsed = object
+"""A parsed JSON value, a message, or an object of ours."""
+
+
+class ReadValue(NamedTuple):
+    """The value of a node, read."""
+
+    form: str
+    """Its form in words."""
+    parsed: Parsed
+    """The value as an object; None for text and for bytes of no known form."""
+    lines: Callable[[], list[str]]
+    """Returns all of it as lines; made when they are shown, for a verification shows none."""
+    sentence: str = ""
+    """The gist, for values whose fields say little by themselves; may be empty."""
+
+
+def read_value(path: str, value: bytes) -> ReadValue:
+    """Reads the value of the node at a path. ValueError with a sentence for one that is not of the form it must have."""
+    if not value:
+        return ReadValue("empty", None, list)
+    try:
+        reader = _READERS.get(describe(path).kind)
+        if reader is not None:
+            return reader(value)
+        if path.startswith(_REGISTERED) and not path.endswith("/readonly"):
+            return _message(BookieServiceInfoFormat, "BookKeeper's BookieServiceInfo", value)
+        return _json(value) if _must_be_json(path) else _unknown(value)
+    except (MetadataError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"the value cannot be read: {error or type(error).__name__}") from error
+
+
+def hex_lines(value: bytes) -> list[str]:
+    """Returns bytes as hexadecimal numbers, the first `_HEX_BYTES_MAX` of them."""
+    shown = value[:_HEX_BYTES_MAX]
+    lines = [shown[at : at + _HEX_LINE].hex(" ", -4) for at in range(0, len(shown), _HEX_LINE)]
+    return [*lines, f"… and {len(value) - len(shown):,} more bytes"] if len(shown) < len(value) else lines
+
+
+def _must_be_json(path: str) -> bool:
+    return describe(path).kind in _JSON_KINDS or path.startswith(_JSON_PATHS)
+
+
+def _json(value: bytes) -> ReadValue:
+    parsed = json.loads(value)
+    return ReadValue("JSON", parsed, lambda: _json_lines(parsed))
+
+
+def _json_lines(parsed: object) -> list[str]:
+    return json.dumps(_masked(parsed), indent=2, ensure_ascii=False).splitlines()
+
+
+def _masked(value: object) -> object:
+    """Hides secrets, such as credentials in a cluster's data."""
+    if isinstance(value, list):
+        return [_masked(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    secret = {key for key in value if key in MASKED or "password" in str(key).lower()}
+    return {key: MASK if key in secret and one else _masked(one) for key, one in value.items()}
+
+
+def _message(kind: type[AnyMessage], form: str, value: bytes) -> ReadValue:
+    message = kind()
+    try:
+        message.ParseFromString(value)
+    except DecodeError as error:
+        raise ValueError(f"{form}: {error}") from error
+    if not message.IsInitialized():
+        raise ValueError(f"{form} lacks a required field")
+    return ReadValue(form, message, partial(_fields, message))
+
+
+def _fields(message: Message) -> list[str]:
+    text: str = text_format.MessageToString(message, print_unknown_fields=True)
+    return text.splitlines()
+
+
+def _list(value: bytes) -> ReadValue:
+    if value.startswith(_OUR_BEGINNING):
+        info = decode_ledger_info(value)
+        entries, size = sum(one.entries for one in info.ledgers), sum(one.size_bytes for one in info.ledgers)
+        last_open = bool(info.ledgers) and info.ledgers[-1].closed_at_ms is None
+        sentence = _log_sentence(len(info.ledgers), entries, size, last_open=last_open)
+        if info.deleted:
+            sentence += "; its deletion is decided"
+        return _json(value)._replace(form="Magnetar's JSON", parsed=info, sentence=sentence)
+    record = ledger_list_record(value)
+    ledgers = record.ledgerInfo
+    sentence = _log_sentence(
+        len(ledgers),
+        sum(one.entries for one in ledgers),
+        sum(one.size for one in ledgers),
+        last_open=bool(ledgers) and not ledgers[-1].timestamp,
+    )
+    return ReadValue("Pulsar's ManagedLedgerInfo", record, partial(_fields, record), sentence)
+
+
+def _log_sentence(ledgers: int, entries: int, size: int, *, last_open: bool) -> str:
+    text = f"{ledgers:,} ledgers with {entries:,} entries and {size:,} bytes"
+    return f"{text}, without those of the last ledger, which is open" if last_open else text
+
+
+def _cursor(value: bytes) -> ReadValue:
+    if value.startswith(_OUR_BEGINNING):
+        info = decode_cursor_info(value)
+        after = sum(bits.bit_count() for _, _, bits in info.acked)
+        mark = info.mark_delete
+        sentence = f"all up to {mark.ledger_id}:{mark.entry_id} is acknowledged"
+        if after:
+            sentence += f", and {after:,} entries after it"
+        return _json(value)._replace(form="Magnetar's JSON", parsed=info, sentence=sentence)
+    record = cursor_record(value)
+    if record.cursorsLedgerId >= 0:
+        sentence = f"the position is the last entry of ledger {record.cursorsLedgerId}"
+    else:
+        sentence = f"all up to {record.markDeleteLedgerId}:{record.markDeleteEntryId} is acknowledged"
+        if record.individualDeletedMessages:
+            sentence += f", and {len(record.individualDeletedMessages):,} ranges after it"
+    return ReadValue("Pulsar's ManagedCursorInfo", record, partial(_fields, record), sentence)
+
+
+def _ledger(value: bytes) -> ReadValue:
+    metadata = decode(value)
+    return ReadValue(
+        "BookKeeper's LedgerMetadata", metadata, partial(_ledger_lines, metadata), _ledger_sentence(metadata)
+    )
+
+
+def _ledger_sentence(metadata: LedgerMetadata) -> str:
+    state = metadata.state.name.lower().replace("_", " ")
+    if state != "closed":
+        return f"{state}: its end is in the bookies"
+    return f"closed with {metadata.last_entry_id + 1:,} entries and {metadata.length:,} bytes"
+
+
+def _ledger_lines(metadata: LedgerMetadata) -> list[str]:
+    quorums = f"{metadata.ensemble_size} / {metadata.write_quorum} / {metadata.ack_quorum}"
+    return [
+        f"state: {metadata.state.name}",
+        f"last entry: {metadata.last_entry_id}",
+        f"length: {metadata.length}",
+        f"ensemble, write quorum, acknowledgement quorum: {quorums}",
+        f"digest: {metadata.digest_type.name}",
+        f"password: {len(metadata.password)} bytes",
+        *([f"created: {metadata.created_ms} ms since 1970"] if metadata.created_ms is not None else []),
+        *(f"from entry {one.first_entry_id} on: {', '.join(one.members)}" for one in metadata.segments),
+        *(
+            f"custom {name}: {text.decode(errors='backslashreplace')}"
+            for name, text in metadata.custom.items()
+        ),
+    ]
+
+
+def _partitioned(value: bytes) -> ReadValue:
+    found = _json(value)
+    stored = found.parsed
+    if not isinstance(stored, dict):
+        raise ValueError("no JSON object")
+    if stored.get("moved"):
+        return found._replace(sentence="moved to Pulsar's path; the next start of a broker removes it")
+    count = int(stored["partitions"])
+    text = f"{count:,} partitions"
+    return found._replace(sentence=f"{text}; its deletion is decided" if stored.get("deleted") else text)
+
+
+def _unknown(value: bytes) -> ReadValue:
+    if value[:1] in (b"{", b"["):
+        try:
+            return _json(value)
+        except ValueError:
+            pass
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if all(char.isprintable() or char in "\n\t" for char in text):
+        return ReadValue("text", None, text.splitlines)
+    return ReadValue("bytes of a form that is not known here", None, partial(hex_lines, value))
+
+
+_READERS: Final[dict[str, Callable[[bytes], ReadValue]]] = {
+    "managed-ledger": _list,
+    "cursor": _cursor,
+    "ledger": _ledger,
+    "partitioned-topic": _partitioned,
+    "schema": lambda value: _message(SchemaLocator, "Pulsar's SchemaLocator", value),
+    "schema-index": lambda value: _message(SchemaIndex, "Magnetar's SchemaIndex", value),
+    "schema-version": lambda value: _message(StoredSchema, "Magnetar's StoredSchema", value),
+}

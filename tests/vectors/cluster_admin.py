@@ -1,0 +1,157 @@
+"""Repeats the recorded admin requests of a cluster against a broker of ours, and compares the nodes that both have written.
+
+The requests are those on tenants, namespaces, clusters, resource groups and counts of partitions. After each one the nodes
+that Apache's broker wrote are read from our store and compared field by field. A difference that `EXPLAINED` names
+is told once; any other one is a failure, and so is another status.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from magnetar.snapshot.node_sources import node_at
+from tests.vectors.broker_process import BrokerProcess
+from tests.vectors.result import Result
+from tests.vectors.scripts import Op, read_scripts
+
+_REQUESTS: Final = re.compile(
+    r"/admin/v2/((tenants|namespaces|clusters|resourcegroups)/|[^/]*persistent/.*/partitions)"
+)
+_SETS: Final = ("allowedClusters", "subscription_types_enabled")
+"""Lists whose order means nothing."""
+_POLICIES: Final = "/admin/policies/"
+UNSET: Final[dict[str, Any]] = {
+    "allowed_clusters": [],
+    "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+    "backlog_quota_map": {},
+    "brokerClientTlsEnabled": False,
+    "brokerClientTlsEnabledWithKeyStore": False,
+    "clusterDispatchRate": {},
+    "clusterSubscribeRate": {},
+    "deleted": False,
+    "encryption_required": False,
+    "is_allow_auto_update_schema": True,
+    "latency_stats_sample_rate": {},
+    "migrated": False,
+    "offload_threshold": -1,
+    "offload_threshold_in_seconds": -1,
+    "properties": {},
+    "publishMaxMessageRate": {},
+    "replication_clusters": ["c1"],
+    "replicatorDispatchRate": {},
+    "schema_compatibility_strategy": "UNDEFINED",
+    "schema_validation_enforced": False,
+    "subscriptionDispatchRate": {},
+    "subscription_auth_mode": "None",
+    "subscription_types_enabled": [],
+    "tlsAllowInsecureConnection": False,
+    "topicDispatchRate": {},
+}
+"""Values of Apache's broker that stand for "not set"; ours leaves such fields out."""
+_RATE: Final = "a rate of Pulsar is a map from cluster to rate; ours is the rate of its own cluster"
+EXPLAINED: Final = {
+    "antiAffinityGroup": "the group stands in the policies; Pulsar has it in the local policies",
+    "clusterDispatchRate": "an older name of topicDispatchRate that Pulsar still writes",
+    "clusterSubscribeRate": _RATE,
+    "publishMaxMessageRate": _RATE,
+    "subscriptionDispatchRate": _RATE,
+    "topicDispatchRate": _RATE,
+    "/admin/local-policies": "no local policies are written; bundles stand in the policies",
+    "/namespaceIsolationPolicies": "isolation policies stand one level below Pulsar's node",
+}
+"""Reasons by field, or by a part of the path of a node that is missing."""
+
+
+def replay(path: Path, result: Result) -> None:
+    """Judges every node that the requests of the file have written."""
+    explained: Counter[str] = Counter()
+    with (
+        tempfile.TemporaryDirectory(prefix="magnetar-test-") as folder,
+        BrokerProcess(Path(folder), {"clusterName": "c1"}) as broker,
+    ):
+        for operation in read_scripts(path):
+            if not _is_repeated(operation):
+                continue
+            name, info = operation["op"], operation["info"]
+            status = _request(broker.addresses.admin, info)
+            if status != info["status"]:
+                result.judge(name, f"want status {info['status']}, got {status}", None)
+                continue
+            for node, wanted in _last_values(operation):
+                found, _ = node_at(broker.metadata_url, node)
+                reasons, difference = _compared(node, wanted, None if found is None else found.value)
+                explained.update(reasons)
+                result.judge(f"{name} {node}", difference, None)
+    result.messages += [
+        f"explained: {path.name}: {text} ({count} nodes)" for text, count in explained.items()
+    ]
+
+
+def _is_repeated(operation: Op) -> bool:
+    info = operation.get("info")
+    return (
+        isinstance(info, dict)
+        and info.get("status", 500) < 300
+        and bool(_REQUESTS.match(info.get("path", "")))
+    )
+
+
+def _request(admin: str, info: Op) -> int:
+    body = json.dumps(info["body"]).encode() if "body" in info else None
+    request = urllib.request.Request(
+        admin + info["path"], body, {"content-type": "application/json"}, method=info["method"]
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def _last_values(operation: Op) -> Iterator[tuple[str, Op | None]]:
+    """Yields each JSON node of the operation with its last value, None for one that was deleted."""
+    last = {write["path"]: write for write in operation["writes"] if "path" in write}
+    for path, write in last.items():
+        if path.startswith("/admin/") and write["type"] == "delete":
+            yield path, None
+        elif path.startswith("/admin/") and write.get("kind") == "json":
+            yield path, write["decoded"]
+
+
+def _compared(path: str, wanted: Op | None, value: bytes | None) -> tuple[set[str], str | None]:
+    """Returns the reasons of explained differences, and the first difference that is not explained."""
+    if wanted is None or value is None:
+        if wanted is None:
+            return set(), None if value is None else f"want no node, got {value!r}"
+        reasons = {reason for part, reason in EXPLAINED.items() if part.startswith("/") and part in path}
+        return reasons, None if reasons else "want a node, got none"
+    got: Op = json.loads(value)
+    reasons = set()
+    for field in sorted(wanted.keys() | got.keys()):
+        want, have = _plain(field, wanted.get(field)), _plain(field, got.get(field))
+        if want == have:
+            continue
+        if field not in got and field in UNSET and want == _plain(field, UNSET[field]):
+            reasons.add("fields that are not set are left out; Pulsar writes most of them")
+        elif field in EXPLAINED and path.startswith(_POLICIES) and _is_explained(field, want, have):
+            reasons.add(f"{field}: {EXPLAINED[field]}")
+        else:
+            return reasons, f"{field}: want {want}, got {have}"
+    return reasons, None
+
+
+def _is_explained(field: str, want: Any, have: Any) -> bool:
+    """Returns True when the values differ as the reason says, and in nothing else."""
+    return want == {"c1": have} if EXPLAINED[field] is _RATE else want is None or have is None
+
+
+def _plain(field: str, value: Any) -> Any:
+    return sorted(value) if field in _SETS and isinstance(value, list) else value
