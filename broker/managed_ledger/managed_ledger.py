@@ -141,7 +141,7 @@ class ManagedLedger:
     def properties(self) -> dict[str, str]:
         """Stored with the next write of the ledger list.
 
-        `index` (PIP-70) is the managed ledger's own.
+        `index` and `brokerTimestamp` (PIP-70) are the managed ledger's own.
         """
         return self.store.properties
 

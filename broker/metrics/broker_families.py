@@ -123,6 +123,11 @@ BROKER: Final = (
         "ack_cuts.batches",
         "Writes of cursors that left batches acknowledged in part out, of which a crash would deliver messages again.",
     ),
+    counter(
+        "magnetar_broker_timestamps_clamped_total",
+        "clock_clamps.entries",
+        "Entries that got the broker timestamp of the entry before them, because the broker's clock had gone back.",
+    ),
     gauge("pulsar_ml_cache_x_reads_waiting", "limiter.queued", "Reads that wait for bytes in flight."),
     counter(
         "pulsar_ml_cache_x_size_passes_total",

@@ -23,6 +23,7 @@ from entry_cache.observe.curve import Point
 from entry_cache.observe.eviction_stats import EvictionStats
 from entry_cache.observe.expected_level import ExpectedLevel
 from foundation.model.time_histogram import TimeHistogram
+from protocol.broker_entry_metadata import ClockClamps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,8 @@ class BrokerReading:
     """The budget of reads in flight."""
     ack_cuts: AckStateCuts
     """Writes of cursors that could not store every acknowledgement."""
+    clock_clamps: ClockClamps
+    """Entries whose timestamp is later than the clock."""
     record: object | None
     """The recorder's counters; None while nothing is recorded."""
     connections: object

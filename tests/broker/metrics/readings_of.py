@@ -17,6 +17,7 @@ from entry_cache.cache_stats import ReadStats
 from entry_cache.compose import ComposedCache
 from entry_cache.observe.expected_level import ExpectedLevel
 from foundation.model.time_histogram import TimeHistogram
+from protocol.broker_entry_metadata import ClockClamps
 
 
 @dataclass
@@ -44,6 +45,7 @@ def reading_of(**fields: Any) -> BrokerReading:
         expected=ExpectedLevel(0, 0),
         limiter=InflightReadsLimiter(0, 0, 0),
         ack_cuts=AckStateCuts(),
+        clock_clamps=ClockClamps(),
         record=None,
         connections=Connections(),
         authentication=AuthenticationCounts(),
