@@ -92,6 +92,7 @@ class MetricsSource:
             limiter=self._broker.environment.reads_limiter,
             ack_cuts=self._broker.environment.ack_cuts,
             clock_clamps=self._broker.environment.clock_clamps,
+            time_searches=self._broker.environment.time_searches,
             record=self._broker.recorder,
             connections=net.counters,
             authentication=AuthenticationCounts() if net.authenticator is None else net.authenticator.counts,

@@ -15,7 +15,7 @@ from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.read_deadlines import ReadDeadlines
-from broker.managed_ledger.stats import AckStateCuts
+from broker.managed_ledger.stats import AckStateCuts, TimeSearches
 from broker.managed_ledger.unsaved_cursors import UnsavedCursors
 from entry_cache.entry_cache_manager import EntryCacheManager
 from foundation.loop.turn import Turn
@@ -52,6 +52,8 @@ class ManagedLedgerEnvironment(Value):
     """Counts writes of cursors that could not store every acknowledgement."""
     clock_clamps: ClockClamps = field(default_factory=ClockClamps)
     """Counts entries whose timestamp is later than the clock."""
+    time_searches: TimeSearches = field(default_factory=TimeSearches)
+    """Counts searches by time, and the entries that they read."""
 
     def stamp(self, *, timestamp: bool, index: bool) -> EntryStamp:
         """Return the stamp of one managed ledger that is about to open."""

@@ -128,6 +128,16 @@ BROKER: Final = (
         "clock_clamps.entries",
         "Entries that got the broker timestamp of the entry before them, because the broker's clock had gone back.",
     ),
+    counter(
+        "magnetar_time_searches_total",
+        "time_searches.count",
+        "Searches for an entry by time: seeks, expiry, backlog quotas by time, requests of the admin interface.",
+    ),
+    counter(
+        "magnetar_time_search_reads_total",
+        "time_searches.reads",
+        "Entries that searches by time have read, from the cache or from storage.",
+    ),
     gauge("pulsar_ml_cache_x_reads_waiting", "limiter.queued", "Reads that wait for bytes in flight."),
     counter(
         "pulsar_ml_cache_x_size_passes_total",

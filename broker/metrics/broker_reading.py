@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
-from broker.managed_ledger.stats import AckStateCuts
+from broker.managed_ledger.stats import AckStateCuts, TimeSearches
 from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.lifecycle.deletion.deletions import Deletions
 from broker.service.lifecycle.deletion.last_audit import LastAudit
@@ -42,6 +42,8 @@ class BrokerReading:
     """Writes of cursors that could not store every acknowledgement."""
     clock_clamps: ClockClamps
     """Entries whose timestamp is later than the clock."""
+    time_searches: TimeSearches
+    """Searches by time, and the entries that they have read."""
     record: object | None
     """The recorder's counters; None while nothing is recorded."""
     connections: object

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from broker.compose.cache_settings import EntryCacheSettings
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
-from broker.managed_ledger.stats import AckStateCuts
+from broker.managed_ledger.stats import AckStateCuts, TimeSearches
 from broker.metrics.broker_reading import BrokerReading
 from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.lifecycle.deletion.deletions import Deletions
@@ -46,6 +46,7 @@ def reading_of(**fields: Any) -> BrokerReading:
         limiter=InflightReadsLimiter(0, 0, 0),
         ack_cuts=AckStateCuts(),
         clock_clamps=ClockClamps(),
+        time_searches=TimeSearches(),
         record=None,
         connections=Connections(),
         authentication=AuthenticationCounts(),
