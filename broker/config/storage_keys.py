@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from entry_cache.policy_names import PIP430, POLICY_NAMES
 from foundation.settings.keys import COMPUTED, Key, Section
+from foundation.units import MIB
 
 # fmt: off
 # The formatter would give each argument a line of its own; a key's facts and words read better as one row.
@@ -204,6 +205,13 @@ BOOKIES = Section("Ledgers and bookies", (
         doc="Seconds that a bookie stays in quarantine."),
     Key("bookkeeperClientTimeoutInSeconds", "long", 30, "s", low=1,
         doc="Seconds after which an unanswered request to a bookie has failed."),
+    Key("byteBufAllocatorSizeInitial", "int", 0, "bytes", low=0, high=64 * MIB, ours=True,
+        doc="Bytes that the first read of a connection to a bookie takes at most; the next reads follow what "
+            "arrives. 0: 64 KiB where another size is given, else the event loop decides."),
+    Key("byteBufAllocatorSizeMin", "int", 0, "bytes", low=0, high=64 * MIB, ours=True,
+        doc="Least bytes of such a read; 0: 64 KiB where another size is given."),
+    Key("byteBufAllocatorSizeMax", "int", 0, "bytes", low=0, high=64 * MIB, ours=True,
+        doc="Most bytes of such a read; 0: 1 MiB where another size is given."),
     Key("managedLedgerReadEntryTimeoutSeconds", "long", 0, "s", low=0,
         doc="Seconds after which a read for a subscription has failed; 0 leaves it to "
             "bookkeeperClientTimeoutInSeconds."),
