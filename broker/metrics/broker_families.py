@@ -96,6 +96,16 @@ BROKER: Final = (
         "cache.pinned_bytes",
         "Receive-buffer bytes kept alive by shared entries beyond their own length.",
     ),
+    gauge(
+        "pulsar_ml_cache_x_charged_bytes",
+        "cache.charged_bytes",
+        "Bytes that count against managedLedgerCacheSizeMB.",
+    ),
+    gauge(
+        "pulsar_ml_cache_x_memory_bytes",
+        "cache.memory_bytes",
+        "Memory of the cached entries: their bytes, 510 for the objects of each, and the pinned bytes.",
+    ),
     gauge("pulsar_ml_cache_x_removal_queue_length", "cache.queue_length", "Entries in the removal queue."),
     gauge(
         "pulsar_ml_cache_x_tombstones",
