@@ -25,6 +25,7 @@ from entry_cache.policies.make import make_policy
 from entry_cache.policy import NO_LIMIT, EvictionPolicy
 from entry_cache.policy_names import MAGNETAR
 from entry_cache.settings import CacheSettings
+from entry_cache.size_bound import ENTRY_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from entry_cache.policies.magnetar.magnetar import Magnetar
@@ -105,6 +106,18 @@ class ComposedCache:
     def pinned_bytes(self) -> int:
         """Bytes that cached entries keep alive beyond their own: the rest of their receive buffers."""
         return self._pinned.count
+
+    @property
+    def charged_bytes(self) -> int:
+        """Bytes that count against the size."""
+        charged = self.manager.eviction.accounted_bytes
+        return charged + self._pinned.count if self.manager.settings.policy == MAGNETAR else charged
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of all cached entries, as far as it is known: their bytes, their objects, and the pinned bytes."""
+        manager = self.manager
+        return manager.used_bytes + manager.entries * ENTRY_OVERHEAD_BYTES + self._pinned.count
 
 
 def _magnetar(policy: EvictionPolicy) -> Magnetar:

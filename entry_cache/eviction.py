@@ -21,7 +21,7 @@ from entry_cache.cache_stats import CacheStats, Reason
 from entry_cache.listener import CacheListener, Pass
 from entry_cache.policy import NO_LIMIT, EvictionPolicy, Removed, Requeued, SizePass
 from entry_cache.settings import CacheSettings
-from entry_cache.size_bound import SizeBound
+from entry_cache.size_bound import ENTRY_OVERHEAD_BYTES, ChargedSize, SizeBound
 from foundation.model.entry import Entry
 
 VISITS_PER_SLICE: Final = 10_000
@@ -47,7 +47,7 @@ class Eviction:
         """Made by `EntryCacheManager`, empty."""
         self.policy = policy
         """Decides which entries go."""
-        self.bound = bound
+        self.bound = bound or (ChargedSize() if settings.charges_overhead else None)
         """None under a policy that may exceed the size for a moment."""
         self.stats = CacheStats()
         """Counts since the start."""
@@ -56,7 +56,9 @@ class Eviction:
         self.entries = 0
         """Cached entries of all caches."""
         self.used_bytes = 0
-        """Their bytes."""
+        """Their bytes, without those of their objects."""
+        self.overhead_bytes = ENTRY_OVERHEAD_BYTES if settings.charges_overhead else 0
+        """Bytes of an entry's objects that count against the size."""
         self.on_size_check: Callable[[], None] | None = None
         """Called once when a size check is wanted, during an insert: it must not evict at once."""
         self.size_checks_due = 0
@@ -82,7 +84,7 @@ class Eviction:
         self._target_bytes = int(settings.size_bytes_max * settings.watermark)
         self.policy.configure(settings)
         if self.bound is not None:
-            self.bound.configure(settings, self.used_bytes, pass_runs=self._size_pass is not None)
+            self.bound.configure(settings, self.accounted_bytes, pass_runs=self._size_pass is not None)
 
     # Called by the caches
 
@@ -211,11 +213,16 @@ class Eviction:
             size_pass = self._size_pass = self.policy.begin_size_pass(share)
         return size_pass
 
+    @property
+    def accounted_bytes(self) -> int:
+        """Bytes of all cached entries, with those of their objects where they are charged."""
+        return self.used_bytes + self.entries * self.overhead_bytes
+
     def charged_bytes(self) -> int:
         """Returns the bytes that count against the size."""
         if self.bound is None:
             return self.used_bytes
-        return self.bound.charged_bytes(self.used_bytes, pass_runs=self._size_pass is not None)
+        return self.bound.charged_bytes(self.accounted_bytes, pass_runs=self._size_pass is not None)
 
     def _drop_invalidated(self) -> None:
         """Drops the slots of invalidated entries when they hold many bytes: with a long TTL passes meet them late."""

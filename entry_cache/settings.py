@@ -53,6 +53,8 @@ class CacheSettings(Value):
     The cache checks it for entries that are inserted together, and later for those that are still cached. 0 = never,
     unless a strict policy needs the space.
     """
+    charges_overhead: bool = False
+    """Count the objects of an entry, `ENTRY_OVERHEAD_BYTES`, against the size. Stays as it is while the cache lives."""
 
     def __post_init__(self) -> None:
         if self.size_bytes_max < 0:
@@ -72,7 +74,11 @@ class CacheSettings(Value):
 
     def to_text(self) -> str:
         """Formats the settings for an access record."""
-        return json.dumps(asdict(self))
+        values = asdict(self)
+        # Left out while it is off, so that earlier versions read the record.
+        if not self.charges_overhead:
+            del values["charges_overhead"]
+        return json.dumps(values)
 
     @classmethod
     def from_text(cls, text: str) -> Self:

@@ -1,8 +1,9 @@
 """Broker entry metadata: the block that the broker puts in front of each entry (PIP-70, PIP-90).
 
 Layout: 0x0e02, uint32 size, BrokerEntryMetadata. `broker_timestamp` is the time at which the broker received the entry, in
-milliseconds; `index` is the number of the entry's last message in its topic, counted from 0. The message's checksum does
-not cover the block, so it can be added and removed without a new checksum.
+milliseconds, and never below that of an entry before it in the topic, because searches by time need the order. `index` is
+the number of the entry's last message in its topic, counted from 0. The message's checksum does not cover the block, so it
+can be added and removed without a new checksum.
 """
 
 from __future__ import annotations
@@ -35,28 +36,56 @@ class EntryMetadata:
     """Number of the entry's last message in its topic, None = absent."""
 
 
+class ClockClamps:
+    """Counts entries whose timestamp is later than the clock; one object for all topics of a broker."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self) -> None:
+        self.entries = 0
+        """Entries that got the timestamp of the entry before, because the clock had gone back."""
+
+
 class EntryStamp:
     """Makes the blocks of one topic's entries and counts its messages."""
 
-    __slots__ = ("_index_on", "_last_ms", "_now_ms", "_time_field", "_timestamp_on", "index")
+    __slots__ = ("_clamps", "_index_on", "_now_ms", "_time_field", "_timestamp_on", "index", "last_ms")
 
-    def __init__(self, *, timestamp: bool, index: bool, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, *, timestamp: bool, index: bool, now_ms: Callable[[], int], clamps: ClockClamps | None = None
+    ) -> None:
         self._now_ms = now_ms
         self._timestamp_on = timestamp
         self._index_on = index
-        self._last_ms = -1
+        self._clamps = clamps or ClockClamps()
         self._time_field = b""
+        self.last_ms = -1
+        """Timestamp of the last entry stamped, -1 without one; `resume` sets it when the log is opened."""
         self.index = -1
         """Number of the last message stamped, -1 before the first; set when the log is opened."""
+
+    @property
+    def has_timestamps(self) -> bool:
+        """True where the blocks have a timestamp."""
+        return self._timestamp_on
+
+    def resume(self, last_ms: int) -> None:
+        """Goes on after an entry with this timestamp; does nothing without timestamps."""
+        if self._timestamp_on and last_ms > self.last_ms:
+            self.last_ms = last_ms
+            self._time_field = b"\x08" + varint(last_ms)
 
     def stamp(self, messages: int, count: int) -> list[bytes]:
         """Returns the blocks for `count` entries of so many messages each; b"" without interceptors."""
         if self._timestamp_on:
             now_ms = self._now_ms()
             # Many entries share a millisecond, so the encoded field is kept.
-            if now_ms != self._last_ms:
-                self._last_ms = now_ms
-                self._time_field = b"\x08" + varint(now_ms)
+            if now_ms != self.last_ms:
+                if now_ms > self.last_ms:
+                    self.last_ms = now_ms
+                    self._time_field = b"\x08" + varint(now_ms)
+                else:
+                    self._clamps.entries += count
         fields = self._time_field
         if not self._index_on:
             return [_HEADS[len(fields)] + fields] * count

@@ -42,6 +42,13 @@ SERVER = Section("Server", (
             "any free port and registers none."),
     Key("nettyMaxFrameSizeBytes", "int", 5 * MIB + 10 * KIB, "bytes", low=1024,
         doc="Bytes of the largest request; the broker's maxMessageSize and 10 KiB on top."),
+    Key("byteBufAllocatorSizeInitial", "int", 0, "bytes", low=0, high=64 * MIB,
+        doc="Bytes that the first read of a connection takes at most; the next reads follow what arrives. 0: 64 KiB "
+            "where another size is given, else each read takes 256 KiB at most."),
+    Key("byteBufAllocatorSizeMin", "int", 0, "bytes", low=0, high=64 * MIB,
+        doc="Least bytes of such a read; 0: 64 KiB where another size is given."),
+    Key("byteBufAllocatorSizeMax", "int", 0, "bytes", low=0, high=64 * MIB,
+        doc="Most bytes of such a read; 0: 1 MiB where another size is given."),
     Key("maxBatchReadSize", "int", 5 * MIB, "bytes", low=1024,
         doc="Bytes of the largest answer to a batch read, even if the request allows more."),
     Key("numReadWorkerThreads", "int", 8, "threads", low=1,

@@ -9,10 +9,17 @@ from pathlib import Path
 
 from bookie_stub.config.fields import bookie_key
 from bookie_stub.config.tls import TlsFiles, tls_files
+from foundation.settings.computed import receive_sizes
 from foundation.settings.errors import SettingsError
 from foundation.settings.fields import RoomSettings
 from foundation.settings.settings import Settings
 from foundation.zookeeper.url import ZookeeperUrl, parse_service_uri
+
+
+def _receive_sizes(settings: Settings) -> tuple[int, int, int] | None:
+    return receive_sizes(
+        settings, "byteBufAllocatorSizeMin", "byteBufAllocatorSizeInitial", "byteBufAllocatorSizeMax"
+    )
 
 
 def _group_wait_s(settings: Settings) -> float:
@@ -213,6 +220,8 @@ class BookieSettings(RoomSettings):
     entry_log_bytes_max: int = bookie_key.int("logSizeLimit")
     read_threads: int = bookie_key.int("numReadWorkerThreads")
     frame_bytes_max: int = bookie_key.int("nettyMaxFrameSizeBytes")
+    receive_sizes: tuple[int, int, int] | None = bookie_key.rule(_receive_sizes)
+    """Smallest, first and largest read of a connection in bytes; None: each takes as much as is there."""
     batch_bytes_max: int = bookie_key.int("maxBatchReadSize")
     read_only: bool = bookie_key.bool("forceReadOnlyBookie")
     collection: CollectionSettings = bookie_key.rule(CollectionSettings.of)

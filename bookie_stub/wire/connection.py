@@ -54,8 +54,8 @@ class Scratch:
     It is empty between two calls. One for all keeps an idle connection small, and no buffer is allocated per
     arrival."""
 
-    def __init__(self) -> None:
-        self.buffer = bytearray(FRONT_BYTES + RECEIVED_BYTES)
+    def __init__(self, received_bytes: int = RECEIVED_BYTES) -> None:
+        self.buffer = bytearray(FRONT_BYTES + received_bytes)
         """The memory itself; new bytes begin at FRONT_BYTES.
 
         The rest of an incomplete frame is put in front of them, so both form one piece."""

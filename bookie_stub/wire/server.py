@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bookie_stub.compose.bookie import Bookie
@@ -53,8 +54,17 @@ class BookieServer:
         """Longest accepted frame, its length field included (`nettyMaxFrameSizeBytes`)."""
         self.outstanding_bytes_max = outstanding_bytes_max
         """Most charges of unanswered requests before a connection stops reading."""
-        self.scratch = Scratch()
-        """The memory that all connections receive into."""
+        self._accept: Callable[[], ServedConnection] = lambda: ServedConnection(self)
+        sizes = bookie.settings.receive_sizes
+        if sizes is None:
+            self.scratch = Scratch()
+            """The memory that all connections receive into."""
+        else:
+            # A module that only a bookie with these keys needs.
+            from bookie_stub.wire.sized_connection import SizedConnection
+
+            self.scratch = Scratch(sizes[2])
+            self._accept = lambda: SizedConnection(self, sizes)
         self.unfinished = ReceiveMemory(unfinished_bytes_max, time.monotonic_ns)
         """Accounts for long frames that are not complete."""
         self.blocked = 0
@@ -70,7 +80,7 @@ class BookieServer:
         """Listens on the configured address. Raises OSError when the port is taken."""
         settings = self.bookie.settings
         self._server = await self._loop.create_server(
-            lambda: ServedConnection(self), settings.host, settings.port, backlog=1024
+            self._accept, settings.host, settings.port, backlog=1024
         )
 
     @property

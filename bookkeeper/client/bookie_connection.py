@@ -41,13 +41,13 @@ class FrameReceiver(Protocol):
         """
         ...
 
-    def connection_lost(self, connection: BookieConnection, error: Exception | None) -> None:
+    def connection_lost(self, connection: FrameCutter, error: Exception | None) -> None:
         """The connection has ended; called once."""
         ...
 
 
-class BookieConnection(asyncio.Protocol):
-    """asyncio's protocol object of one connection."""
+class FrameCutter(asyncio.BaseProtocol):
+    """The part of a connection that does not depend on how asyncio hands bytes over."""
 
     def __init__(self, receiver: FrameReceiver, frame_bytes_max: int) -> None:
         """Frames longer than `frame_bytes_max` and a batch's overhead end it."""
@@ -130,6 +130,10 @@ class BookieConnection(asyncio.Protocol):
             receiver.received(view[offset + LENGTH_BYTES : stop])
             offset = stop
         return offset
+
+
+class BookieConnection(FrameCutter, asyncio.Protocol):
+    """asyncio's protocol object of one connection."""
 
 
 def _equal_answers(data: memoryview) -> list[int]:

@@ -86,7 +86,7 @@ class Question(asyncio.Protocol):
 class Connect(Protocol):
     """Makes a connection to one bookie, with TLS where its settings ask for it."""
 
-    async def __call__(self, protocol: asyncio.Protocol) -> asyncio.BaseTransport:
+    async def __call__(self, protocol: asyncio.BaseProtocol) -> asyncio.BaseTransport:
         """Returns the transport of `protocol`. Raises OSError."""
         ...
 

@@ -24,7 +24,7 @@ class TlsOfBookies(Protocol):
 
 
 async def connect_with_tls(
-    connection: asyncio.Protocol, host: str, port: int, context: ssl.SSLContext
+    connection: asyncio.BaseProtocol, host: str, port: int, context: ssl.SSLContext
 ) -> asyncio.BaseTransport:
     """Connects and hands the transport with TLS to `connection`. Returns the transport.
 

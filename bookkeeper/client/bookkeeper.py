@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from bookkeeper.client.bookie_connection import BookieConnection
+from bookkeeper.client.bookie_connection import BookieConnection, FrameCutter
 from bookkeeper.client.bookie_question import DiskSpace, ask_disk_space
 from bookkeeper.client.bookie_tls import TlsOfBookies, connect_with_tls
 from bookkeeper.client.ledger_client import AddDone, BatchReadDone, DeleteDone, EntryParts, ReadDone
@@ -88,12 +88,14 @@ class BookKeeperLedgerClient:
         timeout_s: float = 30.0,
         outstanding_bytes_max: int = OUTSTANDING_BYTES_MAX,
         tls: TlsOfBookies | None = None,
+        receive_sizes: tuple[int, int, int] | None = None,
     ) -> None:
         """Begins to connect, with TLS if `tls` is given. Belongs to the running loop.
 
         `frame_bytes_max` as the bookie's nettyMaxFrameSizeBytes. A silent bookie is given up after `timeout_s` to twice
         that (bookkeeperClientTimeoutInSeconds), and so is an attempt to connect after `timeout_s`. Adds beyond
-        `outstanding_bytes_max` are answered "too many requests".
+        `outstanding_bytes_max` are answered "too many requests". `receive_sizes`: smallest, first and largest read of the
+        connection in bytes; None leaves them to the event loop.
         """
         self._host = host
         self._port = port
@@ -102,8 +104,9 @@ class BookKeeperLedgerClient:
         self._timeout_s = timeout_s
         self._outstanding_bytes_max = outstanding_bytes_max
         self._tls = tls
+        self._receive_sizes = receive_sizes
         self._loop = asyncio.get_running_loop()
-        self._connection: BookieConnection | None = None
+        self._connection: FrameCutter | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._failures = 0
         """Attempts to connect that failed since the last connection; at most 10 are counted."""
@@ -315,7 +318,7 @@ class BookKeeperLedgerClient:
                 self._add_bytes -= add.size
                 add.done(add.rc, add.first)
 
-    def connection_lost(self, connection: BookieConnection, error: Exception | None) -> None:
+    def connection_lost(self, connection: FrameCutter, error: Exception | None) -> None:
         """Fails outstanding requests, and connects again after a pause."""
         # A connection that `close` or a timed-out attempt has given up is no longer ours.
         if connection is self._connection:
@@ -346,7 +349,7 @@ class BookKeeperLedgerClient:
     async def _connect_once(self) -> None:
         try:
             async with asyncio.timeout(self._timeout_s):
-                connection = BookieConnection(self, self._frame_bytes_max)
+                connection = self._new_connection()
                 await self._open(connection)
             if not connection.is_open:
                 # The loop may report the loss before this task goes on. Nothing reports it again, so the client would
@@ -366,7 +369,15 @@ class BookKeeperLedgerClient:
         log.info("+ bookie %s:%d", self._host, self._port)
         self._write(0)
 
-    async def _open(self, protocol: asyncio.Protocol) -> asyncio.BaseTransport:
+    def _new_connection(self) -> FrameCutter:
+        if self._receive_sizes is None:
+            return BookieConnection(self, self._frame_bytes_max)
+        # A module that only a process with these sizes needs.
+        from bookkeeper.client.sized_connection import SizedConnection
+
+        return SizedConnection(self, self._frame_bytes_max, self._receive_sizes)
+
+    async def _open(self, protocol: asyncio.BaseProtocol) -> asyncio.BaseTransport:
         """Makes a connection to the bookie."""
         if self._tls is None:
             return (await self._loop.create_connection(lambda: protocol, self._host, self._port))[0]

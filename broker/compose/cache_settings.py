@@ -32,6 +32,7 @@ class EntryCacheSettings(RoomSettings, CacheSettings):
     )
     topic_quota_bytes: int = broker_key.int("entryCacheTopicQuotaMB", "bytes")
     pinned_ratio_max: float = broker_key.float("entryCachePinnedRatioMax")
+    charges_overhead: bool = broker_key.bool("managedLedgerCacheChargesOverhead")
 
     def __post_init__(self) -> None:
         CacheSettings.__post_init__(self)

@@ -91,6 +91,8 @@ class MetricsSource:
             expected=self._expected,
             limiter=self._broker.environment.reads_limiter,
             ack_cuts=self._broker.environment.ack_cuts,
+            clock_clamps=self._broker.environment.clock_clamps,
+            time_searches=self._broker.environment.time_searches,
             record=self._broker.recorder,
             connections=net.counters,
             authentication=AuthenticationCounts() if net.authenticator is None else net.authenticator.counts,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from entry_cache.policy_names import PIP430, POLICY_NAMES
 from foundation.settings.keys import COMPUTED, Key, Section
+from foundation.units import MIB
 
 # fmt: off
 # The formatter would give each argument a line of its own; a key's facts and words read better as one row.
@@ -93,6 +94,9 @@ ENTRY_CACHE = Section("Entry cache", (
     Key("managedLedgerCacheCopyEntries", "bool", False,
         doc="Copy entries into memory of their own. Otherwise they share the receive buffer that they "
             "arrived in, which is cheaper and keeps the whole buffer alive as long as one of them."),
+    Key("managedLedgerCacheChargesOverhead", "bool", False, ours=True,
+        doc="Count the objects of a cached entry, 510 bytes, against managedLedgerCacheSizeMB as well as its bytes. "
+            "Otherwise the cache takes more memory than that: 3.5 times as much with entries of 200 bytes."),
     Key("managedLedgerCacheEvictionWatermark", "double", 0.9, "share", low=0, high=1, dynamic=True,
         doc="Share of the cache that stays filled after an eviction that frees space."),
     Key("managedLedgerCacheEvictionIntervalMs", "long", 10, "ms", low=1,
@@ -204,6 +208,13 @@ BOOKIES = Section("Ledgers and bookies", (
         doc="Seconds that a bookie stays in quarantine."),
     Key("bookkeeperClientTimeoutInSeconds", "long", 30, "s", low=1,
         doc="Seconds after which an unanswered request to a bookie has failed."),
+    Key("byteBufAllocatorSizeInitial", "int", 0, "bytes", low=0, high=64 * MIB, ours=True,
+        doc="Bytes that the first read of a connection to a bookie takes at most; the next reads follow what "
+            "arrives. 0: 64 KiB where another size is given, else the event loop decides."),
+    Key("byteBufAllocatorSizeMin", "int", 0, "bytes", low=0, high=64 * MIB, ours=True,
+        doc="Least bytes of such a read; 0: 64 KiB where another size is given."),
+    Key("byteBufAllocatorSizeMax", "int", 0, "bytes", low=0, high=64 * MIB, ours=True,
+        doc="Most bytes of such a read; 0: 1 MiB where another size is given."),
     Key("managedLedgerReadEntryTimeoutSeconds", "long", 0, "s", low=0,
         doc="Seconds after which a read for a subscription has failed; 0 leaves it to "
             "bookkeeperClientTimeoutInSeconds."),

@@ -58,6 +58,8 @@ class CachePage:
             "policy": manager.settings.policy,
             "bytes": manager.used_bytes,
             "maxBytes": manager.settings.size_bytes_max,
+            "chargedBytes": self._cache.charged_bytes,
+            "memoryBytes": self._cache.memory_bytes,
             "entries": manager.entries,
             **self._by_topic(filled, top),
             **self._flows(),

@@ -15,11 +15,12 @@ from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.read_deadlines import ReadDeadlines
-from broker.managed_ledger.stats import AckStateCuts
+from broker.managed_ledger.stats import AckStateCuts, TimeSearches
 from broker.managed_ledger.unsaved_cursors import UnsavedCursors
 from entry_cache.entry_cache_manager import EntryCacheManager
 from foundation.loop.turn import Turn
 from foundation.value import Value
+from protocol.broker_entry_metadata import ClockClamps, EntryStamp
 
 
 class ManagedLedgerEnvironment(Value):
@@ -49,3 +50,11 @@ class ManagedLedgerEnvironment(Value):
     """Cursors whose acknowledgements are not stored yet."""
     ack_cuts: AckStateCuts = field(default_factory=AckStateCuts)
     """Counts writes of cursors that could not store every acknowledgement."""
+    clock_clamps: ClockClamps = field(default_factory=ClockClamps)
+    """Counts entries whose timestamp is later than the clock."""
+    time_searches: TimeSearches = field(default_factory=TimeSearches)
+    """Counts searches by time, and the entries that they read."""
+
+    def stamp(self, *, timestamp: bool, index: bool) -> EntryStamp:
+        """Return the stamp of one managed ledger that is about to open."""
+        return EntryStamp(timestamp=timestamp, index=index, now_ms=self.wall_ms, clamps=self.clock_clamps)

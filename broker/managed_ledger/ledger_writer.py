@@ -25,7 +25,7 @@ from bookkeeper.ensembles.ledger_handle import Added, LedgerHandle
 from bookkeeper.ensembles.own_ledger import OwnLedger
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.ledger_list import LedgerInfo
-from broker.managed_ledger.opening import INDEX
+from broker.managed_ledger.opening import keep_last
 from broker.managed_ledger.reading_cursors import ReadingCursors
 from broker.managed_ledger.trimming import Trimming
 from foundation.model.entry import Buffer, Entry
@@ -361,7 +361,7 @@ class LedgerWriter:
         if context.store.current_started and current.closed_at_ms is None:
             current.closed_at_ms = context.environment.wall_ms()
             # Stored at a ledger's end alone: after a crash the open takes it from the last entry instead.
-            context.store.properties[INDEX] = str(self._stamp.index)
+            keep_last(context.store.properties, self._stamp)
 
     async def stop(self, state: ManagedLedgerState) -> None:
         """Refuse further adds and wait for those in flight.

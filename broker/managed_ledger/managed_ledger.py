@@ -141,7 +141,7 @@ class ManagedLedger:
     def properties(self) -> dict[str, str]:
         """Stored with the next write of the ledger list.
 
-        `index` (PIP-70) is the managed ledger's own.
+        `index` and `brokerTimestamp` (PIP-70) are the managed ledger's own.
         """
         return self.store.properties
 
@@ -169,9 +169,11 @@ class ManagedLedger:
         """Returns those of the entries that storage still has, as `single_entry.read_readable`."""
         return await read_readable(self.context, self.storage_reads, wanted)
 
-    async def find_newest(self, holds: Callable[[Entry], bool]) -> Position | None:
+    async def find_newest(
+        self, holds: Callable[[Entry], bool], near_ms: int | None = None
+    ) -> Position | None:
         """Returns the newest entry that fits, as `single_entry.find_newest`."""
-        return await find_newest(self.context, self.storage_reads, holds)
+        return await find_newest(self.context, self.storage_reads, holds, near_ms)
 
     # Ends
 

@@ -55,7 +55,7 @@ class ManagedLedgerInfo:
     ledgers: list[LedgerInfo] = field(default_factory=list)
     """In order, the current one last."""
     properties: dict[str, str] = field(default_factory=dict)
-    """`index` (PIP-70) and the topic's own."""
+    """`index` and `brokerTimestamp` of the last entry (PIP-70), and the topic's own."""
     terminated: Position | None = None
     """The last entry, if no entry may follow."""
     deleting: list[int] = field(default_factory=list)

@@ -7,6 +7,7 @@ add stores it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 from bookkeeper.metadata.metadata_store import ABSENT
@@ -21,20 +22,22 @@ from broker.managed_ledger.managed_ledger_info import (
 )
 from broker.managed_ledger.removal.deletion import delete_managed_ledger
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from foundation.model.errors import EntryDamaged, NoSuchEntry, PersistenceError
+from foundation.model.errors import BrokerError, EntryDamaged, NoSuchEntry, PersistenceError
 from protocol import broker_entry_metadata
-from protocol.broker_entry_metadata import EntryStamp
+from protocol.broker_entry_metadata import EntryMetadata, EntryStamp
 
 log = logging.getLogger(__name__)
 
 INDEX = "index"
 """The property that keeps the number of the last message while the managed ledger is closed (PIP-70)."""
+TIMESTAMP = "brokerTimestamp"
+"""The property that keeps the broker timestamp of the last entry, in ms, while the managed ledger is closed."""
 
 
 async def open_ledger_list(
     name: str, environment: ManagedLedgerEnvironment, settings: ManagedLedgerSettings, stamp: EntryStamp
 ) -> LedgerListStore:
-    """Load the list, finish interrupted work, and set `stamp.index`.
+    """Load the list, finish interrupted work, and let `stamp` go on after the last entry.
 
     Raises MetadataError or PersistenceError; opening may then be tried again.
     """
@@ -48,6 +51,7 @@ async def open_ledger_list(
     if version == ABSENT:
         info.created_ms = environment.wall_ms()
     stamp.index = int(info.properties.get(INDEX, "-1"))
+    stamp.resume(int(info.properties.get(TIMESTAMP, "-1")))
     ends: list[LedgerInfo] = []
     emptied: list[int] = []
     left_open = False
@@ -55,12 +59,14 @@ async def open_ledger_list(
         if ledger.closed_at_ms is None:
             left_open = True
             await _find_end(name, ledger, environment, settings, stamp)
-            info.properties[INDEX] = str(stamp.index)
+            keep_last(info.properties, stamp)
         # Nothing can ever be read from a closed ledger without entries, so it leaves the list.
         if ledger.entries:
             ends.append(ledger)
         else:
             emptied.append(ledger.ledger_id)
+    if stamp.has_timestamps and ends and TIMESTAMP not in info.properties:
+        await _resume_after(ends[-1], environment, settings, stamp)
     # Positions must grow with time, so a new ledger's id must exceed every id that was ever in the list.
     highest = max([ledger.ledger_id for ledger in info.ledgers] + info.deleting, default=-1)
     current_id = await environment.ids.next(above=highest)
@@ -72,6 +78,13 @@ async def open_ledger_list(
     elif version == ABSENT or left_open:
         await store.save()
     return store
+
+
+def keep_last(properties: dict[str, str], stamp: EntryStamp) -> None:
+    """Notes in `properties` what the next open needs to go on after the last entry."""
+    properties[INDEX] = str(stamp.index)
+    if stamp.last_ms >= 0:
+        properties[TIMESTAMP] = str(stamp.last_ms)
 
 
 def _store(
@@ -96,7 +109,7 @@ async def _find_end(
     settings: ManagedLedgerSettings,
     stamp: EntryStamp,
 ) -> None:
-    """Recover the ledger unless it is closed, and fill in its end; take the index from its last entry."""
+    """Recover the ledger unless it is closed, and fill in its end; let `stamp` go on after its last entry."""
     try:
         metadata = await environment.ledgers.recover(ledger.ledger_id, keeps_damaged=settings.skips_lost)
     except PersistenceError as error:
@@ -113,16 +126,33 @@ async def _find_end(
         # The bookie may have entries past this end; none of them was ever confirmed.
         ledger.entries = metadata.last_entry_id + 1
         ledger.size_bytes = metadata.length
-        index = await _last_index(name, ledger, environment, settings)
-        stamp.index = stamp.index if index is None else index
+        last = await _last_metadata(name, ledger, environment, settings)
+        if last.index is not None:
+            stamp.index = last.index
+        if last.broker_timestamp_ms is not None:
+            stamp.resume(last.broker_timestamp_ms)
     # Retention counts from here: when the former writer stopped is not known.
     ledger.closed_at_ms = environment.wall_ms()
 
 
-async def _last_index(
+async def _resume_after(
+    ledger: LedgerInfo,
+    environment: ManagedLedgerEnvironment,
+    settings: ManagedLedgerSettings,
+    stamp: EntryStamp,
+) -> None:
+    """Let `stamp` go on after a closed ledger of a list that says no time: an older version wrote it."""
+    at = ledger.entries - 1
+    # A closed topic opens without its bookies, and it goes on doing so: without an answer its time is not known.
+    with contextlib.suppress(BrokerError):
+        (last,) = await read_entries(environment.ledgers, ledger.ledger_id, at, at, settings.read_bytes_max)
+        stamp.resume(broker_entry_metadata.decode(last.header).broker_timestamp_ms or -1)
+
+
+async def _last_metadata(
     name: str, ledger: LedgerInfo, environment: ManagedLedgerEnvironment, settings: ManagedLedgerSettings
-) -> int | None:
-    """Return the index of the last entry that can be read; None for a ledger without entries or indexes.
+) -> EntryMetadata:
+    """Return the metadata of the last entry that can be read; without fields for a ledger without entries.
 
     A lost entry raises, unless `autoSkipNonRecoverableData`: then an earlier entry tells. The indexes of the lost entry
     are given again, because its number of messages is lost too; readers skip it, so no client sees an index twice.
@@ -143,5 +173,5 @@ async def _last_index(
             if not settings.skips_lost:
                 raise
         else:
-            return broker_entry_metadata.decode(last.header).index
-    return None
+            return broker_entry_metadata.decode(last.header)
+    return broker_entry_metadata.decode(b"")

@@ -118,15 +118,30 @@ async def read_readable(
 
 
 async def find_newest(
-    context: LedgerContext, storage_reads: StorageReads, holds: Callable[[Entry], bool]
+    context: LedgerContext,
+    storage_reads: StorageReads,
+    holds: Callable[[Entry], bool],
+    near_ms: int | None = None,
 ) -> Position | None:
     """Return the newest entry for which the predicate holds, or None.
 
     A binary search, so the predicate must hold for a beginning of the managed ledger and for nothing after
     it. A lost entry tells nothing, so one near it tells in its place. The result is an entry that was read; beside many
     lost ones it may be a little older than the newest. Raises as `read_entry` for other errors.
+
+    `near_ms`: the result was probably stored about this time. The search then begins with the ledger that was written at
+    that time, by the times at which ledgers were closed. Two reads prove that the result lies in it. If they prove
+    another place, because a client's clock made the times, the search goes on there.
+
+    It reads at most 2 + log2(n + 1) entries, rounded up: n is the number of entries of that ledger, or of the whole managed
+    ledger when the times of closing mislead.
     """
     search = _Search(context.ledgers)
+    if near_ms is not None:
+        for position in _ends_of_ledger_at(context.ledgers, near_ms):
+            with contextlib.suppress(*LOST_ENTRY):  # A lost entry tells nothing; the search goes without it.
+                if not search.note(await read_entry(context, storage_reads, position), holds):
+                    break
     # By index over all ledgers, so each step halves the entries and not the ledgers.
     while indexes := search.indexes():
         try:
@@ -136,11 +151,25 @@ async def find_newest(
             if near is None:
                 break  # All that is left is lost. The result stays before it, so nothing after it counts as older.
             entry = near
-        if holds(entry):
-            search.newest = entry.position
-        else:
-            search.newer = entry.position
+        search.note(entry, holds)
     return search.result()
+
+
+def _ends_of_ledger_at(ledgers: LedgerList, time_ms: int) -> list[Position]:
+    """Return the last entry before, and the first one after, the ledger that was written at this time."""
+    before = after = None
+    found = False
+    for info in ledgers.infos():
+        if not info.entries:
+            continue
+        if found:
+            after = Position(info.ledger_id, 0)
+            break
+        if info.closed_at_ms is None or info.closed_at_ms >= time_ms:
+            found = True
+        else:
+            before = Position(info.ledger_id, info.entries - 1)
+    return [position for position in (before, after) if position is not None]
 
 
 @dataclass(slots=True)
@@ -160,6 +189,14 @@ class _Search:
     def __post_init__(self) -> None:
         entries = self.ledgers.entries
         self._end = self.ledgers.position_at(entries - 1) if entries else None
+
+    def note(self, entry: Entry, holds: Callable[[Entry], bool]) -> bool:
+        """Take notice of an entry that was read; return whether the predicate holds for it."""
+        if holds(entry):
+            self.newest = entry.position
+            return True
+        self.newer = entry.position
+        return False
 
     def indexes(self) -> range:
         """Return the indexes, as of now, of the entries that are left; empty at the end."""

@@ -33,6 +33,18 @@ class AckStateCuts:
         """Writes that left batches acknowledged in part out."""
 
 
+class TimeSearches:
+    """Counts searches by time, of all managed ledgers together: of seeks, expiry, backlog quotas and requests."""
+
+    __slots__ = ("count", "reads")
+
+    def __init__(self) -> None:
+        self.count = 0
+        """Searches that have ended."""
+        self.reads = 0
+        """Entries that they have read, from the cache or from storage."""
+
+
 class ManagedLedgerStats:
     """Counts adds and reads of one managed ledger."""
 

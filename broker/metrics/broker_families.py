@@ -96,6 +96,16 @@ BROKER: Final = (
         "cache.pinned_bytes",
         "Receive-buffer bytes kept alive by shared entries beyond their own length.",
     ),
+    gauge(
+        "pulsar_ml_cache_x_charged_bytes",
+        "cache.charged_bytes",
+        "Bytes that count against managedLedgerCacheSizeMB.",
+    ),
+    gauge(
+        "pulsar_ml_cache_x_memory_bytes",
+        "cache.memory_bytes",
+        "Memory of the cached entries: their bytes, 510 for the objects of each, and the pinned bytes.",
+    ),
     gauge("pulsar_ml_cache_x_removal_queue_length", "cache.queue_length", "Entries in the removal queue."),
     gauge(
         "pulsar_ml_cache_x_tombstones",
@@ -122,6 +132,21 @@ BROKER: Final = (
         "pulsar_broker_managed_ledger_cursor_persist_batch_deleted_indexes_truncated_total",
         "ack_cuts.batches",
         "Writes of cursors that left batches acknowledged in part out, of which a crash would deliver messages again.",
+    ),
+    counter(
+        "magnetar_broker_timestamps_clamped_total",
+        "clock_clamps.entries",
+        "Entries that got the broker timestamp of the entry before them, because the broker's clock had gone back.",
+    ),
+    counter(
+        "magnetar_time_searches_total",
+        "time_searches.count",
+        "Searches for an entry by time: seeks, expiry, backlog quotas by time, requests of the admin interface.",
+    ),
+    counter(
+        "magnetar_time_search_reads_total",
+        "time_searches.reads",
+        "Entries that searches by time have read, from the cache or from storage.",
     ),
     gauge("pulsar_ml_cache_x_reads_waiting", "limiter.queued", "Reads that wait for bytes in flight."),
     counter(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
-from broker.managed_ledger.stats import AckStateCuts
+from broker.managed_ledger.stats import AckStateCuts, TimeSearches
 from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.lifecycle.deletion.deletions import Deletions
 from broker.service.lifecycle.deletion.last_audit import LastAudit
@@ -23,6 +23,7 @@ from entry_cache.observe.curve import Point
 from entry_cache.observe.eviction_stats import EvictionStats
 from entry_cache.observe.expected_level import ExpectedLevel
 from foundation.model.time_histogram import TimeHistogram
+from protocol.broker_entry_metadata import ClockClamps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,10 @@ class BrokerReading:
     """The budget of reads in flight."""
     ack_cuts: AckStateCuts
     """Writes of cursors that could not store every acknowledgement."""
+    clock_clamps: ClockClamps
+    """Entries whose timestamp is later than the clock."""
+    time_searches: TimeSearches
+    """Searches by time, and the entries that they have read."""
     record: object | None
     """The recorder's counters; None while nothing is recorded."""
     connections: object

@@ -1,7 +1,8 @@
 """StrictSize: the `SizeBound` of the policy `magnetar`: the cache never exceeds its size.
 
-Law: after each insert the charged bytes, which are the bytes of entries and those that they pin in receive buffers, are
-at most the size, or what was charged when the size was lowered. An insert that would exceed the bound evicts at once.
+Law: after each insert the charged bytes are at most the size, or what was charged when the size was lowered. Charged are the
+bytes of entries, those that they pin in receive buffers, and their objects where the settings say so. An insert that would
+exceed the bound evicts at once.
 
 Pinned bytes become free with the entries that pin them, so what is asked of the policy is a number of bytes of entries:
 their share of the bytes that are too many.
@@ -17,14 +18,8 @@ from entry_cache.eviction import TRIGGER, VISITS_PER_SLICE
 from entry_cache.listener import Obstacle, Pass
 from entry_cache.policy import Removed
 from entry_cache.settings import CacheSettings
-from entry_cache.size_bound import BoundCache, BoundEviction
+from entry_cache.size_bound import ENTRY_OVERHEAD_BYTES, BoundCache, BoundEviction, entries_share
 from foundation.model.entry import Entry
-
-LEAST_SHARE: Final = 32
-"""A share is at least one in so many bytes of entries.
-
-Where the evicted entries pin nothing, smaller and smaller shares would need many passes to reach the target.
-"""
 
 PORTIONS: Final = 4
 """A run that is larger than the cache is inserted in parts of at most the size divided by this."""
@@ -61,6 +56,8 @@ class StrictSize:
     def __init__(self, policy: StrictPolicy, pinned: PinnedLevel, look_noted: LookNoted | None) -> None:
         """`look_noted` hears of every look at `pinned`, for an access record; None = none is kept."""
         self._size_bytes_max = 0
+        self._overhead_bytes = 0
+        """Bytes of an entry's objects that count against the size."""
         self._policy = policy
         self._pinned = pinned
         self._look_noted = look_noted
@@ -73,6 +70,7 @@ class StrictSize:
     def configure(self, settings: CacheSettings, used_bytes: int, *, pass_runs: bool) -> None:
         """A cache that was made smaller does not grow until it fits."""
         self._size_bytes_max = settings.size_bytes_max
+        self._overhead_bytes = ENTRY_OVERHEAD_BYTES if settings.charges_overhead else 0
         self._trigger_bytes = int(settings.size_bytes_max * TRIGGER)
         # An empty cache pins nothing, so no look is needed, and none is recorded.
         charged = self.charged_bytes(used_bytes, pass_runs=pass_runs) if used_bytes else 0
@@ -114,7 +112,10 @@ class StrictSize:
             cache.not_cached(entries, Obstacle.FULL, now_ns)
             return 0
         # Room for such a run cannot be made at once: evicting everything would still leave it above the bound.
-        if sum([entry.size for entry in entries]) > self._size_bytes_max:
+        if (
+            sum([entry.size for entry in entries]) + len(entries) * self._overhead_bytes
+            > self._size_bytes_max
+        ):
             return self._insert_in_portions(cache, entries, expected_reads, now_ns)
         return cache.insert_now(entries, expected_reads, now_ns)
 
@@ -131,13 +132,15 @@ class StrictSize:
         while first < len(entries):
             end, size_bytes = first, 0
             while (
-                end < len(entries) and (size_bytes := size_bytes + entries[end].size) <= size_max // PORTIONS
+                end < len(entries)
+                and (size_bytes := size_bytes + entries[end].size + self._overhead_bytes)
+                <= size_max // PORTIONS
             ):
                 end += 1
             # At least one entry, or an entry larger than a portion would never be passed by.
             end = max(end, first + 1)
             portion = entries[first:end]
-            if portion[0].size > size_max:
+            if portion[0].size + self._overhead_bytes > size_max:
                 cache.not_cached(portion, Obstacle.TOO_LARGE, now_ns)
             else:
                 inserted += self.insert_run(cache, portion, expected_reads, now_ns)
@@ -168,12 +171,3 @@ class StrictSize:
                 break
             charged = eviction.charged_bytes()
         return charged
-
-
-def entries_share(bytes_to_free: int, used_bytes: int, charged_bytes: int) -> int:
-    """Returns how many bytes of entries to evict, so that about `bytes_to_free` of the charged bytes become free.
-
-    All of `bytes_to_free` where nothing is pinned. It may be too few, so the caller has to look again afterwards.
-    """
-    share = max(1, bytes_to_free * used_bytes // charged_bytes, used_bytes // LEAST_SHARE)
-    return min(bytes_to_free, share)

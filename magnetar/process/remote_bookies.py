@@ -21,6 +21,7 @@ from broker.compose.tls_contexts import bookie_certificates
 from broker.config.rules import REGISTERED
 from foundation.loop import clock
 from foundation.loop.turn import Turn
+from foundation.settings.computed import receive_sizes
 from foundation.settings.settings import Settings
 from protocol.frame import FRAME_PADDING_BYTES
 
@@ -40,10 +41,13 @@ async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataS
     """Connects to enough bookies to write an entry: as many as the write quorum.
 
     A cancelled call leaves no connection. Raises MetadataError when ZooKeeper refuses to list bookies, and
-    SettingsError for files of TLS that cannot be used.
+    SettingsError for files of TLS or sizes of reads that cannot be used.
     """
 
     tls = bookie_certificates(settings)
+    sizes = receive_sizes(
+        settings, "byteBufAllocatorSizeMin", "byteBufAllocatorSizeInitial", "byteBufAllocatorSizeMax"
+    )
 
     def connect(address: str) -> BookKeeperLedgerClient:
         host, _, port = address.rpartition(":")
@@ -54,6 +58,7 @@ async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataS
             frame_bytes_max=settings.int("maxMessageSize") + FRAME_PADDING_BYTES,
             timeout_s=settings.int("bookkeeperClientTimeoutInSeconds"),
             tls=tls,
+            receive_sizes=sizes,
         )
 
     addresses = settings.list("bookieAddress")

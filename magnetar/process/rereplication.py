@@ -89,6 +89,7 @@ async def joined(settings: BookieSettings) -> AsyncIterator[ClusterConnections]:
             frame_bytes_max=settings.frame_bytes_max,
             timeout_s=_REQUEST_TIMEOUT_S,
             tls=tls,
+            receive_sizes=settings.receive_sizes,
         )
 
     async with contextlib.AsyncExitStack() as stack:

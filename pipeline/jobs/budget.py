@@ -20,6 +20,7 @@ from pipeline.jobs.grid_rows import (
     OWN,
     PEAK_NOTE,
     changed_keys,
+    memory_line,
     own_lines,
     peak_text,
     policy_name,
@@ -151,6 +152,7 @@ def recommend_within(
     report.text += [*own_lines(checked, confirmed_present), *pace_lines(inputs, checked, say)]
     report.text += [*present_lines(present), ""]
     report.text += _advice(search, budget, confirmed_present, confirmed, best is None)
+    report.text.append(memory_line((confirmed or confirmed_present).settings, checked.entry_bytes))
     if best is not None and budget.memory_bytes is not None:
         report.text += tie_lines(_fitting(grid, budget), best)
     _add_curve(report, search, present, grid, confirmed or present, budget)

@@ -9,6 +9,7 @@ from typing import Final
 
 from entry_cache.policy_names import PIP430
 from entry_cache.settings import CacheSettings
+from entry_cache.size_bound import ENTRY_OVERHEAD_BYTES
 from pipeline.jobs.report import Cell, bytes_text, percent, share, time_text
 from pipeline.replays.grid import GridRow, Overrides
 from pipeline.traces.checking import Checked
@@ -91,6 +92,18 @@ def peak_text(row: GridRow) -> str:
     if row.peak_bytes <= row.settings.size_bytes_max:
         return text
     return f"{text} ({PEAK_NOTE})"
+
+
+def memory_line(settings: CacheSettings, entry_bytes: float) -> str:
+    """Returns the size that is counted, and the memory that a cache of this size takes when it is full."""
+    size, objects = settings.size_bytes_max, f"{ENTRY_OVERHEAD_BYTES} bytes for the objects of each entry"
+    if settings.charges_overhead:
+        return f"memory: {bytes_text(size)}, of which managedLedgerCacheChargesOverhead counts {objects}"
+    whole = round(size * (1 + ENTRY_OVERHEAD_BYTES / entry_bytes))
+    return (
+        f"memory: {bytes_text(size)} of entries are counted; with {objects}, whose mean size is {entry_bytes:,.0f} bytes, "
+        f"a full cache takes about {bytes_text(whole)}"
+    )
 
 
 def changed_keys(present: GridRow, wanted: GridRow) -> list[str]:

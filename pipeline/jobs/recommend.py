@@ -23,6 +23,7 @@ from pipeline.jobs.grid_rows import (
     OWN,
     PEAK_NOTE,
     changed_keys,
+    memory_line,
     own_lines,
     peak_text,
     policy_name,
@@ -126,6 +127,7 @@ def recommend(
         *_binding(knobs, moved, present),
         "",
         *_advice(present, best),
+        memory_line(best.settings, checked.entry_bytes),
         "",
     ]
     report.text += _bounds(baseline, grid[-1] if checked.counts_reads else None, best)

@@ -32,6 +32,7 @@ _KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "ttl_max_ns": "managedLedgerCacheEvictionTimeThresholdMillisMax",
         "topic_quota_bytes": "entryCacheTopicQuotaMB",
         "pinned_ratio_max": "entryCachePinnedRatioMax",
+        "charges_overhead": "managedLedgerCacheChargesOverhead",
     }
 )
 """Keys of broker.conf by the fields of `CacheSettings`."""

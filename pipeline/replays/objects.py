@@ -171,7 +171,7 @@ class WhatIf:
         for run in _neighbours(entry_ids):
             entries = [self._entry(event.ledger_id, entry_id, mean) for entry_id in run]
             cache.insert_run(entries, expected_reads, event.at_ns)
-        self.peak_bytes = max(self.peak_bytes, self._manager.used_bytes)
+        self.peak_bytes = max(self.peak_bytes, self._manager.eviction.accounted_bytes)
 
     def _remember_sizes(self, event: Recorded) -> None:
         size = event.size_bytes // max(event.entries, 1)

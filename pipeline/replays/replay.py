@@ -12,6 +12,7 @@ from entry_cache.eviction import TRIGGER
 from entry_cache.policy_names import FIFO_TTL, PIP430
 from entry_cache.profiles import BEFORE_PIP_430, PROFILES, CountsOf50, Profile
 from entry_cache.settings import CacheSettings
+from entry_cache.size_bound import ENTRY_OVERHEAD_BYTES
 from pipeline.replays import counters as c
 from pipeline.replays.accesses import Accesses, AccessRows
 from pipeline.replays.cache_arrays import ENTRY, CacheArrays
@@ -21,6 +22,15 @@ _SLOTS_MIN = 1 << 16
 BY_KERNEL = (PIP430, FIFO_TTL)
 """Policies with machine code; the broker's own objects replay the others."""
 
+_BYTES_OF = {
+    c.HIT_BYTES: c.HITS,
+    c.MISS_BYTES: c.MISSES,
+    c.COALESCED_BYTES: c.COALESCED,
+    c.INSERTED_BYTES: c.INSERTED,
+    c.USED_BYTES: c.ENTRIES,
+}
+"""Counters of bytes, and of the entries that they belong to."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -29,7 +39,7 @@ class Outcome:
     totals: Mapping[str, int]
     """By the names of `entry_cache.observe.totals`."""
     peak_bytes: int
-    """The largest use of the cache."""
+    """The largest use of the cache, as it is charged."""
     new_misses: int
     """Misses of entries that the recorded cache had."""
 
@@ -86,8 +96,15 @@ def _replay(accesses: Accesses, settings: Sequence[CacheSettings], *, as_recorde
         used = cache.s[c.TAIL] - cache.s[c.HEAD]
         cache = cache.with_slots(int(used + rows.entries[done]))
     s = cache.s.tolist()
+    for place, entries in _BYTES_OF.items():
+        s[place] -= s[entries] * _overhead_bytes(settings[0])
     totals = {name: s[place] for name, place in c.TOTALS.items()}
     return Outcome(totals, s[c.PEAK_BYTES], s[c.NEW_MISSES])
+
+
+def _overhead_bytes(settings: CacheSettings) -> int:
+    """Returns what the size of an entry has on top of its bytes, so that the machine code charges it."""
+    return ENTRY_OVERHEAD_BYTES if settings.charges_overhead else 0
 
 
 def _profile_of(settings: CacheSettings) -> Profile:
@@ -123,7 +140,7 @@ def _new_cache(accesses: Accesses, settings: CacheSettings) -> CacheArrays:
     s[c.ONE_PROTECTED_PASS] = profile.protects_once
     s[c.STOPS_AT_ZERO] = as_5_0
     entries = np.zeros(accesses.entries, ENTRY)
-    entries["size"] = accesses.sizes
+    entries["size"] = accesses.sizes + _overhead_bytes(settings)
     # The highest number: nothing is cached yet, so the first invalidation of a ledger has nothing to visit.
     low = np.full(max(len(accesses.numbering.ledgers), 1), np.iinfo(np.int32).max, np.int32)
     return CacheArrays(entries, np.empty(_SLOTS_MIN, np.int32), np.empty(_SLOTS_MIN, np.int64), low, s)

@@ -61,6 +61,8 @@ async def levels(request: web.Request) -> web.Response:
             "queueLength": cache.queue_length,
             "tombstones": cache.tombstones,
             "pinnedBytes": cache.pinned_bytes,
+            "chargedBytes": cache.charged_bytes,
+            "memoryBytes": cache.memory_bytes,
             "topics": len(caches.caches),
             **_reads(caches.reads()),
             "insertedEntries": cache.inserted_entries,

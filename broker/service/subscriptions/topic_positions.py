@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.service.entry_facts import facts_of
 from foundation.model.entry import Entry
 from foundation.model.position import EARLIEST, Position
 from protocol.broker_entry_metadata import decode
+
+log = logging.getLogger(__name__)
 
 
 class TopicPositions:
@@ -22,21 +26,42 @@ class TopicPositions:
         self._searched_to = EARLIEST
 
     async def first_since(self, timestamp_ms: int) -> Position:
-        """Returns the first position not older than the time; EARLIEST when no entry is older."""
-        newest = await self.newest_before(timestamp_ms)
-        return EARLIEST if newest is None else self._ledger.ledgers.next_valid(newest)
+        """Returns the first position not older than the time; EARLIEST when no entry is older.
+
+        Logs the number of entries that were read for it.
+        """
+        now_ns = self._ledger.environment.now_ns
+        began_ns = now_ns()
+        newest, reads = await self._search(timestamp_ms)
+        found = EARLIEST if newest is None else self._ledger.ledgers.next_valid(newest)
+        log.info(
+            "%s: time %d is at %d:%d, found by %d reads in %.1f ms",
+            *(self._ledger.name, timestamp_ms, *found, reads, (now_ns() - began_ns) / 1e6),
+        )
+        return found
 
     async def newest_before(self, timestamp_ms: int) -> Position | None:
         """Returns the newest entry older than the time, or None.
 
         An entry's time is the broker timestamp (PIP-70), else the publish time of its client.
         """
+        return (await self._search(timestamp_ms))[0]
+
+    async def _search(self, timestamp_ms: int) -> tuple[Position | None, int]:
+        """Returns the result of `newest_before`, and the number of entries that were read."""
+        reads = 0
 
         def older(entry: Entry) -> bool:
+            nonlocal reads
+            reads += 1
             stored_ms = time_of(entry)
             return stored_ms is not None and stored_ms < timestamp_ms
 
-        return await self._ledger.find_newest(older)
+        newest = await self._ledger.find_newest(older, near_ms=timestamp_ms)
+        searches = self._ledger.environment.time_searches
+        searches.count += 1
+        searches.reads += reads
+        return newest, reads
 
     async def time_of(self, position: Position) -> int | None:
         """Returns the time of an entry, see `newest_before`; None with unreadable metadata. Raises as `read_entry`."""

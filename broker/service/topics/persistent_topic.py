@@ -17,7 +17,7 @@ from typing import Final
 
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.managed_ledger.opening import INDEX
+from broker.managed_ledger.opening import INDEX, TIMESTAMP
 from broker.service.compaction.topic_compaction import Compactor, TopicCompaction
 from broker.service.consumer import Consumer, SubscribeOptions
 from broker.service.internal_cursors import COMPACTION_CURSOR, DEDUPLICATION_CURSOR
@@ -49,7 +49,7 @@ from foundation.model.position import Position
 from foundation.model.topic_name import TopicName
 
 _EPOCH_PROPERTY: Final = "topicEpoch"
-OWN_PROPERTIES: Final = frozenset((_EPOCH_PROPERTY, INDEX))
+OWN_PROPERTIES: Final = frozenset((_EPOCH_PROPERTY, INDEX, TIMESTAMP))
 """Properties of a log that the broker itself keeps; administrators neither see nor set them."""
 
 

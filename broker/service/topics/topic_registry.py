@@ -50,7 +50,6 @@ from foundation.model.topic_name import (
     check_new_name,
     parse_topic_name,
 )
-from protocol.broker_entry_metadata import EntryStamp
 
 log = logging.getLogger("magnetar")
 
@@ -249,9 +248,7 @@ class TopicRegistry:
 
     async def _open_persistent(self, name: TopicName) -> PersistentTopic:
         settings = self.settings
-        stamp = EntryStamp(
-            timestamp=settings.entry_timestamp, index=settings.entry_index, now_ms=self._environment.wall_ms
-        )
+        stamp = self._environment.stamp(timestamp=settings.entry_timestamp, index=settings.entry_index)
         ledger = await ManagedLedger.open(
             name.ledger_name, self._environment, self._ledger_settings_of(name), stamp=stamp
         )

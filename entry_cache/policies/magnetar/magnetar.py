@@ -73,6 +73,7 @@ class Magnetar:
         self._size_passes.order_ns = settings.ttl_ns // ORDERS_PER_TTL
         self._size_passes.quota_bytes = settings.topic_quota_bytes
         self._size_passes.size_bytes_max = settings.size_bytes_max
+        self._size_passes.charges_overhead = settings.charges_overhead
 
     def __len__(self) -> int:
         return self._queue.slots

@@ -58,6 +58,8 @@ class SizePasses:
         """For how long an order is used at most."""
         self.quota_bytes = 0
         """`entryCacheTopicQuotaMB` in bytes."""
+        self.charges_overhead = False
+        """The objects of entries count against the size."""
         self.size_bytes_max = 0
         """The size of the cache."""
 
@@ -97,7 +99,9 @@ class SizePasses:
 
     def _begin_scan(self, size_pass: MagnetarPass, now_ns: int, removed: Removed) -> VictimOrder:
         held = self._queue.held
-        share = max(self.quota_bytes, self.size_bytes_max // max(1, len(held)))
+        # Topics are compared by the bytes of their entries, which are a part of the size while objects are charged too.
+        whole = sum(held.values()) if self.charges_overhead else self.size_bytes_max
+        share = max(self.quota_bytes, whole // max(1, len(held)))
         removed.visits += len(held) // LOGS_PER_VISIT
         if max(held.values(), default=0) <= share:
             share = 0  # No topic holds more than its share.

@@ -135,3 +135,36 @@ def test_several_directories_are_read() -> None:
 def test_thresholds_are_refused_when_they_contradict_each_other(bad: tuple[str, ...]) -> None:
     with pytest.raises(SettingsError, match=bad[0].split("=")[0]):
         load(*bad)
+
+
+@pytest.mark.parametrize(
+    ("given", "sizes"),
+    [
+        ((), None),
+        (("Max=65536",), (65536, 65536, 65536)),
+        (("Max=4096",), (4096, 4096, 4096)),
+        (("Initial=16384",), (16384, 16384, 1 << 20)),
+        (("Min=1024", "Initial=2048", "Max=8192"), (1024, 2048, 8192)),
+        (("Min=2097152",), (2 << 20, 2 << 20, 2 << 20)),
+    ],
+)
+def test_sizes_of_reads_that_are_not_given_fit_those_that_are(
+    given: tuple[str, ...], sizes: tuple[int, int, int] | None
+) -> None:
+    settings = load_bookie_settings(
+        None, environ={}, overrides=[f"byteBufAllocatorSize{one}" for one in given]
+    )
+    assert BookieSettings.of(settings).receive_sizes == sizes
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (("Min=2048", "Max=1024"), "byteBufAllocatorSizeMin"),
+        (("Initial=2048", "Max=1024"), "byteBufAllocatorSizeInitial"),
+        (("Min=2048", "Initial=1024"), "byteBufAllocatorSizeMin"),
+    ],
+)
+def test_sizes_of_reads_that_fall_are_refused(given: tuple[str, ...], named: str) -> None:
+    with pytest.raises(SettingsError, match=rf"^--set: {named}=2048: .* raise the last or lower the first"):
+        load(*(f"byteBufAllocatorSize{one}" for one in given))

@@ -109,7 +109,7 @@ class Caller:
         return await answered
 
 
-@pytest.fixture(params=["memory", "embedded", "embedded-flushed", "tcp"])
+@pytest.fixture(params=["memory", "embedded", "embedded-flushed", "tcp", "tcp-sized"])
 async def caller(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Caller]:
     loop = asyncio.get_running_loop()
     if request.param == "memory":
@@ -119,8 +119,11 @@ async def caller(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         return
     # A cache of a few entries: most reads go to the entry logs.
     cache = {"write_cache_bytes": 4096} if request.param == "embedded-flushed" else {}
-    bookie = Bookie.open(for_directory(tmp_path, port=0, **cache), loop.call_soon_threadsafe)
-    if request.param != "tcp":
+    sizes = (64, 256, 2048) if request.param == "tcp-sized" else None
+    bookie = Bookie.open(
+        for_directory(tmp_path, port=0, receive_sizes=sizes, **cache), loop.call_soon_threadsafe
+    )
+    if not request.param.startswith("tcp"):
         embedded = EmbeddedLedgerClient(bookie)
         yield Caller(embedded)
         await embedded.close()
@@ -128,7 +131,9 @@ async def caller(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     server = BookieServer(bookie)
     await server.start()
     turn = Turn(loop.call_soon, time.monotonic_ns)
-    remote = BookKeeperLedgerClient("127.0.0.1", server.port, turn=turn, frame_bytes_max=5_253_120)
+    remote = BookKeeperLedgerClient(
+        "127.0.0.1", server.port, turn=turn, frame_bytes_max=5_253_120, receive_sizes=sizes
+    )
     yield Caller(remote)
     await remote.close()
     await server.close()

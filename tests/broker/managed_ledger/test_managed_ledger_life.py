@@ -351,7 +351,7 @@ async def test_set_property_is_durable_when_it_returns(world: World) -> None:
     await fill(ledger, 1)
     await ledger.set_properties({"owner": "somebody"})
     again = await world.after_crash().open()
-    assert again.properties == {"owner": "somebody", "index": "0"}
+    assert again.properties == {"owner": "somebody", "index": "0", "brokerTimestamp": "1700000000000"}
 
 
 async def test_empty_managed_ledger_can_be_terminated(world: World) -> None:

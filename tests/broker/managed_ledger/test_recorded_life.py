@@ -49,6 +49,10 @@ POLICIES = {
     "pip430-stash": replace(CACHE, policy="pip430-stash"),
     "fifo-ttl": replace(CACHE, policy="fifo-ttl"),
     "magnetar": replace(CACHE, policy="magnetar"),
+    "4.2, objects charged": replace(CACHE, size_bytes_max=60_000, charges_overhead=True),
+    "magnetar, objects charged": replace(
+        CACHE, size_bytes_max=60_000, policy="magnetar", charges_overhead=True
+    ),
 }
 
 

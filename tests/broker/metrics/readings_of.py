@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from broker.compose.cache_settings import EntryCacheSettings
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
-from broker.managed_ledger.stats import AckStateCuts
+from broker.managed_ledger.stats import AckStateCuts, TimeSearches
 from broker.metrics.broker_reading import BrokerReading
 from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.lifecycle.deletion.deletions import Deletions
@@ -17,6 +17,7 @@ from entry_cache.cache_stats import ReadStats
 from entry_cache.compose import ComposedCache
 from entry_cache.observe.expected_level import ExpectedLevel
 from foundation.model.time_histogram import TimeHistogram
+from protocol.broker_entry_metadata import ClockClamps
 
 
 @dataclass
@@ -44,6 +45,8 @@ def reading_of(**fields: Any) -> BrokerReading:
         expected=ExpectedLevel(0, 0),
         limiter=InflightReadsLimiter(0, 0, 0),
         ack_cuts=AckStateCuts(),
+        clock_clamps=ClockClamps(),
+        time_searches=TimeSearches(),
         record=None,
         connections=Connections(),
         authentication=AuthenticationCounts(),

@@ -10,13 +10,14 @@ import pytest
 from broker.compose.cache_settings import EntryCacheSettings
 from entry_cache.active_cursors import ActiveCursors
 from entry_cache.bounds.pinned_bytes import COPIED_PER_SLICE
-from entry_cache.bounds.strict_size import VISITS_OF_INSERTS, entries_share
+from entry_cache.bounds.strict_size import VISITS_OF_INSERTS
 from entry_cache.cache_stats import Reason
 from entry_cache.compose import ComposedCache
 from entry_cache.observe.decisions import Decisions
 from entry_cache.observe.totals import totals_of
 from entry_cache.policies.magnetar.log_readers import LOOKS_PER_VIEW, REMOVED_KEPT, LogReaders
 from entry_cache.policy import NO_LIMIT
+from entry_cache.size_bound import entries_share
 from foundation.model.entry import Entry
 from foundation.model.position import EARLIEST, LATEST, Position
 from tests.entry_cache.cache_fakes import READER, SECOND, new_entry, new_manager

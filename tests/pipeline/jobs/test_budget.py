@@ -279,6 +279,7 @@ def test_recommendation_on_the_sample_keeps_its_budget(spark: Any, tmp_path: Pat
     for row in report.tables["memory_curve"].rows:
         assert any(one["hit_ratio"] == row["hit_ratio"] for one in report.tables["combinations"].rows)
     assert any(line.startswith("cost: ") for line in report.text)
+    assert any(line.startswith("memory: 2 MiB of entries are counted; ") for line in report.text)
     assert "</svg>" in report.plots[0].svg
 
 

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 from argparse import Namespace
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
+from broker.compose.cache_settings import EntryCacheSettings
 from broker.recorder.record_reader import find
 from entry_cache.observe.cache_events import Op
 from entry_cache.policy_names import POLICY_NAMES
 from magnetar.commands.pipeline_command import JOBS, _parser
 from pipeline.jobs.bounds import baseline_of, requests_of
 from pipeline.jobs.budget import POLICY_WORTH
+from pipeline.jobs.grid_rows import memory_line
 from pipeline.jobs.hit_report import reads_by
 from pipeline.jobs.report import Report
 from pipeline.jobs.run import JOB_FUNCTIONS, Session
@@ -186,6 +189,9 @@ def test_recommend_proposes_magnetar_when_the_record_shows_a_gain(
     recorded, magnetar = report.tables["policies"].rows
     assert (recorded["policy"], magnetar["policy"]) == ("pip430 4.2", "magnetar")
     assert recorded["size_bytes"] == magnetar["size_bytes"] == 1 << 20
+    assert any(
+        line.startswith("memory: 12 MiB of entries are counted; with 510 bytes") for line in report.text
+    )
     gain = float(str(magnetar["hit_ratio"])) - float(str(recorded["hit_ratio"]))
     assert gain > POLICY_WORTH
     assert "entryCachePolicy=magnetar" in report.text
@@ -224,3 +230,15 @@ def test_recommend_names_what_it_leaves_out_when_the_simulator_is_missing(
     report, _, _ = run(spark, "recommend", str(SAMPLE))
     assert "baseline" not in report.tables
     assert any("Belady's bound are left out: libcachesim is not installed" in line for line in report.text)
+
+
+def test_recommendation_states_the_size_and_the_memory_of_a_full_cache() -> None:
+    bytes_alone = EntryCacheSettings(size_bytes_max=64 << 20)
+    assert memory_line(bytes_alone, 510.0) == (
+        "memory: 64 MiB of entries are counted; with 510 bytes for the objects of each entry, whose mean size is 510 bytes, "
+        "a full cache takes about 128 MiB"
+    )
+    charged = replace(bytes_alone, charges_overhead=True)
+    assert memory_line(charged, 510.0) == (
+        "memory: 64 MiB, of which managedLedgerCacheChargesOverhead counts 510 bytes for the objects of each entry"
+    )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -58,3 +60,26 @@ def test_machine_code_counts_like_the_objects_on_random_records(
     assert ours.totals == {name: theirs.totals.get(name, 0) for name in ours.totals}
     assert (ours.peak_bytes, ours.new_misses) == (theirs.peak_bytes, theirs.new_misses)
     assert accesses.events > STEPS
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_machine_code_hits_about_as_often_as_the_objects_while_objects_of_entries_are_charged(
+    policy: tuple[str, str], tmp_path: Path
+) -> None:
+    """The broker's size passes free a share and look again, so the two may stop at different entries."""
+    record = RandomRecord(2)
+    record.steps(STEPS)
+    lifetime = record.write(tmp_path)
+    accesses = accesses_of(lifetime)
+    charged = EntryCacheSettings(
+        60_000, ttl_ns=300 * MS, policy=policy[0], profile=policy[1], charges_overhead=True
+    )
+    ours = replay_with(accesses, charged)
+    (theirs,) = replay_objects(lifetime, read_inputs(lifetime), [charged], accesses.tick_ns)
+    bytes_alone = replay_with(accesses, replace(charged, charges_overhead=False))
+    assert ours.hit_ratio == pytest.approx(theirs.hit_ratio, abs=0.01)
+    assert bytes_alone.hit_ratio > ours.hit_ratio + 0.01
+    assert ours.peak_bytes == pytest.approx(theirs.peak_bytes, rel=0.05)
+    # The counters of bytes are those of entries alone, as an access record has them.
+    for name in ("hit_bytes", "miss_bytes", "inserted_bytes"):
+        assert ours.totals[name] == pytest.approx(theirs.totals[name], rel=0.05)

@@ -44,7 +44,11 @@ function showTiles(tiles, cache) {
   const { hits, misses, coalesced } = cache.reads;
   const reads = hits + misses + coalesced;
   const evicted = Object.values(cache.evicted);
-  tiles.set("used", bytes(cache.bytes), `of ${bytes(cache.maxBytes)}, ${short(cache.entries)} entries, policy ${cache.policy}`);
+  tiles.set(
+      "used",
+      bytes(cache.chargedBytes),
+      `of ${bytes(cache.maxBytes)}, ${short(cache.entries)} entries, ${bytes(cache.memoryBytes)} of memory, policy ${cache.policy}`,
+    );
   tiles.set("hits", percent(reads ? hits / reads : null), `${short(hits)} hits, ${short(misses)} misses, ${short(coalesced)} coalesced`);
   const entered = enteredRows(cache);
   tiles.set("in", rate(sumOf(entered, "perSecond")), `${ratesOver(cache)}${short(sumOf(entered, "entries"))} since the start`);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from broker.service.consumer import SubscriptionType
@@ -82,7 +84,9 @@ async def test_seek_into_a_batch_delivers_its_remaining_messages() -> None:
     assert port.ack_sets == [(0b100,)]
 
 
-async def test_seek_by_time_starts_at_the_first_entry_that_is_not_older() -> None:
+async def test_seek_by_time_starts_at_the_first_entry_that_is_not_older(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     stage = Stage()
     topic = await stage.open()
     for _ in range(4):
@@ -90,8 +94,15 @@ async def test_seek_by_time_starts_at_the_first_entry_that_is_not_older() -> Non
         stage.wall_ms += 1000
     subscription, _, _ = await stage.consume(topic)
     for time_ms, first in [(0, 0), (SENT_AT_MS + 1000, 1), (SENT_AT_MS + 1001, 2), (SENT_AT_MS + 9999, 4)]:
-        await stage.run(subscription.seek(await stage.run(topic.positions.first_since(time_ms))))
+        searches = stage.environment.time_searches
+        before = (searches.count, searches.reads)
+        with caplog.at_level(logging.INFO):
+            await stage.run(subscription.seek(await stage.run(topic.positions.first_since(time_ms))))
         assert subscription.cursor.read_position == (0, first)
+        reads = searches.reads - before[1]
+        assert (searches.count - before[0], reads) in [(1, 2), (1, 3)]
+        assert f"time {time_ms} is at" in caplog.messages[-1]
+        assert f"found by {reads} reads" in caplog.messages[-1]
 
 
 async def test_seek_and_subscribe_are_refused_while_a_seek_is_running() -> None:

@@ -88,7 +88,8 @@ def test_whole_ledgers_are_old_enough_by_the_time_they_were_closed() -> None:
 
 
 async def test_message_from_the_future_does_not_keep_those_behind_it() -> None:
-    stage = Stage(entries_per_ledger=3, ttl_s=60)
+    # The clock of a client: the broker's own timestamps would never run backwards.
+    stage = Stage(entries_per_ledger=3, ttl_s=60, entry_timestamp=False)
     topic = await stage.open()
     subscription = await unread(stage, topic)
     stage.wall_ms += 1000 * HOUR_MS
@@ -98,6 +99,21 @@ async def test_message_from_the_future_does_not_keep_those_behind_it() -> None:
     await look(stage, topic, 61_000)
     # Three messages are in a ledger that was closed 61 s ago, the fourth has a publish time.
     assert subscription.cursor.backlog == 0
+
+
+async def test_messages_after_a_broker_clock_that_was_ahead_expire_with_their_ledger() -> None:
+    stage = Stage(entries_per_ledger=3, ttl_s=60)
+    topic = await stage.open()
+    subscription = await unread(stage, topic)
+    stage.wall_ms += 1000 * HOUR_MS
+    await stage.publish(topic, 1)
+    stage.wall_ms -= 1000 * HOUR_MS
+    await stage.publish(topic, 3)
+    await look(stage, topic, 61_000)
+    assert left(subscription) == [0], "the first of the second ledger"
+    await stage.publish(topic, 2)
+    await look(stage, topic, 61_000)
+    assert left(subscription) == []
 
 
 async def test_clock_that_jumps_forward_and_back_expires_each_message_once() -> None:
