@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foundation.settings.addresses import LOOPBACK
+from foundation.settings.addresses import HOST_FORM, LOOPBACK
 from foundation.settings.keys import PORT_MAX, Key, KeyTable, Section
 from foundation.settings.unused import UnusedKeys
 from foundation.units import KIB, MIB
@@ -30,7 +30,7 @@ SERVER = Section("Server", (
         doc="Address that both ports listen on (BookKeeper names a network card, listeningInterface, "
             "instead, and listens on every address without it). There is no authentication, so a start with "
             "more than the loopback logs a warning."),
-    Key("advertisedAddress", "string", None,
+    Key("advertisedAddress", "string", None, form=HOST_FORM,
         computed="the machine's host name; localhost if bindAddress is the loopback",
         doc="Host name under which brokers find this bookie; where it is set it is part of its identity, "
             "which its directories remember."),

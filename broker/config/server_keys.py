@@ -6,7 +6,7 @@ words are ours. `foundation.settings.keys.Key` explains the columns.
 
 from __future__ import annotations
 
-from foundation.settings.addresses import LOOPBACK
+from foundation.settings.addresses import HOST, HOST_FORM, LOOPBACK
 from foundation.settings.keys import PORT_MAX, PROFILES, Key, Section
 from foundation.units import KIB, MIB
 
@@ -53,11 +53,11 @@ SERVER = Section("Server", (
     Key("bindAddress", "string", LOOPBACK,
         doc="Address that all ports listen on. Pulsar's default is 0.0.0.0, every address of the machine; "
              "a start with more than the loopback and without authenticationEnabled logs a warning."),
-    Key("advertisedAddress", "string", None, standalone="localhost",
+    Key("advertisedAddress", "string", None, standalone="localhost", form=HOST_FORM,
         computed="the machine's host name; localhost if bindAddress is the loopback",
         doc="Host name or address that clients are told to connect to."),
     Key("advertisedListeners", "list", None,
-        form=(r"[^:]+:pulsar(\+ssl)?://.+:\d{1,5}", "name:pulsar://host:port"),
+        form=(rf"[^:]+:pulsar(\+ssl)?://{HOST}:\d{{1,5}}", "name:pulsar://host:port"),
         doc="Further addresses by listener name, as `name:pulsar://host:port`; a client that names a "
             "listener in its lookup is sent there."),
     Key("internalListenerName", "string", None, v50="internal", used=False, computed="the first of advertisedListeners",

@@ -20,7 +20,7 @@ from foundation.model.errors import (
     TooManyRequests,
     TopicNotFound,
 )
-from foundation.model.topic_name import PERSISTENT, SCALABLE, TopicName, parse_topic_name
+from foundation.model.topic_name import PERSISTENT, SCALABLE, TopicName, parse_topic_name, shown
 from protocol import answers
 from protocol.errors import ProtocolError
 from protocol.pulsar_api_pb2 import (
@@ -32,7 +32,8 @@ from protocol.pulsar_api_pb2 import (
 
 log = logging.getLogger("magnetar.net")
 
-NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+", re.ASCII)
+# Slashes at the end count as nothing in Pulsar: no topic is listed there.
+NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+/*", re.ASCII)
 
 
 def run_lookup(
@@ -124,14 +125,18 @@ def _looked_up(cnx: Connection, topic: str) -> TopicName:
 def topics_of_namespace(cnx: Connection, command: BaseCommand) -> None:
     """Answers GET_TOPICS_OF_NAMESPACE; names are left out when the client's hash shows that it has them."""
     request = command.getTopicsOfNamespace
-    # A malformed name ends the connection, a missing namespace is an empty list: both recorded of Pulsar 4.2.4.
-    if not NAMESPACE.fullmatch(request.namespace):
-        raise ProtocolError(f"'{request.namespace}' is no namespace: tenant/namespace is expected")
+    _check_namespace(request.namespace)
 
     def refuse(error: BrokerError) -> bytes:
         return answers.error(request.request_id, error.code, str(error))
 
     run_lookup(cnx, command, _topics_of_namespace(cnx, request), refuse)
+
+
+def _check_namespace(name: str) -> None:
+    """Raises ProtocolError for a malformed name. A missing namespace is an empty list: both as Pulsar 4.2.4 answers."""
+    if not NAMESPACE.fullmatch(name):
+        raise ProtocolError(f"'{shown(name[:100])}' is no namespace: tenant/namespace is expected")
 
 
 def topics_access(cnx: Connection, command: BaseCommand) -> Iterator[Access]:
@@ -194,6 +199,7 @@ def _pattern_to_watch(cnx: Connection, text: str) -> TopicsPattern:
 def watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
     """Answers WATCH_TOPIC_LIST with the matching topics; reports later changes (PIP-145)."""
     request = command.watchTopicList
+    _check_namespace(request.namespace)
 
     def refuse(error: BrokerError) -> bytes:
         return answers.error(request.request_id, error.code, str(error))

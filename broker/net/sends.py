@@ -30,8 +30,8 @@ def publish(cnx: Connection, send: CommandSend, frames: list[Frame], index: int)
         raise ProtocolError("SEND lacks its sequence id")
     port = cnx.producers.get(producer_id)
     producer = None if port is None else port.producer
-    if port is None or producer is None or producer.waiting or producer.fenced:
-        # Closed by the broker. After the client's own CLOSE_PRODUCER a SEND ends the connection, as in Pulsar.
+    if port is None or producer is None or producer.waiting or producer.ended:
+        # The broker closes it. After the client's own CLOSE_PRODUCER a SEND ends the connection, as in Pulsar.
         if producer_id in cnx.closed_producers:
             return 1
         raise ProtocolError(f"SEND from producer {producer_id}, which is not open here")
@@ -43,6 +43,8 @@ def publish(cnx: Connection, send: CommandSend, frames: list[Frame], index: int)
     if judged == CORRUPT or send.HasField("txnid_most_bits"):
         _count(cnx, port, 1, len(body))
         _publish_unusual(cnx, producer, send, body, judged)
+        if judged == CORRUPT:
+            _close_when_answered(cnx, port, producer)
         return 1
     if judged == MAY_NAME_TRANSACTION and names_transaction(body):
         # Readers know transactions by the metadata alone. Stored, it would hide itself, hold back other messages, or
@@ -100,6 +102,30 @@ def _publish_unusual(
             _publish_in_transaction(cnx, producer, send, body, txn)
             return
     producer.refuse(send.sequence_id, send.highest_sequence_id, body, refusal)
+
+
+def _close_when_answered(cnx: Connection, port: ProducerOnConnection, producer: Producer) -> None:
+    """Publishes no later SEND of a producer, and closes it once those before are answered.
+
+    Clients answer a wrong checksum by sending the message again, and all that followed it. The broker would store those
+    twice; with deduplication it would take the message itself for an old one, and confirm it without storing it.
+    """
+    producer.ended = True
+    cnx.ignore_sends_of(port.producer_id)
+
+    def close() -> None:
+        cnx.context.spawn(_close(port, producer), f"producer {producer.name} is closed after a damaged SEND")
+
+    if port.unanswered:
+        port.when_answered(close)
+    else:
+        close()
+
+
+async def _close(port: ProducerOnConnection, producer: Producer) -> None:
+    # Before the client knows, because it opens the producer again under the same name.
+    await producer.topic.remove_producer(producer)
+    port.closed_by_broker()
 
 
 def _publish_in_transaction(

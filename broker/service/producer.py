@@ -75,8 +75,8 @@ class Producer:
         "connected_at_ms",
         "connection",
         "encrypted",
+        "ended",
         "entries_in",
-        "fenced",
         "messages_in",
         "metadata",
         "name",
@@ -133,8 +133,8 @@ class Producer:
         """Wall clock, for statistics."""
         self.waiting = False
         """True while it waits for exclusive access."""
-        self.fenced = False
-        """True once another producer took exclusive access; its next SEND ends the connection."""
+        self.ended = False
+        """True once another producer took exclusive access, or the broker is about to close it: no later SEND counts."""
         self.entries_in = 0
         """SENDs."""
         self.messages_in = 0

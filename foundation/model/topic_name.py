@@ -109,11 +109,22 @@ def shown(text: str) -> str:
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
-def check_new_name(kind: str, name: str) -> None:
-    """Raises InvalidTopicName for a topic or subscription to be created whose name has control characters.
+def check_no_folder(kind: str, name: str) -> None:
+    """Raises InvalidTopicName for `.` and `..` as a name that stands in paths of requests.
 
-    Pulsar takes them. They would break lines of logs, tables and metrics. A topic that has such a name stays usable.
+    Clients and proxies shorten such paths: the deletion of the subscription `..` would become that of its topic.
     """
+    if name in (".", ".."):
+        raise InvalidTopicName(f"{kind} name is not valid: clients take {name} in a path for a folder")
+
+
+def check_new_name(kind: str, name: str) -> None:
+    """Raises InvalidTopicName for a topic or subscription to be created whose name has control characters, `.` and `..`.
+
+    Pulsar takes them. Control characters would break lines of logs, tables and metrics. A topic that has such a name stays
+    usable.
+    """
+    check_no_folder(kind, name)
     if _CONTROL.search(name):
         raise InvalidTopicName(f"{kind} name {shown(name)} has control characters: leave them out")
 
@@ -122,8 +133,7 @@ def check_new_namespace_part(kind: str, name: str) -> None:
     """Raises InvalidTopicName for a tenant or namespace to be created whose name Pulsar refuses, or no path can have."""
     if not _NAME.fullmatch(name):
         raise InvalidTopicName(f"{kind} name is not valid")
-    if name in (".", ".."):
-        raise InvalidTopicName(f"{kind} name is not valid: clients take {name} in a path for a folder")
+    check_no_folder(kind, name)
 
 
 # Clients send the same names with each connect, lookup and subscribe.

@@ -10,6 +10,10 @@ from foundation.settings.settings import Computed, Note, Settings
 
 LOOPBACK: Final = "127.0.0.1"
 """The address that ports are bound to unless a setting says otherwise."""
+HOST: Final = r"(?a:[\w-]+(?:\.[\w-]+)*\.?|\[[0-9A-Fa-f:.]+\])"
+"""Regular expression of a host that can stand in a URL before its port."""
+HOST_FORM: Final = (HOST, "a host name or address without scheme, port and path; IPv6 in brackets, as [::1]")
+"""The form of a key that has such a host."""
 _IPV4_LOOPBACK: Final = re.compile(r"127(\.\d{1,3}){3}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import sys
@@ -36,8 +37,7 @@ def letters_of_every_script() -> str:
 SCRIPTS: Final = letters_of_every_script()
 NAMES: Final = (
     *(
-        "..",
-        ".",
+        "...",
         "~",
         "%",
         "%2F",
@@ -54,7 +54,7 @@ NAMES: Final = (
     "x" * 3900,
 )
 """Names of topics and of subscriptions."""
-REFUSED: Final = ("", " ", "a/b", "/", "a\nINFO forged", "a\tb\x7f", "x" * 65_536)
+REFUSED: Final = ("", " ", ".", "..", "a/b", "/", "a\nINFO forged", "a\tb\x7f", "x" * 65_536)
 """Names that no topic may have."""
 TOPICS: Final = "/admin/v2/persistent/public/default"
 DOTS: Final = (".", "..", "%2e", "%2e%2e", "%2E%2E", ".%2e", "%2e.")
@@ -118,8 +118,8 @@ def test_hostile_names_are_names_over_the_wire_over_http_and_after_a_kill(tmp_pa
             assert (message.data(), message.topic_name()) == (name.encode(), topic_of(name))
         client.close()
         for name in NAMES:
-            # Two names are parts of every path, and the first line of a request has a limit.
-            if name not in (".", "..") and len(quote(name)) < 8000:
+            # The first line of a request has a limit.
+            if len(quote(name)) < 8000:
                 status, body = ask(broker, "GET", f"{url_of(name)}/stats")
                 assert (status, [*json.loads(body)["subscriptions"]]) == (200, [name]), name
                 assert ask(broker, "DELETE", f"{url_of(name)}?force=true")[0] == 204
@@ -161,6 +161,56 @@ def ask_raw(broker: BrokerProcess, method: str, path: str, body: object) -> tupl
         connection.sendall("\r\n".join((*lines, "", text)).encode())
         answer = b"".join(iter(lambda: connection.recv(65_536), b"")).decode()
     return int(answer.split(" ", 2)[1]), answer.partition("\r\n\r\n")[2]
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_names_of_dots_are_given_to_nothing_that_a_path_names(tmp_path: Path, name: str) -> None:
+    """Clients and proxies would make another path of it: that of the topic out of that of its subscription."""
+    domain: dict[str, list[str]] = {"brokers": []}
+    policy = {
+        "namespaces": ["public/default"],
+        "primary": ["b"],
+        "secondary": ["b"],
+        "auto_failover_policy": {
+            "policy_type": "min_available",
+            "parameters": {"min_limit": "1", "usage_threshold": "100"},
+        },
+    }
+    requests: tuple[tuple[str, str, object], ...] = (
+        ("PUT", f"persistent/public/default/{name}", {}),
+        ("PUT", f"non-persistent/public/default/{name}", {}),
+        ("PUT", f"persistent/public/default/{name}/partitions", 2),
+        ("PUT", f"persistent/public/default/t/subscription/{name}", {}),
+        ("PUT", f"resourcegroups/{name}", {"publishRateInMsgs": 1}),
+        ("PUT", f"namespaces/public/default/property/{name}/v", {}),
+        ("PUT", "namespaces/public/default/properties", {name: "v"}),
+        ("POST", f"namespaces/public/default/permissions/{name}", ["produce"]),
+        ("POST", f"persistent/public/default/t/permissions/{name}", ["produce"]),
+        ("POST", f"namespaces/public/default/permissions/subscription/{name}", ["role"]),
+        ("POST", f"clusters/standalone/failureDomains/{name}", domain),
+        ("POST", f"clusters/standalone/namespaceIsolationPolicies/{name}", policy),
+    )
+    with BrokerProcess(tmp_path, memory=True) as broker:
+        assert ask(broker, "PUT", url_of("t"))[0] == 204
+        for number, (method, path, body) in enumerate(requests):
+            status, told = ask_raw(broker, method, f"/admin/v2/{path}", body)
+            assert status == 412, (path, told)
+            assert f"clients take {name} in a path for a folder" in told, path
+            # The refusal is of this name alone.
+            path = path.replace(f"/{name}", f"/good-{number}")
+            body = {"good": "v"} if body == {name: "v"} else body
+            status, told = ask_raw(broker, method, f"/admin/v2/{path}", body)
+            assert status in (200, 204), (path, told)
+        with contextlib.closing(connect(broker.addresses.pulsar, operation_timeout_seconds=1)) as client:
+            for topic in ("persistent://public/default/t", "non-persistent://public/default/n"):
+                with pytest.raises(pulsar.PulsarException):
+                    client.subscribe(topic, name)
+            with pytest.raises(pulsar.PulsarException):
+                client.subscribe(topic_of(name), "s")
+        assert (
+            ask_raw(broker, "GET", "/admin/v2/persistent/public/default/t/subscriptions", None)[1]
+            == '["good-3"]'
+        )
 
 
 async def ask_by_wire(url: str, namespace: str) -> None:

@@ -48,6 +48,7 @@ from broker.service.policies.table import (
     Rest,
 )
 from broker.service.policies.values import Retention
+from foundation.model.topic_name import check_no_folder
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 """The handler of a route."""
@@ -277,6 +278,8 @@ async def _change_properties(
         return PROPERTIES.form.write(values) or None
 
     namespace = existing_namespace(request)
+    for key in given:
+        check_no_folder("Property", key)
     await request.app[BROKER].namespaces.change_policy(namespace, PROPERTIES.name, changed)
 
 

@@ -23,7 +23,7 @@ from broker.security.authorization.permissions import (
 )
 from broker.service.namespaces.namespaces import Json, NamespaceNotFound
 from foundation.model.errors import TopicNotFound, Unauthorized
-from foundation.model.topic_name import TopicName, parse_topic_name
+from foundation.model.topic_name import TopicName, check_no_folder, parse_topic_name
 
 TOPICS_MAX: Final = 1000
 """Topics that one request may name."""
@@ -62,6 +62,7 @@ def _role(request: web.Request) -> str:
 
 def _provable(roles: list[str]) -> list[str]:
     for role in roles:
+        check_no_folder("Role", role)
         try:
             checked_role(role)
         except AuthenticationFailed as error:
@@ -112,6 +113,7 @@ async def grant_subscription(request: web.Request) -> web.Response:
     """Lets only these roles use a subscription."""
     roles = _provable(_texts(await body_of(request), "Roles should not be null"))
     subscription = request.match_info["subscription"]
+    check_no_folder("Subscription", subscription)
     await request.app[BROKER].namespaces.change_permissions(
         namespace_of(request), lambda now: now.grant_on_subscription(subscription, roles)
     )

@@ -20,6 +20,7 @@ from broker.service.namespaces.namespaces import Json, NamespaceNotFound, Namesp
 from broker.service.policies.effective_policies import RESOURCE_GROUP
 from broker.service.policies.values import RESOURCE_GROUP_RATES, ResourceGroupRates
 from foundation.model.errors import BrokerError
+from foundation.model.topic_name import check_no_folder
 
 ROOT: Final = "/admin/resourcegroups"
 """Pulsar's path in the metadata store."""
@@ -72,8 +73,9 @@ class ResourceGroups:
     async def put(self, name: str, changes: Mapping[str, Json]) -> None:
         """Creates a group, or changes the members of its rates that are given; open topics obey at once.
 
-        Raises WrongType for a member of another type.
+        Raises WrongType for a member of another type, InvalidTopicName for a name that no path can have.
         """
+        check_no_folder("Resource group", name)
         async with self._changing:
             before = RESOURCE_GROUP_RATES.write(self._rates.get(name, ResourceGroupRates()))
             assert isinstance(before, dict), "a structure is written as an object"

@@ -13,7 +13,7 @@ from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.service.namespaces.documents import JsonDocuments
 from broker.service.namespaces.namespaces import AlreadyExists, Json
 from foundation.model.errors import BrokerError
-from foundation.model.topic_name import check_new_namespace_part
+from foundation.model.topic_name import check_new_namespace_part, check_no_folder
 
 ROOT: Final = "/admin/clusters"
 """Pulsar's path in the metadata store."""
@@ -118,6 +118,7 @@ class Clusters:
 
     async def set_domain(self, cluster: str, name: str, data: dict[str, Json]) -> None:
         """Stores a failure domain. ClusterRefused, or AlreadyExists for a broker that is in another domain."""
+        check_no_folder("Failure domain", name)
         async with self._changing:
             await self._check(cluster)
             wanted = cast("list[Json]", data.get(BROKERS) or [])
@@ -165,6 +166,8 @@ class Clusters:
 
     async def set_isolation_policy(self, cluster: str, name: str, policy: dict[str, Json] | None) -> None:
         """Stores one policy; None removes it, and a missing one is no error. Raises ClusterRefused."""
+        if policy is not None:
+            check_no_folder("Isolation policy", name)
         async with self._changing:
             await self._check(cluster)
             policies = dict(await self._policies(cluster) or {})

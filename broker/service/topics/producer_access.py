@@ -73,7 +73,7 @@ class ProducerAccess:
                 self.producers.clear()
                 self.waiting.clear()
                 for other in fenced:
-                    other.fenced = True
+                    other.ended = True
                 self._grant(producer)
                 return fenced
             case _ if self.exclusive is not None:

@@ -11,6 +11,8 @@ import struct
 
 import pytest
 
+from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.model.topic_name import parse_topic_name
 from protocol.bookie_frame import RC_IO_ERROR
 from protocol.pulsar_api_pb2 import BaseCommand
 from tests.fakes.client import Client, Port
@@ -18,15 +20,18 @@ from tests.fakes.messages import message
 from tests.fakes.stage import TOPIC, Stage
 
 
-def send(client: Client, sequence_id: int, *, highest: int = 0, corrupt: bool = False, **values: int) -> None:
+def send(
+    client: Client, sequence_id: int, *, highest: int = 0, corrupt: bool = False, refused: bool = False
+) -> None:
     command = BaseCommand(type=BaseCommand.SEND)
     command.send.producer_id = 0
     command.send.sequence_id = sequence_id
     if highest:
         command.send.highest_sequence_id = highest
         command.send.num_messages = highest - sequence_id + 1
-    for name, value in values.items():
-        setattr(command.send, name, value)
+    if refused:
+        # None is enabled.
+        command.send.txnid_most_bits = command.send.txnid_least_bits = 1
     packed = command.SerializeToString()
     body = bytearray(message(b"x", sequence_id=sequence_id))
     if corrupt:
@@ -53,13 +58,39 @@ async def answers(client: Client) -> list[tuple[str, int]]:
     return found
 
 
-@pytest.mark.parametrize("reason", ["checksum", "transaction"])
-async def test_refused_batch_is_answered_with_its_highest_sequence_id(reason: str) -> None:
+async def test_refused_batch_is_answered_with_its_highest_sequence_id() -> None:
     client = await producer()
-    values = {"txnid_most_bits": 1, "txnid_least_bits": 2} if reason == "transaction" else {}
-    send(client, 4, highest=7, corrupt=reason == "checksum", **values)
-    send(client, 8, corrupt=reason == "checksum", **values)
+    send(client, 4, highest=7, refused=True)
+    send(client, 8, refused=True)
     assert await answers(client) == [("refused", 7), ("refused", 8)]
+
+
+@pytest.mark.parametrize("deduplication", [False, True])
+async def test_producer_is_closed_after_a_damaged_send_and_what_follows_is_not_stored(
+    deduplication: bool,
+) -> None:
+    """The client sends all of it again, whether the broker has it or not."""
+    client = await producer(Stage(deduplication=deduplication))
+    closing = client.cnx.producers[0].producer
+    send(client, 3)
+    send(client, 4, highest=7, corrupt=True)
+    send(client, 8)
+    assert await answers(client) == [("receipt", 3), ("refused", 7), ("CLOSE_PRODUCER", -1)]
+    send(client, 4, highest=7)
+    send(client, 8)
+    assert await answers(client) == []
+    client.produce(topic=TOPIC)
+    assert await answers(client) == [("PRODUCER_SUCCESS", -1)]
+    assert client.cnx.producers[0].producer is not closing
+    send(client, 4, highest=7)
+    send(client, 8)
+    assert await answers(client) == [("receipt", 4), ("receipt", 8)]
+    topic = await client.port.stage.registry.get(parse_topic_name(TOPIC), create=False)
+    assert isinstance(topic, PersistentTopic)
+    assert topic.ledger.last_confirmed.entry_id == 2
+    assert len(topic.access.producers) == 1
+    gate = client.cnx.gate
+    assert (gate.pending_publishes, gate.pending_bytes) == (0, 0)
 
 
 async def test_sends_that_cannot_be_stored_are_answered_in_order_after_the_close_of_the_producer(
@@ -68,7 +99,7 @@ async def test_sends_that_cannot_be_stored_are_answered_in_order_after_the_close
     client = await producer()
     monkeypatch.setattr(client.port.stage.ledgers, "_store", lambda *_: RC_IO_ERROR)
     send(client, 4, highest=7)
-    send(client, 8, corrupt=True)
+    send(client, 8, refused=True)
     send(client, 9)
     assert await answers(client) == [
         ("CLOSE_PRODUCER", -1),
@@ -83,7 +114,7 @@ async def test_sends_that_cannot_be_stored_are_answered_in_order_after_the_close
 async def test_refusals_wait_for_the_receipts_of_earlier_sends() -> None:
     client = await producer()
     for sequence_id in range(8):
-        send(client, sequence_id, corrupt=sequence_id in (1, 2, 5, 7))
+        send(client, sequence_id, refused=sequence_id in (1, 2, 5, 7))
     kinds = ["receipt", "refused", "refused", "receipt", "receipt", "refused", "receipt", "refused"]
     assert await answers(client) == list(zip(kinds, range(8), strict=True))
 
@@ -92,7 +123,7 @@ async def test_refusal_leaves_at_once_when_nothing_waits() -> None:
     client = await producer()
     send(client, 0)
     await answers(client)
-    send(client, 1, corrupt=True)
+    send(client, 1, refused=True)
     # Without a turn of the loop.
     assert client.cnx.producers[0].unanswered == 0
     assert await answers(client) == [("refused", 1)]
@@ -101,7 +132,7 @@ async def test_refusal_leaves_at_once_when_nothing_waits() -> None:
 async def test_closed_producer_is_answered_after_held_refusals() -> None:
     client = await producer()
     send(client, 0)
-    send(client, 1, corrupt=True)
+    send(client, 1, refused=True)
     client.say(BaseCommand.CLOSE_PRODUCER, "close_producer", producer_id=0)
     assert await answers(client) == [("receipt", 0), ("refused", 1), ("SUCCESS", -1)]
     gate = client.cnx.gate
@@ -115,9 +146,9 @@ async def test_every_send_is_answered_once_and_in_order(seed: int) -> None:
     expected: list[tuple[str, int]] = []
     heard: list[tuple[str, int]] = []
     for sequence_id in range(200):
-        corrupt = chance.random() < 0.3
-        send(client, sequence_id, corrupt=corrupt)
-        expected.append(("refused" if corrupt else "receipt", sequence_id))
+        refused = chance.random() < 0.3
+        send(client, sequence_id, refused=refused)
+        expected.append(("refused" if refused else "receipt", sequence_id))
         if chance.random() < 0.1:
             heard += await answers(client)
     heard += await answers(client)
@@ -142,8 +173,9 @@ async def test_corrupt_messages_are_counted_and_logged_once_a_second(
     client = await producer()
     for sequence_id in range(3):
         send(client, sequence_id, corrupt=True)
-    send(client, 3)
-    await answers(client)
+        await answers(client)
+        client.produce(topic=TOPIC)
+        await answers(client)
     assert client.cnx.context.counters.corrupt_sends == 3
     (line,) = [one.getMessage() for one in caplog.records if "wrong checksum" in one.getMessage()]
     assert client.cnx.address in line

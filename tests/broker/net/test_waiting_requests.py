@@ -230,23 +230,63 @@ async def test_refused_lookup_is_logged_at_debug_level(caplog: pytest.LogCapture
     ]
 
 
-def watch(client: Client, pattern: str) -> None:
+def watch(client: Client, pattern: str, namespace: str = "public/default") -> None:
     client.say(
         BaseCommand.WATCH_TOPIC_LIST,
         "watchTopicList",
         watcher_id=1,
-        namespace="public/default",
+        namespace=namespace,
         topics_pattern=pattern,
     )
 
 
-def list_topics(client: Client, pattern: str) -> None:
+def list_topics(client: Client, pattern: str, namespace: str = "public/default") -> None:
     client.say(
         BaseCommand.GET_TOPICS_OF_NAMESPACE,
         "getTopicsOfNamespace",
-        namespace="public/default",
+        namespace=namespace,
         topics_pattern=pattern,
     )
+
+
+@pytest.mark.parametrize("ask", [watch, list_topics])
+@pytest.mark.parametrize(
+    "namespace",
+    [
+        *("", "/", "public", "public/", "/default", "public//default", "a/b/c", "public/default/x"),
+        *(
+            "persistent://public/default",
+            "public/de fault",
+            " public/default",
+            "public/de\nfault",
+            "public/ns%",
+        ),
+        *("public\\default", "ä/default", "x" * 5000),
+    ],
+)
+async def test_malformed_namespace_ends_the_connection(
+    caplog: pytest.LogCaptureFixture, ask: Callable[..., None], namespace: str
+) -> None:
+    """As Apache Pulsar 4.2.4 answers."""
+    client = await Port(Stage()).client()
+    with caplog.at_level(logging.INFO):
+        ask(client, ".*", namespace)
+        assert await client.names() == []
+    assert client.transport.closing
+    (line,) = [one.getMessage() for one in caplog.records if "is no namespace" in one.getMessage()]
+    assert line.isprintable()
+    assert len(line) < 300
+
+
+@pytest.mark.parametrize("ask", [watch, list_topics])
+@pytest.mark.parametrize("namespace", ["no/such", "public/..", "public/default/", "public/default//"])
+async def test_namespace_that_does_not_exist_has_no_topics(ask: Callable[..., None], namespace: str) -> None:
+    client = await Port(Stage()).client()
+    ask(client, ".*", namespace)
+    (answer,) = await client.hear()
+    assert not answer.getTopicsOfNamespaceResponse.topics
+    assert not answer.watchTopicListSuccess.topic
+    assert not client.transport.closing
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from broker.config import load_broker_settings
 from broker.recorder.settings import RecordSettings
 from foundation.settings.errors import SettingsError
 
-ADDRESS = ("advertisedAddress=broker:1/x", "brokerServicePort=6651")
+ADDRESS = ("advertisedAddress=[fe80::1]", "brokerServicePort=6651")
 
 
 def made(*overrides: str) -> RecordSettings | None:
@@ -32,7 +32,7 @@ def test_settings_pass_each_key_to_the_recorder() -> None:
         "entryCacheRecordKeptMB=5",
     ) == RecordSettings(
         directory=Path("some/where"),
-        broker="broker_1_x-6651",
+        broker="_fe80__1_-6651",
         sample=0.25,
         file_bytes=3 << 20,
         file_seconds=7,

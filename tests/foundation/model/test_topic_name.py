@@ -55,9 +55,17 @@ def test_new_name_with_control_characters_is_refused_and_shown_escaped(control: 
     assert parse_topic_name(f"t/n/a{control}b").local == f"a{control}b"
 
 
-@pytest.mark.parametrize("name", ["a b", "ä", "a\\nb", ".", "..", "x" * 300])
+@pytest.mark.parametrize("name", ["a b", "ä", "a\\nb", "...", "x" * 300])
 def test_new_name_may_have_what_pulsar_allows(name: str) -> None:
     check_new_name("Topic", name)
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_new_name_is_refused_that_clients_take_for_a_folder(name: str) -> None:
+    with pytest.raises(InvalidTopicName, match="Subscription name is not valid: clients take"):
+        check_new_name("Subscription", name)
+    # What was stored before is still found.
+    assert parse_topic_name(f"t/n/{name}").local == name
 
 
 @pytest.mark.parametrize("name", [".", "..", "", "a/b", "ä", "a\n"])

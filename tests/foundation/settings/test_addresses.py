@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 
 import pytest
 
 from bookie_stub.config.rules import load_bookie_settings
 from broker.config import changed_settings, load_broker_settings
 from foundation.settings.addresses import is_loopback
+from foundation.settings.errors import SettingsError
+from foundation.settings.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -74,6 +77,33 @@ def test_address_that_others_cannot_reach_is_noted() -> None:
         " bindAddress=127.0.0.1; 0.0.0.0 admits all of them"
     )
     assert load_broker_settings(None, environ={}, overrides=["advertisedAddress=127.0.0.1"]).notes == ()
+
+
+@pytest.mark.parametrize(
+    "host", ["broker-1", "broker-1.example.", "10.0.0.1", "my_service.ns", "[::1]", "[fe80::1]"]
+)
+@pytest.mark.parametrize("load", [load_broker_settings, load_bookie_settings])
+def test_host_that_can_stand_in_a_url_is_taken(load: Callable[..., Settings], host: str) -> None:
+    settings = load(None, environ={}, overrides=[f"advertisedAddress={host}"])
+    assert settings.str("advertisedAddress") == host
+
+
+@pytest.mark.parametrize(
+    "host", ["bad_host:1", "a b", "http://x", "x/y", "::1", "x..y", ".", "é", "a,b", "u@h", "x?y", "x#y"]
+)
+@pytest.mark.parametrize("load", [load_broker_settings, load_bookie_settings])
+def test_host_that_would_break_urls_is_refused(load: Callable[..., Settings], host: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(None, environ={"advertisedAddress": host})
+    assert "environment advertisedAddress: " in str(refused.value)
+    assert f"advertisedAddress={host}" in str(refused.value)
+    assert "without scheme, port and path" in str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["bad host", "a/b", "::1", ""])
+def test_listener_whose_host_would_break_urls_is_refused(host: str) -> None:
+    with pytest.raises(SettingsError, match="name:pulsar://host:port"):
+        load_broker_settings(None, environ={}, overrides=[f"advertisedListeners=x:pulsar://{host}:6650"])
 
 
 def test_identity_of_a_bookie_does_not_follow_its_bind_address() -> None:

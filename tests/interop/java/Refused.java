@@ -24,9 +24,10 @@ import org.apache.pulsar.client.api.TypedMessageBuilder;
 import org.apache.pulsar.client.api.transaction.Transaction;
 
 /**
- * Refused messages among good ones: `java Refused.java PULSAR_URL ADMIN_URL [CHECK...]` sends without waiting, and prints a line
- * for each check: `ok NAME` or `failed NAME: REASON`. A good message must be stored once, a refused one fail its future once,
- * and the producer keep its connection.
+ * Refused messages among good ones: `java Refused.java PULSAR_URL ADMIN_URL REASON...` sends without waiting, not batched and
+ * batched, and prints a line for each check: `ok NAME` or `failed NAME: REASON`. A good message must be stored once, a refused
+ * one fail its future once, and the producer keep its connection. A message that fails on its way must be stored once too.
+ * The broker has a listener `proxy`, which damages messages with `flip` once and forges those with `forge`.
  */
 public final class Refused {
     interface Bad {
@@ -41,17 +42,28 @@ public final class Refused {
     record Gate(Change begin, Change end) {
     }
 
+    /** A message with this text fails on its way and is sent again by the client itself. `begin`: null where nothing is to be set. */
+    record Fault(String text, Change begin) {
+    }
+
     static final int ROUNDS = 5;
     static final int IN_A_ROW = 4;
     static final int WAIT_S = 60;
     static final int SILENCE_MS = 500;
     static final Map<String, Bad> REASONS = new LinkedHashMap<>();
+    static final Map<String, Fault> FAULTS = new LinkedHashMap<>();
     static final Map<String, Gate> GATES = new LinkedHashMap<>();
 
     static {
         REASONS.put("aborted_transaction", (bench, producer) -> producer.newMessage(bench.aborted(producer)).value("bad"));
         REASONS.put("too_large", (bench, producer) -> producer.newMessage().value("x".repeat(5000)));
         REASONS.put("delay_too_long", (bench, producer) -> producer.newMessage().value("bad").deliverAfter(1, TimeUnit.HOURS));
+        REASONS.put("forged_metadata", (bench, producer) -> producer.newMessage().value("forge me"));
+        FAULTS.put("checksum", new Fault("flip ", null));
+        FAULTS.put("checksum_deduplicated", new Fault("flip ", bench ->
+                bench.ask("POST", bench.topicPath() + "/deduplicationEnabled", "true")));
+        FAULTS.put("full_disk", new Fault("stored late ", bench -> bench.fail("FullDisk")));
+        FAULTS.put("fenced", new Fault("stored late ", bench -> bench.fail("Fenced")));
         GATES.put("encryption_required", new Gate(
                 bench -> bench.ask("POST", bench.namespacePath() + "/encryptionRequired", "true"),
                 bench -> bench.ask("POST", bench.namespacePath() + "/encryptionRequired", "false")));
@@ -97,18 +109,22 @@ public final class Refused {
     public static void main(String[] arguments) throws Exception {
         List<String> wanted = List.of(arguments).subList(2, arguments.length);
         List<String> reasons = new ArrayList<>(REASONS.keySet());
+        reasons.addAll(FAULTS.keySet());
         reasons.addAll(GATES.keySet());
         for (String reason : reasons) {
             for (boolean batched : new boolean[] {false, true}) {
                 String name = reason + (batched ? "_batched" : "");
-                if (!wanted.isEmpty() && !wanted.contains(name)) {
+                if (!wanted.contains(reason)) {
                     continue;
                 }
-                PulsarClient client = PulsarClient.builder().serviceUrl(arguments[0]).enableTransaction(true).build();
+                PulsarClient client = PulsarClient.builder().serviceUrl(arguments[0]).listenerName("proxy")
+                        .enableTransaction(true).build();
                 String own = name + "-" + Long.toHexString(System.nanoTime());
                 try {
                     if (REASONS.containsKey(reason)) {
                         new Refused(arguments[1], client, "public/default", own).run(REASONS.get(reason), batched);
+                    } else if (FAULTS.containsKey(reason)) {
+                        new Refused(arguments[1], client, "public/default", own).run(FAULTS.get(reason), batched);
                     } else {
                         new Refused(arguments[1], client, "public/" + own, own).run(GATES.get(reason), batched);
                     }
@@ -186,6 +202,41 @@ public final class Refused {
             }
         }
         expectStored(consumer, stored.size());
+    }
+
+    /** Of the entries to come the third one and three more are not stored. */
+    void fail(String error) throws Exception {
+        ask("POST", "/magnetar/test/faults",
+                "{\"on\": \"STORAGE_ADD\", \"do\": \"refuse\", \"error\": \"" + error + "\", \"at\": 3, \"times\": 4}");
+    }
+
+    /** Every message is stored once, in order, although some failed on their way. */
+    void run(Fault fault, boolean batched) throws Exception {
+        Consumer<String> consumer = client.newConsumer(Schema.STRING).topic(topic).subscriptionName("s")
+                .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).subscribe();
+        if (fault.begin() != null) {
+            fault.begin().apply(this);
+        }
+        Producer<String> producer = client.newProducer(Schema.STRING).topic(topic).enableBatching(batched)
+                .sendTimeout(0, TimeUnit.SECONDS)
+                .batchingMaxMessages(IN_A_ROW).batchingMaxPublishDelay(1, TimeUnit.MINUTES)
+                .batcherBuilder(BatcherBuilder.DEFAULT).create();
+        List<String> values = new ArrayList<>();
+        List<CompletableFuture<MessageId>> answers = new ArrayList<>();
+        for (int number = 0; number < 2 * ROUNDS * IN_A_ROW; number++) {
+            String value = (number / IN_A_ROW % 2 == 0 ? "good " : fault.text()) + number;
+            values.add(value);
+            answers.add(producer.newMessage().value(value).sendAsync());
+        }
+        producer.flushAsync();
+        for (CompletableFuture<MessageId> one : answers) {
+            one.get(WAIT_S, TimeUnit.SECONDS);
+        }
+        List<String> got = new ArrayList<>();
+        for (Message<String> message; (message = next(consumer, got.size() < values.size())) != null;) {
+            got.add(message.getValue());
+        }
+        expect(got.equals(values), "stored " + got.size() + " of " + values.size() + ": " + got);
     }
 
     /** Every message before the gate and after it is stored once, and none of those between; all are answered. */

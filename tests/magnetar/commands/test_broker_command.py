@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from foundation.settings.load import FromOption
 from magnetar.commands.broker_command import ignored_variables, parse
 from magnetar.process.options import BrokerOptions, Role
 from magnetar.process.standalone import load
+from tests.vectors.broker_process import REPOSITORY
 
 
 def test_options_are_empty_without_flags() -> None:
@@ -54,6 +57,15 @@ def test_option_that_stands_for_a_key_is_the_origin_of_its_value(
     options, _, _ = parse(role, ["--set", "bookieAddress=127.0.0.1:3181", *words])
     settings = load(options).broker
     assert settings.error(key, "wrong").line.startswith(f"{origin}: {key}=")
+
+
+def test_advertised_address_with_a_port_ends_the_start_and_names_the_option() -> None:
+    command = [sys.executable, "-m", "magnetar", "standalone", "--memory", "-a", "bad_host:1"]
+    ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    (line,) = [line for line in ended.stderr.splitlines() if "bad_host" in line]
+    assert "-a/--advertised-address: advertisedAddress=bad_host:1" in line
+    assert "without scheme, port and path" in line
 
 
 def test_flags_without_effect_are_accepted_and_named() -> None:

@@ -63,7 +63,7 @@ def test_access_mode_decides_as_the_table_says(
         access.enter(newcomer)
         assert newcomer.waiting == (expected == "waits")
         assert (access.producers.get("new") is newcomer) == (expected == "in")
-        assert all(one.fenced == (mode is FENCE) for one in present)
+        assert all(one.ended == (mode is FENCE) for one in present)
         assert (access.exclusive is newcomer) == (expected == "in" and mode is not SHARED)
 
 
@@ -112,7 +112,7 @@ async def test_fencing_fails_waiting_producers_and_marks_present_ones() -> None:
     await stage.producer(topic, "c", FENCE)
     assert port_of(waiting).events == ["failed ProducerFenced"]
     assert port_of(inside).events == []
-    assert inside.fenced
+    assert inside.ended
     await topic.remove_producer(inside)
     await topic.remove_producer(waiting)
     assert list(topic.access.producers) == ["c"]
