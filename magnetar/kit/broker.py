@@ -24,8 +24,8 @@ from magnetar.kit.controls import Clock, Faults
 from magnetar.kit.errors import BrokerFailedError, KitError
 from magnetar.kit.pulsar_under_test import PulsarUnderTest
 
-STOP_S: Final = 30.0
-"""Time for a clean stop; the process is killed after it."""
+STOP_S: Final = 90.0
+"""Time for a clean stop; the process is killed after it. Longer than brokerShutdownTimeoutMs, the broker's own limit."""
 _READY_BYTES_MAX: Final = 65_536
 _LOG_LINES: Final = 20
 _KIT_ROLE: Final = "magnetar-kit"

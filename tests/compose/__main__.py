@@ -180,7 +180,7 @@ def consume_some(stack: Stack) -> None:
     client = stack.client()
     consumer = client.subscribe(TOPIC, "s")
     for number in range(ACKED):
-        message = consumer.receive(timeout_millis=10_000)
+        message = consumer.receive(timeout_millis=60_000)
         expect(message.data() == b"message %d" % number, f"got {message.data()!r}, not message {number}")
         consumer.acknowledge(message)
     client.close()
@@ -191,7 +191,7 @@ def consume_rest(stack: Stack) -> None:
     client = stack.client()
     consumer = client.subscribe(TOPIC, "s")
     for number in range(ACKED, MESSAGES):
-        message = consumer.receive(timeout_millis=10_000)
+        message = consumer.receive(timeout_millis=60_000)
         expect(message.data() == b"message %d" % number, f"got {message.data()!r}, not message {number}")
         consumer.acknowledge(message)
     client.close()
@@ -202,7 +202,7 @@ def read_all(stack: Stack) -> None:
     client = stack.client()
     reader = client.create_reader(TOPIC, pulsar.MessageId.earliest)
     for number in range(MESSAGES):
-        data = reader.read_next(timeout_millis=10_000).data()
+        data = reader.read_next(timeout_millis=60_000).data()
         expect(data == b"message %d" % number, f"read {data!r}, not message {number}")
     expect(not reader.has_message_available(), "there is more than was produced")
     client.close()

@@ -18,7 +18,7 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from bookie_stub.base.disk_reserve import NAME
+from bookie_stub.base.disk_reserve import NAME, reserve_bytes
 from magnetar.audit.facts import AuditFinding, gather, judge
 from magnetar.snapshot.node_sources import nodes_of
 from tests.interop.support import Admin, connect, wait_until
@@ -101,7 +101,8 @@ def take_free_bytes(disk: Path) -> Path:
 def fill_beside_broker(disk: Path) -> None:
     """Takes the free bytes while a broker runs, which may free some at the same time."""
     reserve = disk / NAME
-    kept = reserve.stat().st_size
+    # Not the size of the file, which the broker may remove before it could be asked.
+    kept = reserve_bytes(shutil.disk_usage(disk).total)
     ballast = take_free_bytes(disk)
     if not reserve.exists():
         # The broker looks at its disk every five seconds. One that looked in the middle has released the reserve, and the

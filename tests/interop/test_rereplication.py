@@ -53,7 +53,7 @@ class Bookies:
         self.settings = {
             "metadataServiceUri": self.uri,
             "advertisedAddress": "127.0.0.1",
-            "zkTimeout": "3000",
+            "zkTimeout": "10000",
             "autoRecoveryDaemonEnabled": "false",
         }
         self.ours = [BookieProcess(folder / f"ours-{number}", self.settings) for number in range(3)]

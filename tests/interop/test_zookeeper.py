@@ -21,7 +21,7 @@ from tests.vectors.broker_process import BrokerProcess
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
 Connect = Callable[[str], pulsar.Client]
-SESSION_MS = 5000
+SESSION_MS = 10_000
 
 
 class Cluster:

@@ -22,7 +22,7 @@ from tests.support.java import QUICK_JAVA, ZooKeeper
 from tests.support.ports import free_port
 
 RUN_S: Final = 240
-SESSION_MS: Final = 3000
+SESSION_MS: Final = 10_000
 CHECKS: Final = {"v2": 8, "v3": 12}
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(600)]

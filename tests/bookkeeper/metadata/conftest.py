@@ -15,7 +15,7 @@ from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 from foundation.zookeeper.url import ZookeeperUrl
 from tests.support.java import ZooKeeper
 
-SESSION_S = 4.0
+SESSION_S = 60.0
 
 
 async def open_store(address: str, root: str) -> ZookeeperMetadataStore:

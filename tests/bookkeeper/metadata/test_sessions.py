@@ -35,7 +35,7 @@ class Watcher:
         self._called.set()
 
     async def called(self) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await self._called.wait()
         self._called.clear()
 

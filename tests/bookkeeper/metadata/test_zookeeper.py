@@ -26,7 +26,7 @@ from tests.interop.support import wait_until
 from tests.support.java import ZooKeeper
 from tests.support.ports import free_port
 
-SESSION_S = 4.0
+SESSION_S = 60.0
 
 
 async def test_close_fails_waiting_writes_while_zookeeper_is_away() -> None:
@@ -148,11 +148,11 @@ async def test_expired_session_loses_its_leases_and_keeps_its_watches(
     await asyncio.to_thread(end_session, shared.requests.client, zookeeper.address)
     await become(lambda: SessionState.RE_ESTABLISHED in states, "a new session")
     assert states[-2:] == [SessionState.LOST, SessionState.RE_ESTABLISHED]
-    await asyncio.wait_for(told.wait(), 30)
+    await asyncio.wait_for(told.wait(), 60)
     assert await shared.get("/lease") is None
     told.clear()
     await asyncio.to_thread(observer.create, "/lease", b"another")
-    await asyncio.wait_for(told.wait(), 30)
+    await asyncio.wait_for(told.wait(), 60)
     with pytest.raises(BadVersion):
         await shared.put_all([Ephemeral("/lease", b"me")])
 
@@ -223,7 +223,7 @@ async def test_writes_are_applied_once_across_kills_of_zookeeper(mortal: ZooKeep
 async def test_reads_and_close_time_out_while_zookeeper_is_away(mortal: ZooKeeper, root: str) -> None:
     url = ZookeeperUrl(mortal.address, root)
     store = await ZookeeperMetadataStore.open(url, session_timeout_s=SESSION_S, timeout_s=0.3)
-    await store.put("/a", b"0")
+    # No request before: a busy machine may need longer than this for an answer of a ZooKeeper that is there.
     await asyncio.to_thread(mortal.stop)
     with pytest.raises(MetadataError, match=f"ZooKeeper at {mortal.address} did not answer for /a"):
         await store.get("/a")

@@ -16,7 +16,7 @@ from foundation.zookeeper.url import ZookeeperUrl
 from tests.support.java import ZooKeeper
 from tests.support.ports import free_port
 
-SESSION_S = 4.0
+SESSION_S = 60.0
 
 
 class Listener:

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	arrives = 10 * time.Second
+	arrives = time.Minute
 	silence = 300 * time.Millisecond
 )
 

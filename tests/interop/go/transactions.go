@@ -100,7 +100,8 @@ func transactionTimeOut(b *bench) {
 	defer b.client.Close()
 	consumer := b.consumer(pulsar.ConsumerOptions{})
 	producer := b.producer(pulsar.ProducerOptions{DisableBatching: true})
-	transaction := b.begin(time.Second)
+	// Long enough for a busy machine to publish in it.
+	transaction := b.begin(10 * time.Second)
 	publishIn(transaction, producer, 100, 2)
 	publish(producer, 0, 2, nil)
 	receive(consumer, 0, 2)

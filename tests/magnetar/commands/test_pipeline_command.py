@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from importlib import import_module
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from magnetar.commands import pipeline_command
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 SAMPLE = ROOT / "pipeline" / "sample"
@@ -158,8 +158,8 @@ def test_output_inside_the_record_is_refused(capsys: pytest.CaptureFixture[str])
 
 def test_cluster_without_a_master_is_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"spark://127.0.0.1:{free.getsockname()[1]}"
+    # Below the range of port 0, out of which a process beside could get it.
+    address = f"spark://127.0.0.1:{free_port()}"
     for words in (["compare", str(SAMPLE)], ["live", "counts", "--checkpoint", str(tmp_path / "checkpoint")]):
         assert pipeline_command.main([*words, "--out", str(tmp_path / "out"), "--master", address]) == 1
         *progress, said = capsys.readouterr().err.strip().splitlines()

@@ -34,10 +34,9 @@ async def consumed(
     subscription, consumer = await topic.subscribe(port, options)
     subscription.flow(consumer, 1000)
     await publish_plain(broker, TOPIC, count)
-    for _ in range(1000):
-        if len(port.got) == count:
-            break
-        await asyncio.sleep(0.001)
+    async with asyncio.timeout(60):
+        while len(port.got) < count:  # noqa: ASYNC110 - the port has no event for a number
+            await asyncio.sleep(0.001)
     assert len(port.got) == count
     return subscription, consumer, port
 

@@ -25,7 +25,7 @@ use tokio::{
     time::timeout,
 };
 
-const ARRIVES: Duration = Duration::from_secs(10);
+const ARRIVES: Duration = Duration::from_secs(60);
 const SILENCE: Duration = Duration::from_millis(300);
 
 type Failure = Box<dyn std::error::Error>;
