@@ -9,6 +9,7 @@ two marks, delivery would switch on and off with every acknowledgement.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 from operator import attrgetter
 
 from broker.service.consumer import Consumer
@@ -102,7 +103,7 @@ class ConsumerSet:
         It uses the consumer with the smallest batches, so that the estimate is rather too high than too low.
         """
         fewest = min((consumer.messages_per_entry for consumer in self.consumers), default=1.0)
-        return max(1, int(permits / max(1.0, fewest)))
+        return max(1, ceil(permits / max(1.0, fewest)))
 
     def count_sent(self, consumer: Consumer, messages: int) -> None:
         """Adds delivered messages to the unacknowledged ones; blocks the consumer or all of them at a limit."""

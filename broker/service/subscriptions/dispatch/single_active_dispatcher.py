@@ -9,6 +9,8 @@ therefore starts over at the first unacknowledged entry, and the redelivery coun
 
 from __future__ import annotations
 
+from math import ceil
+
 from broker.service.consumer import Consumer, SubscriptionType
 from broker.service.entry_facts import messages_left, messages_of
 from broker.service.subscriptions.dispatch.active_consumer import choose_active
@@ -158,9 +160,9 @@ class SingleActiveDispatcher(Dispatcher):
                 return
             if consumer.permits <= 0:
                 return
-            # Permits count messages and the cursor counts entries.
+            # Permits count messages and the cursor counts entries. Rounded up: what is left would cost a read of one entry.
             average = consumer.messages_per_entry or 1.0
-            wanted = max(1, int(consumer.permits / average))
+            wanted = ceil(consumer.permits / average)
             wanted = min(wanted, self.settings.read_entries_max)
             if limits is not None:
                 messages, size = self._allowed(limits, now_ns)
