@@ -85,7 +85,7 @@ class World:
             time.monotonic_ns,
             lambda: self.wall_ms,
         )
-        stamp = environment.stamp(timestamp=True, index=True)
+        stamp = environment.stamp("log", timestamp=True, index=True)
         settings = ManagedLedgerSettings(rollover_ns_min=0)
         ledger = await ManagedLedger.open("t/n/persistent/log", environment, settings, stamp=stamp)
         ledger.trimming.keep_ms = ledger.trimming.keep_bytes = -1

@@ -51,6 +51,9 @@ class EntryStamp:
 
     __slots__ = ("_clamps", "_index_on", "_now_ms", "_time_field", "_timestamp_on", "index", "last_ms")
 
+    bytes_max = STAMP_BYTES_MAX
+    """Bytes of one of its blocks at most."""
+
     def __init__(
         self, *, timestamp: bool, index: bool, now_ms: Callable[[], int], clamps: ClockClamps | None = None
     ) -> None:

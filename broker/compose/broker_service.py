@@ -40,7 +40,7 @@ from broker.compose.cache_passes import CachePasses
 from broker.compose.cache_settings import EntryCacheSettings
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.compose.ledger_upkeep import LedgerUpkeep
-from broker.compose.room_settings import reads_limiter, record_settings
+from broker.compose.room_settings import interceptors_of, reads_limiter, record_settings
 from broker.compose.timers import Timers
 from broker.compose.tls_contexts import data_certificates, web_certificates
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
@@ -197,6 +197,7 @@ class BrokerService:
             now_ns=clock.monotonic_ns,
             wall_ms=clock.wall_ms,
             reads_limiter=reads_limiter(settings),
+            interceptors=interceptors_of(settings),
         )
         self.namespaces = Namespaces(metadata, settings.str("clusterName"))
         self._ownership = SingleBroker()
@@ -205,7 +206,6 @@ class BrokerService:
         self.partitioned = PartitionedTopics(self.registry, self.deletions)
         self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment, self._tasks)
         self._inactive_topics = InactiveTopicRounds(self.registry, self.deletions, clock.monotonic_ns, kept)
-
         self.authenticator = authenticator
         self.authorizer = Authorizer(AuthorizationSettings.of(settings), self.namespaces)
         self.audit, self.last_audit = AuditTrail(clock.monotonic_ns), LastAudit()

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.compose.ledger_settings import LedgerSettings
+from broker.config.rules import own_interceptors
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
+from foundation.loop import clock
 from foundation.settings.settings import Settings
 from foundation.units import MIB, NS_PER_MS
 
 if TYPE_CHECKING:
+    from broker.managed_ledger.entry_metadata.own_interceptors import OwnInterceptors
     from broker.recorder.settings import RecordSettings
 
 
@@ -48,3 +51,12 @@ def record_settings(settings: Settings) -> RecordSettings | None:
     # The name becomes a folder's, so a path separator or a colon must not stay in it.
     broker = re.sub(r"[^\w.-]", "_", name)
     return RecordSettings.of(settings, directory=Path(directory), broker=broker)
+
+
+def interceptors_of(settings: Settings) -> OwnInterceptors | None:
+    """Loads the interceptors of one's own that the settings name; None without one, which imports nothing."""
+    if not (names := own_interceptors(settings)):
+        return None
+    from broker.managed_ledger.entry_metadata.own_interceptors import OwnInterceptors
+
+    return OwnInterceptors.load(names, clock.monotonic_ns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from broker.config.server_keys import INDEX_INTERCEPTOR, TIMESTAMP_INTERCEPTOR
 from broker.config.tls_rules import check_tls, open_ports
 from foundation.settings.addresses import advertised_host, check_addresses
 from foundation.settings.computed import Rule, memory_share, share_of_memory, value_of
@@ -16,6 +17,8 @@ EMBEDDED: Final = "embedded"
 """In `bookieAddress`: the bookie inside the broker's process."""
 REGISTERED: Final = "registered"
 """In `bookieAddress`: the bookies that are registered in ZooKeeper."""
+INTERCEPTORS: Final = "magnetar.broker_entry_metadata"
+"""Group of entry points in which packages name their interceptors of broker entry metadata."""
 CACHE_SIZE_MIN_MB: Final = 64
 USUAL_QUORUM: Final = 2
 """Ensemble and quorums of Pulsar's broker.conf."""
@@ -148,6 +151,7 @@ def check(settings: Settings) -> list[Note]:
     _check_closing(settings)
     _check_authorization(settings)
     check_tls(settings)
+    _check_interceptors(settings)
     return [
         *check_addresses(
             settings, open_ports(settings), authenticated=settings.bool("authenticationEnabled")
@@ -156,6 +160,26 @@ def check(settings: Settings) -> list[Note]:
         *_smaller_than_a_read(settings),
         *_one_copy(settings),
     ]
+
+
+def own_interceptors(settings: Settings) -> list[str]:
+    """Returns the names of interceptors of broker entry metadata that are not Pulsar's."""
+    chosen = settings.list("brokerEntryMetadataInterceptors")
+    return [name for name in chosen if name not in (TIMESTAMP_INTERCEPTOR, INDEX_INTERCEPTOR)]
+
+
+def _check_interceptors(settings: Settings) -> None:
+    if not (names := own_interceptors(settings)):
+        return
+    from importlib.metadata import entry_points  # Late: only such names need it, and it costs a start 5 ms.
+
+    known = {one.name for one in entry_points(group=INTERCEPTORS)}
+    if missing := [name for name in names if name not in known]:
+        there = ", ".join([TIMESTAMP_INTERCEPTOR, INDEX_INTERCEPTOR, *sorted(known)])
+        raise settings.error(
+            "brokerEntryMetadataInterceptors",
+            f"no interceptor {missing[0]}: choose among {there}, or install the package that has it",
+        )
 
 
 def _check_memory(settings: Settings) -> None:

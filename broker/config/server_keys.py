@@ -165,10 +165,10 @@ WEBSOCKET = Section("WebSocket", (
 ENTRY_METADATA = Section("Broker entry metadata", (
     Key("brokerEntryMetadataInterceptors", "list", None,
         shipped=(TIMESTAMP_INTERCEPTOR, INDEX_INTERCEPTOR),
-        choices=(TIMESTAMP_INTERCEPTOR, INDEX_INTERCEPTOR),
         doc="Metadata that the broker writes in front of every entry (PIP-70), as Apache's class names: "
             "`org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor` adds its clock, "
             "`org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor` a message index per topic. "
+            "Any other name is that of an interceptor of one's own, see docs/how-to/entry_metadata.md. "
             "Pulsar leaves it empty; the files shipped with Magnetar name both."),
     Key("exposingBrokerEntryMetadataToClientEnabled", "bool", False,
         doc="Send that metadata on to consumers whose client announces support for it; all others get the "

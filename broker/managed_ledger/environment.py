@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from bookkeeper.ensembles.ledger_ids import LedgerIdSource
 from bookkeeper.ensembles.ledgers import Ledgers
@@ -21,6 +22,9 @@ from entry_cache.entry_cache_manager import EntryCacheManager
 from foundation.loop.turn import Turn
 from foundation.value import Value
 from protocol.broker_entry_metadata import ClockClamps, EntryStamp
+
+if TYPE_CHECKING:
+    from broker.managed_ledger.entry_metadata.own_interceptors import OwnInterceptors
 
 
 class ManagedLedgerEnvironment(Value):
@@ -54,7 +58,13 @@ class ManagedLedgerEnvironment(Value):
     """Counts entries whose timestamp is later than the clock."""
     time_searches: TimeSearches = field(default_factory=TimeSearches)
     """Counts searches by time, and the entries that they read."""
+    interceptors: OwnInterceptors | None = None
+    """Add fields of one's own to the broker entry metadata; None, the usual case, adds none."""
 
-    def stamp(self, *, timestamp: bool, index: bool) -> EntryStamp:
-        """Return the stamp of one managed ledger that is about to open."""
+    def stamp(self, topic: str, *, timestamp: bool, index: bool) -> EntryStamp:
+        """Return the stamp of a topic that is about to open."""
+        if self.interceptors is not None:
+            return self.interceptors.stamp(
+                topic, timestamp=timestamp, index=index, now_ms=self.wall_ms, clamps=self.clock_clamps
+            )
         return EntryStamp(timestamp=timestamp, index=index, now_ms=self.wall_ms, clamps=self.clock_clamps)

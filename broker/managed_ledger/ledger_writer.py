@@ -39,7 +39,7 @@ from foundation.model.errors import (
     TopicTerminated,
 )
 from foundation.model.position import Position
-from protocol.broker_entry_metadata import STAMP_BYTES_MAX, EntryStamp
+from protocol.broker_entry_metadata import EntryStamp
 
 _NEVER: Final = 2**62
 """A limit that no count of entries or bytes reaches, nor a clock in nanoseconds (2**62 ns are 146 years)."""
@@ -156,7 +156,7 @@ class LedgerWriter:
         count = len(bodies)
         if count > 1 and (
             handle.next_entry_id + count > self._entries_max
-            or handle.length + sum(map(len, bodies)) + count * STAMP_BYTES_MAX > self._size_max
+            or handle.length + sum(map(len, bodies)) + count * self._stamp.bytes_max > self._size_max
         ):
             # The ledger may be full after any of them, so they go one by one.
             for place in range(count):

@@ -248,7 +248,9 @@ class TopicRegistry:
 
     async def _open_persistent(self, name: TopicName) -> PersistentTopic:
         settings = self.settings
-        stamp = self._environment.stamp(timestamp=settings.entry_timestamp, index=settings.entry_index)
+        stamp = self._environment.stamp(
+            str(name), timestamp=settings.entry_timestamp, index=settings.entry_index
+        )
         ledger = await ManagedLedger.open(
             name.ledger_name, self._environment, self._ledger_settings_of(name), stamp=stamp
         )

@@ -364,7 +364,6 @@ def test_loading_imports_no_library() -> None:
 @pytest.mark.parametrize(
     ("override", "allowed"),
     [
-        ("brokerEntryMetadataInterceptors=foo", "any of org.apache.pulsar"),
         ("bookieAddress=foo", "embedded or host:port"),
         ("bookieAddress=foo:bar", "embedded or host:port"),
         ("advertisedListeners=garbage", "name:pulsar://host:port"),

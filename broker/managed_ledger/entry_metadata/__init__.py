@@ -1,0 +1,1 @@
+"""Fields of one's own in the broker entry metadata."""
