@@ -22,7 +22,7 @@ from protocol.pulsar_api_pb2 import BrokerEntryMetadata, MessageMetadata
 from tests.support.memory_broker import memory_broker
 from tests.support.raw_client import RawConnection, build_command, payload_frame
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "entry_metadata"
+EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "entry_metadata"
 PULSARS = "org.apache.pulsar.common.intercept.Append{}MetadataInterceptor"
 BOTH = f"{PULSARS.format('BrokerTimestamp')},{PULSARS.format('Index')}"
 KEY = "brokerEntryMetadataInterceptors"
