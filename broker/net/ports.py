@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import ClassVar, Protocol
@@ -76,6 +77,8 @@ class Connection(Protocol):
     """Watched topic lists by watcher id."""
     shares: dict[int, ShareRegistration]
     """Consumers of Pulsar 5.0 that share partitions, by consumer id."""
+    sharing: asyncio.Lock
+    """Held while one of these consumers joins or leaves."""
     inbox: ReceiveBuffer
     """Cuts the received bytes into frames."""
     gate: ReadGate

@@ -7,12 +7,12 @@ topics (`topic://`) do not exist here. Transactions go to the ordinary coordinat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from broker.net.connection_limits import SHARES_MAX, check_count
 from broker.net.lookup_handlers import NAMESPACE, run_lookup
-from broker.net.partition_shares import GroupKey, ShareRegistration
-from broker.net.ports import Connection
+from broker.net.partition_shares import GroupKey, Share, ShareRegistration
+from broker.net.ports import UNSENT_BYTES_MAX, Connection
 from broker.security.authorization.access import Access, consume, list_topics, look_up
 from broker.service.transactions.coordinators import ASSIGN_TOPIC
 from foundation.model.errors import BrokerError, InvalidTopicName, NotAllowed, TopicNotFound
@@ -97,6 +97,12 @@ def subscribe_access(cnx: Connection, command: BaseCommand) -> Iterator[Access]:
 
 
 async def _subscribe(cnx: Connection, command: BaseCommand) -> None:
+    # In the order of the commands: a consumer that leaves at once must not join afterwards.
+    async with cnx.sharing:
+        await _join(cnx, command)
+
+
+async def _join(cnx: Connection, command: BaseCommand) -> None:
     request = command.scalableTopicSubscribe
     name = _ordinary(cnx, request.topic)
     segments = await _segments(cnx, name)
@@ -108,9 +114,7 @@ async def _subscribe(cnx: Connection, command: BaseCommand) -> None:
     former = cnx.shares.get(consumer_id)
     check_count(len(cnx.shares) - (former is not None), SHARES_MAX, "consumers that share partitions")
     group = GroupKey(str(name), request.subscription, request.consumer_type)
-    registration = ShareRegistration(
-        group, request.consumer_name, lambda share: cnx.send(scalable_answers.assigned(consumer_id, share))
-    )
+    registration = ShareRegistration(group, request.consumer_name, _teller(cnx, consumer_id))
     shares = cnx.context.partition_shares
     shares.join(registration, segments)
     cnx.shares[consumer_id] = registration
@@ -120,13 +124,40 @@ async def _subscribe(cnx: Connection, command: BaseCommand) -> None:
     cnx.send(scalable_answers.subscribed(request.request_id, registration.share))
 
 
+def _teller(cnx: Connection, consumer_id: int) -> Callable[[Share], None]:
+    """Returns the function that reports new shares of a consumer.
+
+    A client that does not read gets the newest share alone, once it reads again: others may join and leave without end.
+    """
+    outbox = cnx.outbox
+
+    def send_newest() -> None:
+        registration = cnx.shares.get(consumer_id)
+        if registration is not None:
+            cnx.send(scalable_answers.assigned(consumer_id, registration.share))
+
+    def tell(share: Share) -> None:
+        if outbox.writable and outbox.unsent_bytes < UNSENT_BYTES_MAX:
+            cnx.send(scalable_answers.assigned(consumer_id, share))
+        else:
+            outbox.when_writable(send_newest)
+
+    return tell
+
+
 def unsubscribe(cnx: Connection, command: BaseCommand) -> None:
     """Handles SCALABLE_TOPIC_UNSUBSCRIBE: the others get the share. An unknown consumer id is answered with success too."""
+    request_id = command.scalableTopicUnsubscribe.request_id
+    cnx.run(command, _leave(cnx, command), lambda error: answers.error(request_id, error.code, str(error)))
+
+
+async def _leave(cnx: Connection, command: BaseCommand) -> None:
     request = command.scalableTopicUnsubscribe
-    registration = cnx.shares.pop(request.consumer_id, None)
-    if registration is not None:
-        cnx.context.partition_shares.leave(registration)
-    cnx.send(answers.success(request.request_id))
+    async with cnx.sharing:
+        registration = cnx.shares.pop(request.consumer_id, None)
+        if registration is not None:
+            cnx.context.partition_shares.leave(registration)
+        cnx.send(answers.success(request.request_id))
 
 
 def watch_topics(cnx: Connection, command: BaseCommand) -> None:

@@ -104,6 +104,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         """Watched topic lists by watcher id."""
         self.shares: dict[int, ShareRegistration] = {}
         """Consumers of Pulsar 5.0 that share partitions, by consumer id."""
+        self.sharing = asyncio.Lock()
+        """Held while one of these consumers joins or leaves."""
         self.gate = ReadGate(context)
         """Decides when the connection is read."""
         self.outbox = Outbox(context.turn, self.gate)

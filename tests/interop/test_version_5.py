@@ -1,6 +1,6 @@
 """The official Java client of Pulsar 5.0 on ordinary topics, also while the broker restarts.
 
-`java5/pom.xml` names its version, 5.0.0-M1: the newest whose parts can all be had from the registry.
+`java5/pom.xml` names its version, the newest whose parts can all be had from the registry.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.support.ports import free_port
 from tests.vectors.broker_process import BrokerProcess
 
 HERE: Final = Path(__file__).parent / "java5"
-CHECKS: Final = 14
+CHECKS: Final = 15
 """Each on a topic without and on one with partitions; those that begin with `restart` wait for a new start of the broker."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(600)]

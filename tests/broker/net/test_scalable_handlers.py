@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Final, cast
 
@@ -9,7 +10,7 @@ import pytest
 
 from broker.net.connection_limits import SHARES_MAX
 from broker.service.transactions.coordinators import Coordinators
-from foundation.model.topic_name import parse_topic_name
+from foundation.model.topic_name import TopicName, parse_topic_name
 from protocol.pulsar_api_pb2 import BaseCommand, CommandScalableTopicSubscribe, ServerError
 from tests.fakes.client import Client, Port
 from tests.fakes.stage import Stage
@@ -184,6 +185,51 @@ async def test_consumers_share_partitions_until_their_connection_ends() -> None:
     two.say(BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE, "scalableTopicUnsubscribe", consumer_id=5)
     assert await two.names() == ["SUCCESS"]
     assert len(one.port.context.partition_shares) == 0
+
+
+def leave(client: Client, consumer_id: int = 1) -> None:
+    client.say(BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE, "scalableTopicUnsubscribe", consumer_id=consumer_id)
+
+
+async def test_consumer_that_leaves_before_it_has_joined_keeps_no_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = await client()
+    partitions = one.port.stage.registry.partitions
+    real = partitions.count
+
+    async def late(name: TopicName) -> int:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return await real(name)
+
+    monkeypatch.setattr(partitions, "count", late)
+    join(one, "a")
+    leave(one)
+    assert await one.names() == ["SCALABLE_TOPIC_SUBSCRIBE_RESPONSE", "SUCCESS"]
+    assert len(one.port.context.partition_shares) == 0
+
+
+async def test_client_that_does_not_read_gets_the_newest_share_alone() -> None:
+    one = await client()
+    await one.port.stage.partitioned.create(parse_topic_name(TOPIC), 40)
+    two = await client(one.port)
+    join(one, "a")
+    assert await one.names() == ["SCALABLE_TOPIC_SUBSCRIBE_RESPONSE"]
+    one.transport.stuck = True
+    for _ in range(100):
+        join(two, "b")
+        leave(two)
+        await two.hear()
+    join(two, "b")
+    (joined,) = await two.hear()
+    # A share of 40 partitions has some 3 KB.
+    assert 1000 < len(one.transport.kept) < 20_000
+    one.transport.take()
+    told = [answer.scalableTopicAssignmentUpdate.assignment for answer in await one.hear()]
+    theirs = {segment.segment_id for segment in joined.scalableTopicSubscribeResponse.assignment.segments}
+    assert len(told) < 10
+    assert {segment.segment_id for segment in told[-1].segments} == {*range(40)} - theirs
 
 
 async def test_a_consumer_id_used_again_leaves_its_former_group() -> None:
