@@ -38,6 +38,8 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     """On ports that stay, so that the client finds them again."""
     settings = {
         "transactionCoordinatorEnabled": "true",
+        # A producer sends what it has no receipt for again when its connection ends.
+        "brokerDeduplicationEnabled": "true",
         "brokerServicePort": str(free_port()),
         "webServicePort": str(free_port()),
     }

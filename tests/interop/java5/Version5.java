@@ -43,7 +43,7 @@ public final class Version5 {
     }
 
     static final int MESSAGES = 60;
-    static final Duration ARRIVES = Duration.ofSeconds(20);
+    static final Duration ARRIVES = Duration.ofSeconds(60);
     static final Duration SILENCE = Duration.ofMillis(500);
     static final BackoffPolicy DELAY = BackoffPolicy.builder().initialInterval(Duration.ofSeconds(1))
             .maxInterval(Duration.ofSeconds(2)).multiplier(2).jitterPercent(0).build();
