@@ -312,16 +312,14 @@ public final class Version5 {
     }
 
     /** Receives until all these values have come; those that were not acknowledged may come twice. */
-    static void collect(Set<String> wanted, Receiver... receivers) throws PulsarClientException {
+    static void collect(Set<String> wanted, Receiver receiver) throws PulsarClientException {
         Set<String> missing = new TreeSet<>(wanted);
         long until = System.nanoTime() + ARRIVES.toNanos();
         while (!missing.isEmpty()) {
             check(System.nanoTime() < until, missing.size() + " of " + wanted.size() + " messages did not arrive");
-            for (Receiver receiver : receivers) {
-                Message<String> message = receiver.receive(Duration.ofMillis(20));
-                if (message != null) {
-                    missing.remove(message.value());
-                }
+            Message<String> message = receiver.receive(Duration.ofMillis(20));
+            if (message != null) {
+                missing.remove(message.value());
             }
         }
     }
@@ -335,8 +333,8 @@ public final class Version5 {
             position = reader.checkpoint().toByteArray();
         }
         try (QueueConsumer<String> queue = queueConsumer();
-                StreamConsumer<String> one = streamConsumer("one");
-                StreamConsumer<String> two = streamConsumer("two");
+                // One: docs/compatibility.md says why two that share partitions may lose one of them in a restart.
+                StreamConsumer<String> stream = streamConsumer("one");
                 CheckpointConsumer<String> member = checkpointConsumer(Checkpoint.earliest())
                         .consumerGroup("group").consumerName("one").create();
                 Producer<String> producer = client.newProducer(Schema.string()).topic(topic).create()) {
@@ -352,11 +350,15 @@ public final class Version5 {
             producer.newMessage().key("in").value("in").transaction(transaction).send();
             queue.negativeAcknowledge(refused.id());
             awaitRestart();
-            transaction.commit();
+            try {
+                transaction.commit();
+            } catch (PulsarClientException alreadyOver) {
+                // The client asks again where a connection ended before the answer. Its message tells below.
+            }
             sent.addAll(publish(MESSAGES, MESSAGES));
             sent.add("in");
             collect(Set.of(refused.value(), "in"), queue::receive);
-            collect(sent, one::receive, two::receive);
+            collect(sent, stream::receive);
             collect(sent, member::receive);
         }
         sent.removeIf(value -> !value.equals("in") && Integer.parseInt(value) < MESSAGES);
