@@ -76,11 +76,11 @@ class MemoryMetadataStore:
         """Does nothing: a read shows every write."""
 
     async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
-        """See MetadataStore."""
+        """Calls back in the loop turn after a write."""
         return self._watches.add(key, changed)
 
     async def watch_children(self, key: str, changed: Callable[[], None]) -> Stop:
-        """See MetadataStore."""
+        """Calls back in the loop turn after a key below has come or gone."""
         return self._watches.add_children(key, changed)
 
     def listen(self, told: Callable[[SessionState], None]) -> None:

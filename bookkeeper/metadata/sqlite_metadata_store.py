@@ -204,11 +204,11 @@ class SqliteMetadataStore:
         """Does nothing: a read shows every write that was answered."""
 
     async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
-        """See MetadataStore; writes of other programs are not told."""
+        """Calls back in the loop turn after a write of this process; those of other programs are not told."""
         return self._watches.add(key, changed)
 
     async def watch_children(self, key: str, changed: Callable[[], None]) -> Stop:
-        """As `watch`."""
+        """Calls back in the loop turn after this process has made or removed a key below."""
         return self._watches.add_children(key, changed)
 
     def listen(self, told: Callable[[SessionState], None]) -> None:

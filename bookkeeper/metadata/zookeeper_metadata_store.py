@@ -127,12 +127,12 @@ class ZookeeperMetadataStore:
             return await self._watches.add(self._path(key), changed)
 
     async def watch_children(self, key: str, changed: Callable[[], None]) -> Stop:
-        """As `watch`."""
+        """Raises MetadataError when ZooKeeper does not answer within the store's timeout."""
         async with self._reading(key):
             return await self._watches.add_children(self._path(key.rstrip("/")) or "/", changed)
 
     def listen(self, told: Callable[[SessionState], None]) -> None:
-        """See MetadataStore."""
+        """Tells of the session with ZooKeeper."""
         self.requests.listen(told)
 
     async def close(self) -> None:

@@ -389,7 +389,7 @@ class BrokerService:
             self._tasks.spawn(self._inactive_topics.look(), "unused topics")
 
     def _resume_deletions(self) -> None:
-        # Without a look at `waiting`: the deletions may be those of another broker.
+        # Every time: the deletions may be those of another broker.
         self._tasks.spawn(self.deletions.resume(), "deletions")
 
     def _publish_counts(self) -> None:

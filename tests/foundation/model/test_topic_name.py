@@ -51,7 +51,7 @@ def test_new_name_with_control_characters_is_refused_and_shown_escaped(control: 
     with pytest.raises(InvalidTopicName) as refused:
         parse_topic_name(f"t{control}/n/x")
     assert str(refused.value).isprintable()
-    # What was stored before is still found.
+    # A name that was stored before is still found.
     assert parse_topic_name(f"t/n/a{control}b").local == f"a{control}b"
 
 
@@ -64,7 +64,7 @@ def test_new_name_may_have_what_pulsar_allows(name: str) -> None:
 def test_new_name_is_refused_that_clients_take_for_a_folder(name: str) -> None:
     with pytest.raises(InvalidTopicName, match="Subscription name is not valid: clients take"):
         check_new_name("Subscription", name)
-    # What was stored before is still found.
+    # A name that was stored before is still found.
     assert parse_topic_name(f"t/n/{name}").local == name
 
 
