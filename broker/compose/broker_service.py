@@ -228,6 +228,7 @@ class BrokerService:
         return ConnectionContext(
             registry=self.registry,
             partitioned=self.partitioned,
+            metadata=self.environment.metadata,
             settings=NetSettings.of(self.settings),
             turn=turn,
             call_later=asyncio.get_running_loop().call_later,
@@ -289,8 +290,7 @@ class BrokerService:
         return self.addresses
 
     async def _open_coordinators(self) -> None:
-        settings = ServiceSettings.of(self.settings)
-        if not settings.transactions:
+        if not self.registry.settings.transactions:
             return
         coordinators = Coordinators(
             self.environment,
@@ -298,7 +298,7 @@ class BrokerService:
             RegistryParticipants(self.registry, self._clock.wall_ms),
             self.registry.partitions,
             spawn=self._tasks.spawn,
-            limits=TransactionLimits.of(settings),
+            limits=TransactionLimits.of(self.registry.settings),
         )
         self.registry.transaction_states = self.net.coordinators = coordinators
         await coordinators.open()

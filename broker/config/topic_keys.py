@@ -82,6 +82,9 @@ TOPICS = Section("Topics", (
     Key("scalableTopicsEnabled", "bool", True,
         doc="Answer clients of Pulsar 5.0 on ordinary and partitioned topics. Otherwise CONNECTED lacks the flags that they "
             "ask for, and they say so. Scalable topics themselves (topic://) do not exist here."),
+    Key("scalableTopicConsumerSessionGracePeriodSeconds", "int", 60, "s", low=0,
+        doc="Seconds for which a Stream consumer, or a Checkpoint consumer of a group, keeps its partitions after its "
+            "connection was lost or the broker has stopped; then the others get them."),
     Key("subscriptionPatternMaxLength", "int", 50, "characters", low=0,
         doc="Characters of a topic pattern that the broker evaluates. With a longer one a client gets all "
             "names and chooses itself; watching it is refused."),

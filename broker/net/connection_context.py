@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.net.connection_limits import CONNECT_FRAME_BYTES_MAX, ConnectionLimits
 from broker.net.partition_shares import PartitionShares
 from broker.net.settings import NetSettings
+from broker.net.stored_shares import Spawn, StoredShares
 from broker.security.audit import AuditTrail
 from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
@@ -26,9 +28,6 @@ from protocol.hot_frames import SharedRun
 from protocol.receive_buffer import ReceiveBuffer
 from protocol.receive_buffer_sizer import ReceiveBufferSizer
 from protocol.receive_memory import UNLIMITED, ReceiveMemory
-
-Spawn = Callable[[Coroutine[object, object, None], str], object]
-"""(work, name): runs a coroutine as a task that is cancelled when the broker stops."""
 
 
 class OpenConnection(Protocol):
@@ -79,6 +78,8 @@ class ConnectionContext:
     """Opens topics."""
     partitioned: PartitionedTopics
     """Answers PARTITIONED_METADATA."""
+    metadata: MetadataStore
+    """Keeps the shares of partitions."""
     settings: NetSettings
     """Current values."""
     turn: Turn
@@ -105,7 +106,7 @@ class ConnectionContext:
     """The transaction coordinators; None with `transactionCoordinatorEnabled=false`."""
     shared_run: SharedRun = field(default_factory=SharedRun)
     """Frames of the run that was delivered last."""
-    partition_shares: PartitionShares = field(default_factory=PartitionShares)
+    partition_shares: PartitionShares = field(init=False)
     """Shares of the partitions of consumers of Pulsar 5.0."""
     producer_names: ProducerNames = field(default_factory=lambda: ProducerNames(""))
     """Names for producers without one; the prefix is set before the port opens."""
@@ -127,6 +128,8 @@ class ConnectionContext:
     """For /metrics."""
 
     def __post_init__(self) -> None:
+        stored = StoredShares(self.metadata, self.spawn)
+        self.partition_shares = PartitionShares(stored, self.due_later, lambda: self.settings.share_grace_s)
         self.publish_buffer = PublishBuffer(self.settings.publish_buffer_bytes_max)
         log = logging.getLogger("magnetar.net")
         self.refusals, self.damages = RareLines(log, self.now_ns), RareLines(log, self.now_ns)

@@ -2,34 +2,30 @@
 
 Stream consumers, and checkpoint consumers of a group, do not divide a topic by a subscription type. They register by name
 (SCALABLE_TOPIC_SUBSCRIBE), the broker gives each a share of the partitions, and the client reads each partition with an
-Exclusive consumer or a reader. A share is a hint, so nothing is stored: a second reader of a partition is refused by its
-subscription. A registration ends with its connection.
+Exclusive consumer or a reader.
+
+A consumer whose connection is lost keeps its share for a time: if the partitions moved at once, the returning consumer and
+the new one would both subscribe, and a client of 5.0.0-M1 that is refused (ConsumerBusy) never tries again. After a restart
+of the broker all consumers have lost their connection, so shares are stored (`stored_shares.py`).
 
 Source: PIP-466, PIP-468; the answers to ordinary topics are ours, because Pulsar 5.0.1 refuses them there.
 """
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
+from typing import Final
 
+from broker.net.stored_shares import GroupKey, Share, StoredShares
+from foundation.loop.clock import CallLater
 from protocol.scalable_answers import HashSegment
 
-Share = tuple[HashSegment, ...]
-"""The partitions of one consumer, by number."""
-
-
-class GroupKey(NamedTuple):
-    """The consumers that share one topic."""
-
-    topic: str
-    """Full name without a partition."""
-    subscription: str
-    """Name of the subscription, or of the group of checkpoint consumers."""
-    consumer_type: int
-    """STREAM or CHECKPOINT of the wire."""
+ABSENT_MAX: Final = 10_000
+"""Consumers without a connection that keep their shares, in all groups together; the one that left first gives its up."""
 
 
 @dataclass(eq=False, slots=True)
@@ -41,7 +37,7 @@ class ShareRegistration:
     name: str
     """The consumer's name; a later registration of the same name takes its place."""
     tell: Callable[[Share], None]
-    """Called with each new share after the first one."""
+    """Called with each new share after the first one, while the consumer is connected."""
     share: Share = ()
     """The present share."""
 
@@ -75,7 +71,34 @@ def share_out(segments: Iterable[HashSegment], before: Mapping[str, Share]) -> d
 class PartitionShares:
     """All groups of a broker."""
 
+    stored: StoredShares
+    """The shares in the metadata store."""
+    call_later: CallLater
+    """Starts the timers of absent consumers."""
+    grace_s: Callable[[], float]
+    """Returns the seconds for which an absent consumer keeps its share."""
     _groups: dict[GroupKey, dict[str, ShareRegistration]] = field(default_factory=dict)
+    _absent: dict[ShareRegistration, None] = field(default_factory=dict)
+    """Consumers without a connection, in the order in which they lost it."""
+    _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _is_open: bool = False
+
+    async def open(self) -> None:
+        """Takes the stored shares over, at the first call; all their consumers are absent.
+
+        Called before each `join`, not at the start of the broker, which it would lengthen. MetadataError when the store
+        cannot be read.
+        """
+        async with self._opening:
+            if self._is_open:
+                return
+            stored = await self.stored.read()
+            self._is_open = True
+            for group, shares in stored.items():
+                for name, share in shares.items():
+                    registration = ShareRegistration(group, name, _tell_nobody, share)
+                    self._groups.setdefault(group, {})[name] = registration
+                    self.lose(registration)
 
     def join(self, registration: ShareRegistration, segments: Iterable[HashSegment]) -> None:
         """Adds a consumer and gives it its share; tells the others of their new ones.
@@ -83,13 +106,18 @@ class PartitionShares:
         One of the same name is replaced and has its share taken over, so that a consumer that comes back moves nothing.
         """
         members = self._groups.setdefault(registration.group, {})
+        before = _shares(members)
         former = members.get(registration.name)
         if former is not None:
             registration.share = former.share
+            self._absent.pop(former, None)
         members[registration.name] = registration
-        shares = share_out(segments, {name: member.share for name, member in members.items()})
-        registration.share = shares.pop(registration.name)
-        _tell(members, shares)
+        after = share_out(segments, _shares(members))
+        # Not told: the answer to the command has it.
+        registration.share = after[registration.name]
+        _tell(members, after)
+        if after != before:
+            self.stored.put(registration.group, after)
 
     def leave(self, registration: ShareRegistration) -> None:
         """Removes a consumer and gives its share to the others. One that was replaced changes nothing."""
@@ -98,14 +126,38 @@ class PartitionShares:
             return
         segments = [segment for member in members.values() for segment in member.share]
         del members[registration.name]
-        if members:
-            _tell(members, share_out(segments, {name: member.share for name, member in members.items()}))
-        else:
+        self._absent.pop(registration, None)
+        after = share_out(segments, _shares(members))
+        _tell(members, after)
+        if not members:
             del self._groups[registration.group]
+        self.stored.put(registration.group, after)
+
+    def lose(self, registration: ShareRegistration) -> None:
+        """Keeps the share of a consumer whose connection was lost until it joins again or the time is over."""
+        if self._groups.get(registration.group, {}).get(registration.name) is not registration:
+            return
+        registration.tell = _tell_nobody
+        self._absent[registration] = None
+        self.call_later(self.grace_s(), partial(self._end_absence, registration))
+        if len(self._absent) > ABSENT_MAX:
+            self.leave(next(iter(self._absent)))
+
+    def _end_absence(self, registration: ShareRegistration) -> None:
+        if registration in self._absent:
+            self.leave(registration)
 
     def __len__(self) -> int:
         """Returns the number of groups."""
         return len(self._groups)
+
+
+def _shares(members: Mapping[str, ShareRegistration]) -> dict[str, Share]:
+    return {name: member.share for name, member in members.items()}
+
+
+def _tell_nobody(share: Share) -> None:
+    """Takes the place of `ShareRegistration.tell` while a consumer has no connection."""
 
 
 def _tell(members: Mapping[str, ShareRegistration], shares: Mapping[str, Share]) -> None:

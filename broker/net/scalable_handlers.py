@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 
 from broker.net.connection_limits import SHARES_MAX, check_count
 from broker.net.lookup_handlers import NAMESPACE, run_lookup
-from broker.net.partition_shares import GroupKey, Share, ShareRegistration
+from broker.net.partition_shares import ShareRegistration
 from broker.net.ports import UNSENT_BYTES_MAX, Connection
+from broker.net.stored_shares import GroupKey, Share
 from broker.security.authorization.access import Access, consume, list_topics, look_up
 from broker.service.transactions.coordinators import ASSIGN_TOPIC
 from foundation.model.errors import BrokerError, InvalidTopicName, NotAllowed, TopicNotFound
@@ -106,6 +107,8 @@ async def _join(cnx: Connection, command: BaseCommand) -> None:
     request = command.scalableTopicSubscribe
     name = _ordinary(cnx, request.topic)
     segments = await _segments(cnx, name)
+    shares = cnx.context.partition_shares
+    await shares.open()
     # Again after the wait: the right may have been withdrawn, and a lost connection has left its groups already.
     cnx.require(command)
     if not cnx.is_open:
@@ -115,7 +118,6 @@ async def _join(cnx: Connection, command: BaseCommand) -> None:
     check_count(len(cnx.shares) - (former is not None), SHARES_MAX, "consumers that share partitions")
     group = GroupKey(str(name), request.subscription, request.consumer_type)
     registration = ShareRegistration(group, request.consumer_name, _teller(cnx, consumer_id))
-    shares = cnx.context.partition_shares
     shares.join(registration, segments)
     cnx.shares[consumer_id] = registration
     if former is not None:

@@ -169,7 +169,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         for watcher in self.watchers.values():
             watcher.stop()
         for registration in self.shares.values():
-            context.partition_shares.leave(registration)
+            context.partition_shares.lose(registration)
         # Emptied first, so that no callback finds a consumer of the closed connection.
         consumers, self.consumers = self.consumers, {}
         for port in consumers.values():

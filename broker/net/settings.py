@@ -33,3 +33,5 @@ class NetSettings(RoomSettings):
     coordinators_watched: bool = broker_key.bool("transactionCoordinatorScalableTopicsEnabled")
     """Asked for only where there are coordinators."""
     scalable_topics: bool = broker_key.bool("scalableTopicsEnabled")
+    share_grace_s: float = broker_key.float("scalableTopicConsumerSessionGracePeriodSeconds")
+    """How long a consumer that lost its connection keeps its share of the partitions."""

@@ -34,6 +34,7 @@ _JSON_KINDS: Final = frozenset(
         "deletion",
         "local-policies",
         "namespace",
+        "partition-shares",
         "partitioned-topic",
         "tenant",
         "topic-policies",

@@ -14,6 +14,7 @@ _MEANINGS: Final = {
     "cursor": "cursor {name!r} of {topic}",
     "ledger": "ledger {ledger_id}",
     "partitioned-topic": "partitions of {topic}",
+    "partition-shares": "shares of the partitions of {topic}, subscription {name!r}",
     "tenant": "tenant {name}",
     "namespace": "policies of the namespace {namespace}",
     "local-policies": "local policies of the namespace {namespace}",

@@ -49,6 +49,8 @@ def describe(path: str) -> NodePath:
         return _of_topic("schema", parts) if len(parts) == 3 else NodePath(_PARENT)
     if head == "schema-versions":
         return _schema_versions(parts)
+    if head == "partition-shares" and len(parts) == 1:
+        return _partition_shares(parts[0])
     if head == "namespace":
         return _of_namespace("bundle-owner", parts)
     if head == "loadbalance" and parts[:1] == ["bundle-data"]:
@@ -134,6 +136,16 @@ def _schema_versions(parts: list[str]) -> NodePath:
     if len(parts) < 3:
         return NodePath(_PARENT)
     return _of_topic("schema-index" if len(parts) == 3 else "schema-version", parts)
+
+
+def _partition_shares(name: str) -> NodePath:
+    topic, separator, rest = name.partition(":")
+    domain, slashes, local = unquote(topic).partition("://")
+    parts = local.split("/", 2)
+    if not separator or not slashes or len(parts) != 3:
+        return NodePath(_OTHER)
+    namespace, subscription = f"{parts[0]}/{parts[1]}", unquote(rest.rpartition(":")[0])
+    return NodePath("partition-shares", namespace, f"{domain}://{local}", subscription)
 
 
 def _of_topic(kind: str, parts: list[str]) -> NodePath:

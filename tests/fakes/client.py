@@ -91,6 +91,7 @@ class Port:
         self.context = ConnectionContext(
             registry=stage.registry,
             partitioned=stage.partitioned,
+            metadata=stage.environment.metadata,
             settings=config,
             turn=stage.turn,
             call_later=lambda seconds, callback: stage.timers.append((seconds, callback)),

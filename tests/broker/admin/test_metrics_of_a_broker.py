@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pulsar
+import pytest
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
@@ -118,3 +119,80 @@ async def test_stats_route_shows_the_rates_of_the_window(broker: BrokerService, 
         reason = (await answer.json())["reason"]
     assert reason.startswith("Topic has 2 client connected Including 1 consumers, 1 producers")
     await asyncio.to_thread(client.close)
+
+
+def acknowledge_beyond_the_limits(url: str) -> pulsar.Client:
+    """Acknowledges every second message, and a part of each of three batches; the client stays connected."""
+    client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    consumer = client.subscribe(
+        TOPIC, "s", consumer_type=pulsar.ConsumerType.Shared, batch_index_ack_enabled=True
+    )
+    single = client.create_producer(TOPIC, batching_enabled=False)
+    for _ in range(6):
+        single.send(b"single")
+    batched = client.create_producer(TOPIC, batching_enabled=True, batching_max_publish_delay_ms=60_000)
+    for _ in range(3):
+        for _ in range(2):
+            batched.send_async(b"batched", lambda result, message_id: None)
+        batched.flush()
+    for number in range(12):
+        message = consumer.receive(timeout_millis=60_000)
+        if number % 2:
+            consumer.acknowledge(message)
+    return client
+
+
+@pytest.mark.parametrize(
+    "more_settings",
+    [
+        [
+            "managedLedgerMaxUnackedRangesToPersist=1",
+            "managedLedgerMaxBatchDeletedIndexToPersist=1",
+            "acknowledgmentAtBatchIndexLevelEnabled=true",
+            "managedLedgerDefaultMarkDeleteRateLimit=0",
+        ]
+    ],
+)
+async def test_acknowledgements_that_were_not_stored_are_counted(
+    broker: BrokerService, admin: ClientSession
+) -> None:
+    client = await asyncio.to_thread(acknowledge_beyond_the_limits, broker.addresses.service_url)
+    cuts = [
+        f'pulsar_broker_managed_ledger_cursor_persist_{one}_truncated_total{{cluster="standalone"}}'
+        for one in ("unacked_ranges", "batch_deleted_indexes")
+    ]
+    async with asyncio.timeout(60):
+        values = await scraped(admin)
+        while not all(values[one] for one in cuts):
+            await asyncio.sleep(0.01)
+            values = await scraped(admin)
+    written = broker.environment.ack_cuts
+    assert [values[one] for one in cuts] == [written.ranges, written.batches]
+    await asyncio.to_thread(client.close)
+
+
+@pytest.mark.parametrize(
+    "more_settings",
+    [
+        [
+            "exposeSubscriptionBacklogAgeInPrometheus=true",
+            "backlogQuotaCheckIntervalInSeconds=1",
+            # Otherwise an age counts from the end of the message's ledger, which is still open here.
+            "preciseTimeBasedBacklogQuotaCheck=true",
+        ]
+    ],
+)
+async def test_age_of_a_backlog_grows_while_nobody_reads_it(
+    broker: BrokerService, admin: ClientSession
+) -> None:
+    client = await asyncio.to_thread(work, broker.addresses.service_url)
+    await asyncio.to_thread(client.close)
+    labels = f'cluster="standalone",namespace="public/default",topic="{TOPIC}",subscription="s"'
+    age = f"pulsar_subscription_storage_backlog_age_seconds{{{labels}}}"
+    ages = [-1.0]
+    async with asyncio.timeout(60):
+        while ages[-1] < 2:
+            values = await scraped(admin)
+            ages.append(values.get(age, -1.0))
+            await asyncio.sleep(0.02)
+    assert ages == sorted(ages)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import cast
 
 import pytest
 
-from broker.net.partition_shares import GroupKey, PartitionShares, Share, ShareRegistration, share_out
+from broker.compose.background_tasks import BackgroundTasks
+from broker.net import partition_shares
+from broker.net.partition_shares import PartitionShares, ShareRegistration, share_out
+from broker.net.stored_shares import ROOT, GroupKey, Share, Spawn, StoredShares
 from protocol.scalable_answers import segments_of
+from tests.fakes.metadata import FakeMetadata
 
 GROUP = GroupKey("persistent://public/default/t", "s", 0)
 
@@ -65,33 +71,142 @@ class Consumer:
         self.told: list[list[int]] = []
         self.registration = ShareRegistration(GROUP, name, lambda share: self.told.append(numbers(share)))
 
+    @property
+    def share(self) -> list[int]:
+        return numbers(self.registration.share)
 
-def test_join_and_leave_tell_only_those_whose_share_changes() -> None:
-    shares, segments = PartitionShares(), segments_of(topics(4))
-    first, second, third = Consumer("a"), Consumer("b"), Consumer("c")
-    shares.join(first.registration, segments)
-    assert numbers(first.registration.share) == [0, 1, 2, 3]
-    shares.join(second.registration, segments)
-    assert (first.told, numbers(second.registration.share)) == ([[0, 1]], [2, 3])
-    shares.join(third.registration, segments)
-    assert (first.told, second.told, numbers(third.registration.share)) == ([[0, 1]], [[2]], [3])
-    shares.leave(second.registration)
+
+class Broker:
+    """The shares of one lifetime of a broker; timers run when the test says so."""
+
+    def __init__(self, metadata: FakeMetadata | None = None) -> None:
+        self.metadata = metadata or FakeMetadata()
+        self.tasks = BackgroundTasks()
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        stored = StoredShares(self.metadata, cast("Spawn", self.tasks.spawn))
+        self.shares = PartitionShares(stored, lambda *timer: self.timers.append(timer), lambda: 60)
+
+    async def join(self, name: str, count: int = 4) -> Consumer:
+        await self.shares.open()
+        consumer = Consumer(name)
+        self.shares.join(consumer.registration, segments_of(topics(count)))
+        return consumer
+
+    def let_graces_end(self) -> None:
+        timers, self.timers = self.timers, []
+        for seconds, callback in timers:
+            assert seconds == 60
+            callback()
+
+    async def restart(self) -> Broker:
+        await self.written()
+        return Broker(self.metadata)
+
+    async def written(self) -> None:
+        await self.tasks.settle(set(), timeout_s=30)
+
+
+async def test_join_and_leave_tell_only_those_whose_share_changes() -> None:
+    broker = Broker()
+    first = await broker.join("a")
+    assert first.share == [0, 1, 2, 3]
+    second = await broker.join("b")
+    assert (first.told, second.share) == ([[0, 1]], [2, 3])
+    third = await broker.join("c")
+    assert (first.told, second.told, third.share) == ([[0, 1]], [[2]], [3])
+    broker.shares.leave(second.registration)
     assert (first.told, third.told) == ([[0, 1]], [[2, 3]])
-    shares.leave(first.registration)
-    shares.leave(third.registration)
-    assert len(shares) == 0
+    broker.shares.leave(first.registration)
+    broker.shares.leave(third.registration)
+    assert len(broker.shares) == 0
 
 
-def test_a_consumer_that_comes_back_takes_its_share_over() -> None:
-    shares, segments = PartitionShares(), segments_of(topics(4))
-    first, second, again = Consumer("a"), Consumer("b"), Consumer("a")
-    shares.join(first.registration, segments)
-    shares.join(second.registration, segments)
-    shares.join(again.registration, segments)
-    assert (numbers(again.registration.share), second.told) == ([0, 1], [])
+async def test_a_consumer_that_comes_back_takes_its_share_over() -> None:
+    broker = Broker()
+    first, second = await broker.join("a"), await broker.join("b")
+    again = await broker.join("a")
+    assert (again.share, second.told) == ([0, 1], [])
     # The end of the replaced connection comes late.
-    shares.leave(first.registration)
-    assert (numbers(again.registration.share), second.told) == ([0, 1], [])
+    broker.shares.lose(first.registration)
+    broker.let_graces_end()
+    assert (again.share, second.told) == ([0, 1], [])
+
+
+async def test_a_lost_consumer_keeps_its_share_until_its_grace_ends() -> None:
+    broker = Broker()
+    first, second = await broker.join("a"), await broker.join("b")
+    broker.shares.lose(first.registration)
+    assert second.told == []
+    third = await broker.join("c")
+    assert (third.share, first.told) == ([3], [[0, 1]])
+    broker.let_graces_end()
+    assert (second.told, third.told, first.told) == ([[2], [0, 2]], [[1, 3]], [[0, 1]])
+
+
+async def test_a_lost_consumer_that_comes_back_is_not_removed_by_its_timer() -> None:
+    broker = Broker()
+    first, second = await broker.join("a"), await broker.join("b")
+    broker.shares.lose(first.registration)
+    again = await broker.join("a")
+    broker.let_graces_end()
+    assert (again.share, second.told) == ([0, 1], [])
+    assert len(broker.shares) == 1
+
+
+async def test_absent_consumers_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_shares, "ABSENT_MAX", 2)
+    broker = Broker()
+    stays = await broker.join("a", count=8)
+    for name in "bcd":
+        broker.shares.lose((await broker.join(name, count=8)).registration)
+    # The first one has gone before its grace was over; its two partitions are shared out.
+    assert [len(share) for share in stays.told] == [4, 3, 2, 3]
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+async def test_a_restart_moves_no_partition(order: str) -> None:
+    before = Broker()
+    shares = {name: (await before.join(name)).share for name in "ab"}
+    assert shares["b"] == [2, 3]
+    broker = await before.restart()
+    consumers = {name: await broker.join(name) for name in order}
+    assert {name: one.share for name, one in consumers.items()} == {"a": [0, 1], "b": [2, 3]}
+    assert all(one.told == [] for one in consumers.values())
+    assert [segment.topic for segment in consumers["a"].registration.share] == topics(4)[:2]
+
+
+async def test_a_consumer_that_does_not_return_after_a_restart_gives_its_share_up() -> None:
+    before = Broker()
+    await before.join("a")
+    await before.join("b")
+    broker = await before.restart()
+    second = await broker.join("b")
+    broker.let_graces_end()
+    assert second.told == [[0, 1, 2, 3]]
+    broker.shares.leave(second.registration)
+    await broker.written()
+    assert await broker.metadata.children(ROOT) == []
+
+
+async def test_groups_that_nobody_returns_to_leave_the_store() -> None:
+    before = Broker()
+    await before.join("a")
+    broker = await before.restart()
+    await broker.shares.open()
+    assert len(broker.shares) == 1
+    broker.let_graces_end()
+    await broker.written()
+    assert (len(broker.shares), await broker.metadata.children(ROOT)) == (0, [])
+
+
+async def test_a_restart_with_more_partitions_keeps_what_each_one_had() -> None:
+    before = Broker()
+    await before.join("a", count=2)
+    await before.join("b", count=2)
+    broker = await before.restart()
+    first, second = await broker.join("a"), await broker.join("b")
+    assert (first.share[0], second.share[0]) == (0, 1)
+    assert sorted(first.share + second.share) == [0, 1, 2, 3]
 
 
 def test_more_consumers_than_partitions_leave_some_without() -> None:

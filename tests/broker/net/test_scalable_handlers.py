@@ -9,6 +9,9 @@ from typing import Final, cast
 import pytest
 
 from broker.net.connection_limits import SHARES_MAX
+from broker.net.rights import end_withdrawn
+from broker.net.stored_shares import GroupKey, Share
+from broker.security.principal import Principal
 from broker.service.transactions.coordinators import Coordinators
 from foundation.model.topic_name import TopicName, parse_topic_name
 from protocol.pulsar_api_pb2 import BaseCommand, CommandScalableTopicSubscribe, ServerError
@@ -164,6 +167,12 @@ async def test_lookup_of_a_scalable_name_is_answered() -> None:
     assert not answer.lookupTopicResponse.HasField("error")
 
 
+def let_graces_end(port: Port) -> None:
+    for seconds, callback in port.stage.timers:
+        if seconds == port.context.settings.share_grace_s:
+            callback()
+
+
 async def test_consumers_share_partitions_until_their_connection_ends() -> None:
     one = await client()
     await one.port.stage.partitioned.create(parse_topic_name(TOPIC), 3)
@@ -179,6 +188,8 @@ async def test_consumers_share_partitions_until_their_connection_ends() -> None:
     assert told.scalableTopicAssignmentUpdate.consumer_id == 1
     assert [s.segment_id for s in told.scalableTopicAssignmentUpdate.assignment.segments] == [0, 1]
     await one.lose()
+    assert await two.hear() == []
+    let_graces_end(one.port)
     (told,) = await two.hear()
     segments = told.scalableTopicAssignmentUpdate.assignment.segments
     assert [s.segment_topic for s in segments] == [f"{TOPIC}-partition-{number}" for number in range(3)]
@@ -208,6 +219,45 @@ async def test_consumer_that_leaves_before_it_has_joined_keeps_no_share(
     leave(one)
     assert await one.names() == ["SCALABLE_TOPIC_SUBSCRIBE_RESPONSE", "SUCCESS"]
     assert len(one.port.context.partition_shares) == 0
+
+
+async def test_connection_that_ends_during_its_join_keeps_no_share_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = await client()
+    shares = one.port.context.partition_shares
+    gate = asyncio.Event()
+    real = shares.stored.read
+
+    async def late() -> dict[GroupKey, dict[str, Share]]:
+        await gate.wait()
+        return await real()
+
+    monkeypatch.setattr(shares.stored, "read", late)
+    join(one, "a")
+    await one.hear()
+    await one.lose()
+    gate.set()
+    await one.port.stage.settle()
+    assert len(shares) == 0
+
+
+async def test_right_that_is_withdrawn_ends_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = await client()
+    await one.port.stage.partitioned.create(parse_topic_name(TOPIC), 2)
+    two = await client(one.port)
+    join(one, "a")
+    join(two, "b")
+    assert await one.names() == ["SCALABLE_TOPIC_SUBSCRIBE_RESPONSE", "SCALABLE_TOPIC_ASSIGNMENT_UPDATE"]
+    await two.hear()
+    authorizer = one.port.context.authorizer
+    two.cnx.principal = Principal("two")
+    monkeypatch.setattr(authorizer, "may_consume", lambda principal, *rest: principal.role == "two")
+    await end_withdrawn(one.port.context)
+    (told,) = await two.hear()
+    assert len(told.scalableTopicAssignmentUpdate.assignment.segments) == 2
+    # At once: a grace is for consumers that may come back.
+    assert (one.cnx.shares, len(one.port.context.partition_shares)) == ({}, 1)
 
 
 async def test_client_that_does_not_read_gets_the_newest_share_alone() -> None:
@@ -317,5 +367,6 @@ async def test_commands_in_any_order_harm_nobody_and_leave_nothing(seed: int) ->
         assert sorted(heard) == sorted(wanted)
         assert not one.transport.closing
         await one.lose()
+    let_graces_end(port)
     assert await bystander.names() == ["SCALABLE_TOPIC_SUBSCRIBE_RESPONSE"]
     assert len(port.context.partition_shares) == 1

@@ -312,14 +312,16 @@ public final class Version5 {
     }
 
     /** Receives until all these values have come; those that were not acknowledged may come twice. */
-    static void collect(Set<String> wanted, Receiver receiver) throws PulsarClientException {
+    static void collect(Set<String> wanted, Receiver... receivers) throws PulsarClientException {
         Set<String> missing = new TreeSet<>(wanted);
         long until = System.nanoTime() + ARRIVES.toNanos();
         while (!missing.isEmpty()) {
             check(System.nanoTime() < until, missing.size() + " of " + wanted.size() + " messages did not arrive");
-            Message<String> message = receiver.receive(Duration.ofMillis(20));
-            if (message != null) {
-                missing.remove(message.value());
+            for (Receiver receiver : receivers) {
+                Message<String> message = receiver.receive(Duration.ofMillis(20));
+                if (message != null) {
+                    missing.remove(message.value());
+                }
             }
         }
     }
@@ -333,8 +335,8 @@ public final class Version5 {
             position = reader.checkpoint().toByteArray();
         }
         try (QueueConsumer<String> queue = queueConsumer();
-                // One: docs/compatibility.md says why two that share partitions may lose one of them in a restart.
-                StreamConsumer<String> stream = streamConsumer("one");
+                StreamConsumer<String> one = streamConsumer("one");
+                StreamConsumer<String> two = streamConsumer("two");
                 CheckpointConsumer<String> member = checkpointConsumer(Checkpoint.earliest())
                         .consumerGroup("group").consumerName("one").create();
                 Producer<String> producer = client.newProducer(Schema.string()).topic(topic).create()) {
@@ -358,7 +360,7 @@ public final class Version5 {
             sent.addAll(publish(MESSAGES, MESSAGES));
             sent.add("in");
             collect(Set.of(refused.value(), "in"), queue::receive);
-            collect(sent, stream::receive);
+            collect(sent, one::receive, two::receive);
             collect(sent, member::receive);
         }
         sent.removeIf(value -> !value.equals("in") && Integer.parseInt(value) < MESSAGES);
