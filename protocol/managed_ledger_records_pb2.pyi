@@ -267,6 +267,7 @@ class ManagedCursorInfo(_message.Message):
     LASTACTIVE_FIELD_NUMBER: _builtins.int
     BATCHEDENTRYDELETIONINDEXINFO_FIELD_NUMBER: _builtins.int
     CURSORPROPERTIES_FIELD_NUMBER: _builtins.int
+    PACKEDPAGES_FIELD_NUMBER: _builtins.int
     cursorsLedgerId: _builtins.int
     """-1: the position is the one here; else it is the last entry of that ledger."""
     markDeleteLedgerId: _builtins.int
@@ -280,6 +281,12 @@ class ManagedCursorInfo(_message.Message):
     def batchedEntryDeletionIndexInfo(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchedEntryDeletionIndexInfo]: ...
     @_builtins.property
     def cursorProperties(self) -> _containers.RepeatedCompositeFieldContainer[Global___StringProperty]: ...
+    @_builtins.property
+    def packedPages(self) -> _containers.RepeatedCompositeFieldContainer[Global___PackedPages]:
+        """Ours: acknowledged entries after the last one of individualDeletedMessages, where these would be too many. Pulsar's
+        parsers skip the field, and its brokers drop it when they write the cursor anew, so it never outlives its position.
+        """
+
     def __init__(
         self,
         *,
@@ -291,14 +298,41 @@ class ManagedCursorInfo(_message.Message):
         lastActive: _builtins.int | None = ...,
         batchedEntryDeletionIndexInfo: _abc.Iterable[Global___BatchedEntryDeletionIndexInfo] | None = ...,
         cursorProperties: _abc.Iterable[Global___StringProperty] | None = ...,
+        packedPages: _abc.Iterable[Global___PackedPages] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursorsLedgerId", b"cursorsLedgerId", "lastActive", b"lastActive", "markDeleteEntryId", b"markDeleteEntryId", "markDeleteLedgerId", b"markDeleteLedgerId"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batchedEntryDeletionIndexInfo", b"batchedEntryDeletionIndexInfo", "cursorProperties", b"cursorProperties", "cursorsLedgerId", b"cursorsLedgerId", "individualDeletedMessages", b"individualDeletedMessages", "lastActive", b"lastActive", "markDeleteEntryId", b"markDeleteEntryId", "markDeleteLedgerId", b"markDeleteLedgerId", "properties", b"properties"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batchedEntryDeletionIndexInfo", b"batchedEntryDeletionIndexInfo", "cursorProperties", b"cursorProperties", "cursorsLedgerId", b"cursorsLedgerId", "individualDeletedMessages", b"individualDeletedMessages", "lastActive", b"lastActive", "markDeleteEntryId", b"markDeleteEntryId", "markDeleteLedgerId", b"markDeleteLedgerId", "packedPages", b"packedPages", "properties", b"properties"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ManagedCursorInfo: _TypeAlias = ManagedCursorInfo  # noqa: Y015
+
+@_typing.final
+class PackedPages(_message.Message):
+    """Acknowledged entries of one ledger: zlib of up to 4096 pages, first their numbers as unsigned integers of 32 bits, then
+    their bits, 32 bytes each, all little-endian. Bit n of page p set = entry 256 p + n is acknowledged.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEDGERID_FIELD_NUMBER: _builtins.int
+    PAGES_FIELD_NUMBER: _builtins.int
+    ledgerId: _builtins.int
+    pages: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        ledgerId: _builtins.int | None = ...,
+        pages: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ledgerId", b"ledgerId", "pages", b"pages"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledgerId", b"ledgerId", "pages", b"pages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PackedPages: _TypeAlias = PackedPages  # noqa: Y015
 
 @_typing.final
 class PositionInfo(_message.Message):

@@ -10,6 +10,9 @@ from entry_cache.policy_names import PIP430, POLICY_NAMES
 from foundation.settings.keys import COMPUTED, Key, Section
 from foundation.units import MIB
 
+COMPRESSIONS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
+"""Names of protocol.pulsar_api_pb2.CompressionType, which a table of keys must not import."""
+
 # fmt: off
 # The formatter would give each argument a line of its own; a key's facts and words read better as one row.
 
@@ -61,6 +64,15 @@ CURSORS = Section("Cursors", (
         doc="Batches acknowledged in part whose bits are stored with the position."),
     Key("managedLedgerMaxUnackedRangesToPersistInMetadataStore", "int", 1000, "ranges", v50=200_000, low=0, used=False,
         doc="Ranges up to which a closing cursor is stored in the metadata store instead of a ledger."),
+    Key("managedLedgerInfoCompressionType", "string", "NONE", v50="LZ4", choices=COMPRESSIONS,
+        doc="Compression of the list of a topic's ledgers in the metadata store. All kinds are read, whatever this says."),
+    Key("managedLedgerInfoCompressionThresholdInBytes", "long", 16_384, "bytes", low=0,
+        doc="Size above which a list is compressed."),
+    Key("managedCursorInfoCompressionType", "string", "NONE", v50="LZ4", choices=COMPRESSIONS,
+        doc="Compression of a cursor's position in the metadata store; one with properties is never compressed, because "
+            "Pulsar 4.2 cannot read that."),
+    Key("managedCursorInfoCompressionThresholdInBytes", "long", 16_384, "bytes", low=0,
+        doc="Size above which a cursor's position is compressed."),
     Key("managedLedgerPersistIndividualAckAsLongArray", "bool", True, v40=False, used=False,
         doc="Store acknowledged entries as bit sets, one bit per entry, instead of as a list of ranges."),
 ))

@@ -24,7 +24,8 @@ from bookkeeper.metadata.owned_key import OwnedKey
 from broker.managed_ledger.acks import Acks
 from broker.managed_ledger.background import Background
 from broker.managed_ledger.ledger_context import LedgerContext
-from broker.managed_ledger.managed_ledger_info import cursor_key, encode_cursor_info
+from broker.managed_ledger.managed_ledger_info import cursor_key
+from broker.managed_ledger.records.pulsar_records import PLAIN, Compression, StoredCursor, encode_cursor
 from foundation.model.errors import BadVersion, MetadataError
 
 log = logging.getLogger(__name__)
@@ -39,20 +40,36 @@ class StoredInfo(NamedTuple):
     """An encoded cursor info."""
 
     value: bytes
-    """The stored text."""
+    """The stored bytes."""
     left_out: int
     """Acknowledged entries that did not fit."""
     batches_left_out: int
     """Batches acknowledged in part that did not fit."""
 
 
+class InfoLimits(NamedTuple):
+    """The limits of one stored cursor."""
+
+    ranges: int
+    """Acknowledged ranges after the mark-delete position."""
+    batches: int
+    """Batches acknowledged in part."""
+    value_bytes: int
+    """Bytes of the value."""
+
+
 def encode_within(
-    acks: Acks, properties: Mapping[str, str], ranges_max: int, batches_max: int, bytes_max: int
+    acks: Acks,
+    properties: Mapping[str, str],
+    limits: InfoLimits,
+    now_ms: int,
+    compression: Compression = PLAIN,
 ) -> StoredInfo:
-    """Encode as many acknowledgements as the limits allow, the lowest positions first."""
-    info = acks.info(ranges_max, batches_max)
+    """Encodes as many acknowledgements as the limits allow, the lowest positions first. `now_ms`: since 1970."""
+    info = acks.info(limits.ranges, limits.batches)
     info.cursor_properties = properties
-    value = encode_cursor_info(info)
+    cursor = StoredCursor(info, last_active_ms=now_ms)
+    value, bytes_max = encode_cursor(cursor, compression), limits.value_bytes
     while len(value) > bytes_max and (info.acked or info.batches):
         # A tenth less than the share that would fit, because a part may be packed worse than the whole.
         share = bytes_max / len(value) * 0.9
@@ -62,7 +79,7 @@ def encode_within(
         kept = int(len(info.acked) * share)
         info.left_out += sum([bits.bit_count() for _, _, bits in info.acked[kept:]])
         info.acked = info.acked[:kept]
-        value = encode_cursor_info(info)
+        value = encode_cursor(cursor, compression)
     return StoredInfo(value, info.left_out, info.batches_left_out)
 
 
@@ -318,12 +335,13 @@ class CursorInfoWriter:
     async def _encoded(self) -> StoredInfo:
         """Encode the acknowledgements of now; those that come meanwhile are the next write's."""
         environment, settings = self._context.environment, self._context.settings
-        acks, properties = self._acks, self.cursor_properties
-        limits = settings.ack_ranges_max, settings.batch_ack_sets_max, environment.metadata.value_bytes_max
+        acks, value_bytes = self._acks, environment.metadata.value_bytes_max
+        limits = InfoLimits(settings.ack_ranges_max, settings.batch_ack_sets_max, value_bytes)
+        more = self.cursor_properties, limits, environment.wall_ms(), settings.cursor_compression
         if acks.stored_parts < THREAD_PARTS_MIN:
-            return encode_within(acks, properties, *limits)
+            return encode_within(acks, *more)
         began_ns = environment.now_ns()
-        stored = await asyncio.to_thread(encode_within, acks.copy(), properties, *limits)
+        stored = await asyncio.to_thread(encode_within, acks.copy(), *more)
         if self._interval_ns:
             # The thread shares the interpreter with the loop: without the pause a million scattered holes, written every
             # second, would take half of it.

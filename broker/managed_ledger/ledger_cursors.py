@@ -12,6 +12,7 @@ from typing import Final
 
 from bookkeeper.metadata.metadata_store import ABSENT
 from broker.managed_ledger.acks import Acks
+from broker.managed_ledger.awaited_reads import read_entries
 from broker.managed_ledger.cursor_info_writer import CursorInfoWriter, NoCursorInfo
 from broker.managed_ledger.ledger_parts import LedgerParts
 from broker.managed_ledger.managed_cursor import ManagedCursor
@@ -19,9 +20,9 @@ from broker.managed_ledger.managed_ledger_info import (
     CursorInfo,
     cursor_key,
     cursor_name_of,
-    decode_cursor_info,
     managed_ledger_key,
 )
+from broker.managed_ledger.records.pulsar_records import decode_cursor, decode_position
 from foundation.model.errors import MetadataError
 from foundation.model.position import Position
 
@@ -58,15 +59,41 @@ class LedgerCursors:
                 continue
             restored = self._restored
             if len(found.value) > THREAD_BYTES_MIN:
-                info, acks = await asyncio.to_thread(restored, found.value)
+                info, acks, ledger_id = await asyncio.to_thread(restored, found.value)
             else:
-                info, acks = restored(found.value)
-            self._add_durable(cursor_name, info, acks, found.version)
+                info, acks, ledger_id = restored(found.value)
+            if ledger_id >= 0:
+                await self._take_over(cursor_name, info, ledger_id, found.version)
+            else:
+                self._add_durable(cursor_name, info, acks, found.version)
 
-    def _restored(self, value: bytes) -> tuple[CursorInfo, Acks]:
-        """Decode a stored cursor. Safe in a thread, because no entry is added while cursors are loaded."""
-        info = decode_cursor_info(value)
-        return info, Acks.restore(self._context.ledgers, info)
+    def _restored(self, value: bytes) -> tuple[CursorInfo, Acks, int]:
+        """Decodes a stored cursor. Safe in a thread, because no entry is added while cursors are loaded."""
+        stored = decode_cursor(value)
+        return stored.info, Acks.restore(self._context.ledgers, stored.info), stored.ledger_id
+
+    async def _take_over(self, name: str, in_node: CursorInfo, ledger_id: int, version: int) -> None:
+        """Adds a cursor whose position an Apache broker left in a ledger. Raises MetadataError and PersistenceError.
+
+        The position is written to the node first. A crash before the ledger is deleted leaves a ledger without an owner,
+        as a crash of Apache's does.
+        """
+        info = await self._position_in(ledger_id) or in_node
+        info.cursor_properties = in_node.cursor_properties
+        cursor = self._add_durable(name, info, Acks.restore(self._context.ledgers, info), version)
+        cursor.store.changed()
+        await cursor.store.flush()
+        await self._context.environment.ledgers.delete(ledger_id)
+
+    async def _position_in(self, ledger_id: int) -> CursorInfo | None:
+        """Returns the last position in a cursor's ledger; None for one without entries, or that does not exist."""
+        environment, settings = self._context.environment, self._context.settings
+        metadata = await environment.ledgers.recover(ledger_id, keeps_damaged=settings.skips_lost)
+        if metadata is None or metadata.last_entry_id < 0:
+            return None
+        last = metadata.last_entry_id
+        (entry,) = await read_entries(environment.ledgers, ledger_id, last, last, settings.read_bytes_max)
+        return decode_position(b"".join((entry.header, entry.body)))
 
     async def open(
         self,

@@ -25,11 +25,8 @@ from bookkeeper.ensembles.settings import Copies
 from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Put
 from bookkeeper.metadata.owned_key import OwnedKey
 from broker.managed_ledger.ledger_list import LedgerList
-from broker.managed_ledger.managed_ledger_info import (
-    ManagedLedgerInfo,
-    encode_ledger_info,
-    managed_ledger_key,
-)
+from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, managed_ledger_key
+from broker.managed_ledger.records.pulsar_records import PLAIN, Compression, encode_ledger_list
 from broker.managed_ledger.removal.deletion import together
 from foundation.model.errors import BadVersion, NotEnoughBookies
 from foundation.model.position import Position
@@ -50,6 +47,7 @@ class LedgerListStore:
         ledgers: LedgerList,
         info: ManagedLedgerInfo,
         version: int,
+        compression: Compression = PLAIN,
     ) -> None:
         """`version`: of the value stored now, or ABSENT."""
         self.ledgers = ledgers
@@ -69,6 +67,7 @@ class LedgerListStore:
         self.is_new = version == ABSENT
         """The store had nothing of this managed ledger when it was opened."""
         self._name = name
+        self._compression = compression
         self._client = client
         self._list = OwnedKey(metadata, managed_ledger_key(name), version)
         self.beside = list(info.beside)
@@ -196,7 +195,7 @@ class LedgerListStore:
             for info in self.ledgers.infos()
             if info is not current or with_current or self.current_started or info.entries
         ]
-        return encode_ledger_info(
+        return encode_ledger_list(
             ManagedLedgerInfo(
                 kept,
                 self.properties,
@@ -205,7 +204,8 @@ class LedgerListStore:
                 self.buckets,
                 beside=self.beside,
                 created_ms=self.created_ms,
-            )
+            ),
+            self._compression,
         )
 
     async def _put(self, value: bytes) -> None:

@@ -15,11 +15,8 @@ from broker.managed_ledger.awaited_reads import read_entries
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.ledger_list_store import LedgerListStore
-from broker.managed_ledger.managed_ledger_info import (
-    ManagedLedgerInfo,
-    decode_ledger_info,
-    managed_ledger_key,
-)
+from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, managed_ledger_key
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from broker.managed_ledger.removal.deletion import delete_managed_ledger
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from foundation.model.errors import BrokerError, EntryDamaged, NoSuchEntry, PersistenceError
@@ -43,14 +40,16 @@ async def open_ledger_list(
     """
     found = await environment.metadata.get(managed_ledger_key(name))
     info, version = (
-        (decode_ledger_info(found.value), found.version) if found else (ManagedLedgerInfo(), ABSENT)
+        (decode_ledger_list(found.value), found.version) if found else (ManagedLedgerInfo(), ABSENT)
     )
     if info.deleted:
         await delete_managed_ledger(name, environment.metadata, environment.ledgers)
         info, version = ManagedLedgerInfo(), ABSENT
     if version == ABSENT:
         info.created_ms = environment.wall_ms()
-    stamp.index = int(info.properties.get(INDEX, "-1"))
+    # A record without any field has no bytes, and ZooKeeper's nodes without bytes count as absent.
+    info.properties.setdefault(INDEX, "-1")
+    stamp.index = int(info.properties[INDEX])
     stamp.resume(int(info.properties.get(TIMESTAMP, "-1")))
     ends: list[LedgerInfo] = []
     emptied: list[int] = []
@@ -70,7 +69,9 @@ async def open_ledger_list(
     # Positions must grow with time, so a new ledger's id must exceed every id that was ever in the list.
     highest = max([ledger.ledger_id for ledger in info.ledgers] + info.deleting, default=-1)
     current_id = await environment.ids.next(above=highest)
-    store = _store(name, environment, info, ends, version, current_id)
+    ledgers = _list(info, ends, current_id)
+    metadata, client, compression = environment.metadata, environment.ledgers, settings.list_compression
+    store = LedgerListStore(name, metadata, client, ledgers, info, version, compression)
     if emptied or info.deleting:
         store.mark_deleting(emptied)
         await store.delete_marked()
@@ -87,19 +88,10 @@ def keep_last(properties: dict[str, str], stamp: EntryStamp) -> None:
         properties[TIMESTAMP] = str(stamp.last_ms)
 
 
-def _store(
-    name: str,
-    environment: ManagedLedgerEnvironment,
-    info: ManagedLedgerInfo,
-    ends: list[LedgerInfo],
-    version: int,
-    current_id: int,
-) -> LedgerListStore:
+def _list(info: ManagedLedgerInfo, ends: list[LedgerInfo], current_id: int) -> LedgerList:
     if info.terminated is not None and ends:
-        ledgers = LedgerList(ends[:-1], ends[-1])  # Nothing will be added: the last ledger stays current.
-    else:
-        ledgers = LedgerList(ends, LedgerInfo(current_id))
-    return LedgerListStore(name, environment.metadata, environment.ledgers, ledgers, info, version)
+        return LedgerList(ends[:-1], ends[-1])  # Nothing will be added: the last ledger stays current.
+    return LedgerList(ends, LedgerInfo(current_id))
 
 
 async def _find_end(

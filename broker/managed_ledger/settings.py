@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from bookkeeper.ensembles.settings import Copies
 from broker.config.fields import broker_key
+from broker.managed_ledger.records.pulsar_records import Compression
 from foundation.settings.fields import RoomSettings
 from foundation.settings.settings import Settings
 from foundation.units import NS_PER_SECOND
+from protocol.pulsar_api_pb2 import CompressionType
 
 
 def _read_bytes_max(settings: Settings) -> int:
     # One batch read must stay below the frame limit of the ledger client, which follows maxMessageSize.
     return min(settings.int("dispatcherMaxReadSizeBytes"), settings.int("maxMessageSize"))
+
+
+def _list_compression(settings: Settings) -> Compression:
+    kind = CompressionType.Value(settings.str("managedLedgerInfoCompressionType"))
+    return Compression(kind, settings.int("managedLedgerInfoCompressionThresholdInBytes"))
+
+
+def _cursor_compression(settings: Settings) -> Compression:
+    kind = CompressionType.Value(settings.str("managedCursorInfoCompressionType"))
+    return Compression(kind, settings.int("managedCursorInfoCompressionThresholdInBytes"))
 
 
 class ManagedLedgerSettings(RoomSettings):
@@ -27,6 +39,10 @@ class ManagedLedgerSettings(RoomSettings):
     mark_delete_rate: float = broker_key.float("managedLedgerDefaultMarkDeleteRateLimit")
     ack_ranges_max: int = broker_key.int("managedLedgerMaxUnackedRangesToPersist")
     batch_ack_sets_max: int = broker_key.int("managedLedgerMaxBatchDeletedIndexToPersist")
+    list_compression: Compression = broker_key.rule(_list_compression)
+    """Of the stored list of ledgers."""
+    cursor_compression: Compression = broker_key.rule(_cursor_compression)
+    """Of the stored positions of cursors."""
     read_bytes_max: int = broker_key.rule(_read_bytes_max)
     """Bytes that one batch read asks of the ledger client."""
     track_mark_delete: bool = broker_key.bool("cacheEvictionByMarkDeletedPosition")

@@ -12,13 +12,11 @@ from typing import Final, NamedTuple
 
 from google.protobuf.message import Message
 
-from broker.managed_ledger.managed_ledger_info import CursorInfo, ManagedLedgerInfo
+from broker.managed_ledger.records.pulsar_records import ShownList, StoredCursor
 from magnetar.metadata.node_values import Parsed, read_value
 from magnetar.snapshot.apache_values import COMPACTED_LEDGER
 from magnetar.snapshot.node_path import NodePath, describe
 from magnetar.snapshot.node_rows import Node
-from protocol.managed_ledger_records_pb2 import ManagedCursorInfo
-from protocol.managed_ledger_records_pb2 import ManagedLedgerInfo as LedgerListRecord
 from protocol.pulsar_metadata_pb2 import SchemaLocator
 from protocol.stored_schemas_pb2 import SchemaIndex
 
@@ -125,38 +123,28 @@ class Facts:
             self.in_namespaces.append((path, where.namespace))
 
     def _note_value(self, path: str, where: NodePath, parsed: Parsed) -> None:
-        if isinstance(parsed, ManagedLedgerInfo):
+        if isinstance(parsed, ShownList):
             self._note_list(path, where, parsed)
-        elif isinstance(parsed, CursorInfo):
-            if (compacted := parsed.properties.get(COMPACTED_LEDGER)) is not None:
+        elif isinstance(parsed, StoredCursor):
+            if parsed.ledger_id >= 0:
+                self.references.append(Reference(path, parsed.ledger_id, "cursor ledger"))
+            if (compacted := parsed.info.properties.get(COMPACTED_LEDGER)) is not None:
                 self.references.append(Reference(path, compacted, "compacted ledger"))
         elif isinstance(parsed, Message):
             self._note_message(path, where, parsed)
         elif isinstance(parsed, dict):
             self._note_json(path, where, parsed)
 
-    def _note_list(self, path: str, where: NodePath, info: ManagedLedgerInfo) -> None:
-        if info.deleted:
+    def _note_list(self, path: str, where: NodePath, shown: ShownList) -> None:
+        if shown.info.deleted:
             # Its ledgers may be gone already.
             self.marks.append(Mark(path, where))
             return
-        self.references += [Reference(path, one.ledger_id, "ledger") for one in info.ledgers]
+        ledgers = {one.ledger_id for one in shown.info.ledgers} - shown.offloaded
+        self.references += [Reference(path, one, "ledger") for one in sorted(ledgers)]
 
     def _note_message(self, path: str, where: NodePath, message: Message) -> None:
-        if isinstance(message, LedgerListRecord):
-            # An offloaded ledger may have left the bookies.
-            self.references += [
-                Reference(path, one.ledgerId, "ledger")
-                for one in message.ledgerInfo
-                if not one.HasField("offloadContext")
-            ]
-        elif isinstance(message, ManagedCursorInfo):
-            if message.cursorsLedgerId >= 0:
-                self.references.append(Reference(path, message.cursorsLedgerId, "cursor ledger"))
-            for one in message.properties:
-                if one.name == COMPACTED_LEDGER:
-                    self.references.append(Reference(path, one.value, "compacted ledger"))
-        elif isinstance(message, SchemaLocator):
+        if isinstance(message, SchemaLocator):
             places = {one.position.ledgerId for one in (*message.index, message.info)}
             self.references += [Reference(path, one, "schema ledger") for one in sorted(places) if one >= 0]
         elif isinstance(message, SchemaIndex) and where.topic is not None:

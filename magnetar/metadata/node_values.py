@@ -1,6 +1,6 @@
 """Reads the value of a node: which form it has, one sentence about it, and all of it as lines. Pure: no I/O.
 
-Values of Magnetar's brokers are JSON; those of Apache's are JSON or protocol buffers; those of BookKeeper are text or
+Values of Magnetar's and of Apache's brokers are JSON or protocol buffers; those of BookKeeper are text or
 protocol buffers. The path tells what a value must be, so a value of another form is a finding.
 """
 
@@ -14,8 +14,13 @@ from typing import Final, NamedTuple, TypeVar
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError, Message
 
-from broker.managed_ledger.managed_ledger_info import decode_cursor_info, decode_ledger_info
-from broker.managed_ledger.records.pulsar_records import cursor_record, ledger_list_record
+from broker.managed_ledger.records.former_json import BEGINNING
+from broker.managed_ledger.records.pulsar_records import (
+    cursor_record,
+    decode_cursor,
+    ledger_list_record,
+    show_ledger_list,
+)
 from foundation.model.errors import MetadataError
 from foundation.settings.keys import MASK, MASKED
 from magnetar.snapshot.node_path import describe
@@ -24,7 +29,7 @@ from protocol.ledger_metadata import LedgerMetadata, decode
 from protocol.pulsar_metadata_pb2 import SchemaLocator
 from protocol.stored_schemas_pb2 import SchemaIndex, StoredSchema
 
-_OUR_BEGINNING: Final = b"{"
+_FORMER: Final = "JSON of Magnetar up to 0.2.0"
 _HEX_BYTES_MAX: Final = 4096
 _HEX_LINE: Final = 32
 _JSON_KINDS: Final = frozenset(
@@ -131,23 +136,20 @@ def _fields(message: Message) -> list[str]:
 
 
 def _list(value: bytes) -> ReadValue:
-    if value.startswith(_OUR_BEGINNING):
-        info = decode_ledger_info(value)
-        entries, size = sum(one.entries for one in info.ledgers), sum(one.size_bytes for one in info.ledgers)
-        last_open = bool(info.ledgers) and info.ledgers[-1].closed_at_ms is None
-        sentence = _log_sentence(len(info.ledgers), entries, size, last_open=last_open)
-        if info.deleted:
-            sentence += "; its deletion is decided"
-        return _json(value)._replace(form="Magnetar's JSON", parsed=info, sentence=sentence)
-    record = ledger_list_record(value)
-    ledgers = record.ledgerInfo
+    shown = show_ledger_list(value)
+    info = shown.info
     sentence = _log_sentence(
-        len(ledgers),
-        sum(one.entries for one in ledgers),
-        sum(one.size for one in ledgers),
-        last_open=bool(ledgers) and not ledgers[-1].timestamp,
+        len(info.ledgers),
+        sum(one.entries for one in info.ledgers),
+        sum(one.size_bytes for one in info.ledgers),
+        last_open=bool(info.ledgers) and info.ledgers[-1].closed_at_ms is None,
     )
-    return ReadValue("Pulsar's ManagedLedgerInfo", record, partial(_fields, record), sentence)
+    if info.deleted:
+        sentence += "; its deletion is decided"
+    if value.startswith(BEGINNING):
+        return _json(value)._replace(form=_FORMER, parsed=shown, sentence=sentence)
+    lines = partial(_fields, ledger_list_record(value))
+    return ReadValue("Pulsar's ManagedLedgerInfo", shown, lines, sentence)
 
 
 def _log_sentence(ledgers: int, entries: int, size: int, *, last_open: bool) -> str:
@@ -156,22 +158,18 @@ def _log_sentence(ledgers: int, entries: int, size: int, *, last_open: bool) -> 
 
 
 def _cursor(value: bytes) -> ReadValue:
-    if value.startswith(_OUR_BEGINNING):
-        info = decode_cursor_info(value)
-        after = sum(bits.bit_count() for _, _, bits in info.acked)
-        mark = info.mark_delete
-        sentence = f"all up to {mark.ledger_id}:{mark.entry_id} is acknowledged"
-        if after:
-            sentence += f", and {after:,} entries after it"
-        return _json(value)._replace(form="Magnetar's JSON", parsed=info, sentence=sentence)
-    record = cursor_record(value)
-    if record.cursorsLedgerId >= 0:
-        sentence = f"the position is the last entry of ledger {record.cursorsLedgerId}"
+    stored = decode_cursor(value)
+    mark = stored.info.mark_delete
+    after = sum(bits.bit_count() for _, _, bits in stored.info.acked)
+    if stored.ledger_id >= 0:
+        sentence = f"the position is the last entry of ledger {stored.ledger_id}"
     else:
-        sentence = f"all up to {record.markDeleteLedgerId}:{record.markDeleteEntryId} is acknowledged"
-        if record.individualDeletedMessages:
-            sentence += f", and {len(record.individualDeletedMessages):,} ranges after it"
-    return ReadValue("Pulsar's ManagedCursorInfo", record, partial(_fields, record), sentence)
+        sentence = f"all up to {mark.ledger_id}:{mark.entry_id} is acknowledged"
+        sentence += f", and {after:,} entries after it" if after else ""
+    if value.startswith(BEGINNING):
+        return _json(value)._replace(form=_FORMER, parsed=stored, sentence=sentence)
+    lines = partial(_fields, cursor_record(value))
+    return ReadValue("Pulsar's ManagedCursorInfo", stored, lines, sentence)
 
 
 def _ledger(value: bytes) -> ReadValue:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from broker.managed_ledger.managed_ledger_info import decode_cursor_info, decode_ledger_info
+from broker.managed_ledger.records.pulsar_records import decode_cursor, show_ledger_list
 from foundation.model.errors import MetadataError
 from magnetar.snapshot import apache_values
 from magnetar.snapshot.node_path import NodePath, describe
@@ -21,9 +21,6 @@ from protocol.stored_schemas_pb2 import SchemaIndex
 
 Row = tuple[str, tuple[object, ...]]
 """Name of the table, and the values of its columns."""
-_OUR_BEGINNING = b"{"
-"""The values of our brokers are JSON objects; Apache's are protocol buffers, which never begin with this byte: it would be
-a field of wire type 3, a group."""
 
 
 class Node(NamedTuple):
@@ -72,14 +69,8 @@ def _nothing(node: Node, where: NodePath) -> Iterator[Row]:
 
 def _log(node: Node, where: NodePath) -> Iterator[Row]:
     """Yields the rows of a log. One that is being deleted is no topic, but its ledgers are still references."""
-    if node.value.startswith(_OUR_BEGINNING):
-        info = decode_ledger_info(node.value)
-        deleted, deleting, buckets, beside = info.deleted, info.deleting, info.delayed, info.beside
-        ledgers = [(one.ledger_id, one.entries, one.size_bytes, one.closed_at_ms) for one in info.ledgers]
-    else:
-        deleted, deleting, buckets, beside = False, list[int](), list[int](), list[int]()
-        found = apache_values.log_ledgers(node.value)
-        ledgers = [(one.ledger_id, one.entries, one.size_bytes, one.closed_ms or None) for one in found]
+    info = show_ledger_list(node.value).info
+    ledgers = [(one.ledger_id, one.entries, one.size_bytes, one.closed_at_ms) for one in info.ledgers]
     yield (
         "managed_ledgers",
         (
@@ -88,41 +79,34 @@ def _log(node: Node, where: NodePath) -> Iterator[Row]:
             len(ledgers),
             sum(entries for _, entries, _, _ in ledgers),
             sum(size for _, _, size, _ in ledgers),
-            deleted,
+            info.deleted,
         ),
     )
-    if not deleted:
+    if not info.deleted:
         yield "topics", (where.topic, where.namespace, 0)
     for ordinal, (ledger_id, entries, size, closed_ms) in enumerate(ledgers):
         row = (ledger_id, "managed-ledger", where.topic, node.path, ordinal, entries, size, closed_ms)
         yield "references", row
-    for ledger_id in buckets:
+    for ledger_id in info.delayed:
         yield "references", _reference(ledger_id, "delayed", node, where)
     # Bookies may still have these, and an audit must not call them orphans.
-    for ledger_id in deleting:
+    for ledger_id in info.deleting:
         yield "references", _reference(ledger_id, "deleting", node, where)
     # Compacted ledgers, also one that is being written, which no cursor names yet.
-    for ledger_id in beside:
+    for ledger_id in info.beside:
         yield "references", _reference(ledger_id, "beside", node, where)
 
 
 def _cursor(node: Node, where: NodePath) -> Iterator[Row]:
-    if node.value.startswith(_OUR_BEGINNING):
-        snapshot = decode_cursor_info(node.value)
-        runs = [run for page in snapshot.acked for run in _runs(*page)]
-        yield "cursors", _cursor_row(node, where, snapshot.mark_delete, runs, known=True)
-        compacted = snapshot.properties.get(apache_values.COMPACTED_LEDGER)
-        if compacted is not None:
-            yield "references", _reference(compacted, "compacted", node, where)
-        return
-    found = apache_values.cursor(node.value)
-    known = found.cursor_ledger == apache_values.NO_LEDGER
-    if not known:
-        yield "references", _reference(found.cursor_ledger, "cursor", node, where)
-    if found.compacted_ledger is not None:
-        yield "references", _reference(found.compacted_ledger, "compacted", node, where)
-    mark = (found.mark_ledger, found.mark_entry)
-    yield "cursors", _cursor_row(node, where, mark, found.acked, known=known)
+    stored = decode_cursor(node.value)
+    if stored.ledger_id >= 0:
+        yield "references", _reference(stored.ledger_id, "cursor", node, where)
+    compacted = stored.info.properties.get(apache_values.COMPACTED_LEDGER)
+    if compacted is not None:
+        yield "references", _reference(compacted, "compacted", node, where)
+    runs = [run for page in stored.info.acked for run in _runs(*page)]
+    # While an Apache broker has a cursor open, its acknowledgements are in its ledger alone.
+    yield "cursors", _cursor_row(node, where, stored.info.mark_delete, runs, known=stored.ledger_id < 0)
 
 
 def _cursor_row(

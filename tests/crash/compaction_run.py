@@ -18,12 +18,8 @@ from typing import Any, Final
 import pulsar
 
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
-from broker.managed_ledger.managed_ledger_info import (
-    cursor_key,
-    decode_cursor_info,
-    decode_ledger_info,
-    managed_ledger_key,
-)
+from broker.managed_ledger.managed_ledger_info import cursor_key, managed_ledger_key
+from broker.managed_ledger.records.pulsar_records import decode_cursor, decode_ledger_list
 from broker.service.compaction.topic_compaction import LEDGER_PROPERTY
 from broker.service.internal_cursors import COMPACTION_CURSOR
 from protocol.ledger_metadata import ledger_key
@@ -144,7 +140,7 @@ async def _left_over(folder: Path) -> list[str]:
         cursor = await store.get(cursor_key(LEDGER, COMPACTION_CURSOR))
         assert found is not None
         assert cursor is not None
-        info, used = decode_ledger_info(found.value), decode_cursor_info(cursor.value)
+        info, used = decode_ledger_list(found.value), decode_cursor(cursor.value).info
         compacted = used.properties[LEDGER_PROPERTY]
         ledgers = {n for n in range(LEDGER_IDS) if await store.get(ledger_key(n)) is not None}
     finally:

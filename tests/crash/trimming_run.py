@@ -20,7 +20,8 @@ from typing import Final
 import pulsar
 
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
-from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
+from broker.managed_ledger.managed_ledger_info import managed_ledger_key
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from protocol.ledger_metadata import ledger_key
 from tests.crash.bookie_leftovers import left_on_bookie
 from tests.crash.broker_process import BrokerProcess
@@ -133,7 +134,7 @@ async def _left_over(folder: Path) -> list[str]:
     try:
         found = await store.get(managed_ledger_key(LEDGER))
         assert found is not None
-        info = decode_ledger_info(found.value)
+        info = decode_ledger_list(found.value)
         ledgers = {n for n in range(LEDGER_IDS) if await store.get(ledger_key(n)) is not None}
     finally:
         await store.close()

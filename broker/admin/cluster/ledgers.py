@@ -18,7 +18,8 @@ from broker.admin.http.answers import BadRequest, PreconditionFailed, answer, do
 from broker.admin.service_view import BROKER
 from broker.managed_ledger.awaited_reads import read_entries
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
-from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
+from broker.managed_ledger.managed_ledger_info import managed_ledger_key
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from broker.managed_ledger.removal.deletion import ledgers_of
 from broker.service.namespaces.namespaces import Json
 from foundation.model.errors import TopicNotFound
@@ -96,7 +97,7 @@ async def _check_unneeded(
         )
     owner = custom[OWNER]
     found = await environment.metadata.get(managed_ledger_key(owner))
-    if found is not None and ledger_id in ledgers_of(decode_ledger_info(found.value)):
+    if found is not None and ledger_id in ledgers_of(decode_ledger_list(found.value)):
         raise PreconditionFailed(f"ledger {ledger_id} is needed: the ledger list of {owner} names it")
 
 

@@ -1,14 +1,18 @@
-"""The records of Apache Pulsar's managed ledgers: lists, cursors and entries of cursor ledgers, as values of ours and back.
+"""The stored forms of managed ledgers and cursors: Apache Pulsar's records, as values of ours and back.
 
-Pure: bytes in, values out. The stores hold the JSON of `managed_ledger_info` still; `tests/vectors/cluster.py` compares
-these records with those that an Apache broker wrote.
+Pure: bytes in, values out. `tests/vectors/cluster.py` compares with the records that an Apache broker wrote.
 
     list                  ManagedLedgerInfo, compressed where that is asked for
     cursor                ManagedCursorInfo: the position, or the ledger whose last entry has it
     cursor ledger entry   PositionInfo
 
-A compressed record is 0x4778, the length of RecordMetadata in four bytes, RecordMetadata, and the compressed bytes. Facts of
-ours that Pulsar does not know are properties of the list, under one prefix.
+A compressed record is 0x4778, the length of RecordMetadata in four bytes, RecordMetadata, and the compressed bytes.
+
+Facts of ours that Pulsar does not know are properties of the list, under one prefix. A cursor with many acknowledged ranges
+has the first ones in Pulsar's form and all after them in a field of ours, which Pulsar's brokers skip. Cursor ledgers are
+read, not written.
+
+Values that begin with "{" are of versions up to 0.2.0 (`former_json.py`).
 """
 
 from __future__ import annotations
@@ -18,9 +22,11 @@ from typing import Final, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from broker.compaction.codecs import pack, unpack
 from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.managed_ledger_info import CursorInfo, ManagedLedgerInfo
+from broker.managed_ledger.records import former_json
+from broker.managed_ledger.records.former_json import BEGINNING
+from broker.managed_ledger.records.packed_pages import Page, pack_pages, unpack_pages
 from foundation.model.errors import MetadataError
 from foundation.model.position import Position
 from foundation.model.range_set import page_ranges
@@ -32,6 +38,7 @@ from protocol.managed_ledger_records_pb2 import (
     ManagedCursorInfo,
     MessageRange,
     NestedPositionInfo,
+    PackedPages,
     PositionInfo,
     RecordMetadata,
 )
@@ -40,6 +47,8 @@ from protocol.pulsar_api_pb2 import CompressionType
 
 PREFIX: Final = "magnetar."
 """Begins the names of properties that are Magnetar's own."""
+RANGES_MAX: Final = 1000
+"""Acknowledged ranges that a cursor's node has in Pulsar's form: those that Pulsar keeps in a node at most."""
 RANGE_ENTRIES_MAX: Final = 100_000_000
 """Entries of one acknowledged range; more is taken for damage, which must not fill the memory."""
 _MAGIC: Final = b"\x47\x78"
@@ -63,6 +72,15 @@ class Compression(NamedTuple):
 
 PLAIN: Final = Compression()
 """Nothing is compressed, Pulsar's default."""
+
+
+class ShownList(NamedTuple):
+    """A stored list as tools show it."""
+
+    info: ManagedLedgerInfo
+    """The list."""
+    offloaded: frozenset[int] = frozenset()
+    """Its ledgers that are in tiered storage; the bookies may have them no more."""
 
 
 class StoredCursor(NamedTuple):
@@ -104,13 +122,28 @@ def encode_ledger_list(info: ManagedLedgerInfo, compression: Compression = PLAIN
 
 
 def decode_ledger_list(value: bytes) -> ManagedLedgerInfo:
-    """Returns the managed ledger of a record. MetadataError for other bytes, and for what would be lost."""
+    """Returns the managed ledger of a stored value. MetadataError for other bytes, and for what would be lost."""
+    if value.startswith(BEGINNING):
+        return former_json.decode_ledger_list(value)
     record = ledger_list_record(value)
     for ledger in record.ledgerInfo:
         if ledger.HasField("offloadContext") or ledger.properties:
             raise MetadataError(
                 f"ledger {ledger.ledgerId} is offloaded or has properties, which are not supported"
             )
+    return _info_of(record)
+
+
+def show_ledger_list(value: bytes) -> ShownList:
+    """Returns the managed ledger of any stored value, for tools. MetadataError for other bytes."""
+    if value.startswith(BEGINNING):
+        return ShownList(former_json.decode_ledger_list(value))
+    record = ledger_list_record(value)
+    offloaded = [one.ledgerId for one in record.ledgerInfo if one.HasField("offloadContext")]
+    return ShownList(_info_of(record), frozenset(offloaded))
+
+
+def _info_of(record: LedgerListRecord) -> ManagedLedgerInfo:
     properties = {each.key: each.value for each in record.properties}
     ours = {name: properties.pop(f"{PREFIX}{name}", "") for name in (*_LISTS, "created", "deleted")}
     try:
@@ -137,14 +170,16 @@ def decode_ledger_list(value: bytes) -> ManagedLedgerInfo:
 def encode_cursor(cursor: StoredCursor, compression: Compression = PLAIN) -> bytes:
     """Returns the record of a cursor. One with names in it stays as it is: Apache 4.2 cannot read it when compressed."""
     info = cursor.info
+    ranges, packed = _ranges(info.acked)
     record = ManagedCursorInfo(
         cursorsLedgerId=cursor.ledger_id,
         markDeleteLedgerId=info.mark_delete.ledger_id,
         markDeleteEntryId=info.mark_delete.entry_id,
-        individualDeletedMessages=_ranges(info.acked),
+        individualDeletedMessages=ranges,
         properties=_long_properties(info),
         lastActive=cursor.last_active_ms,
         batchedEntryDeletionIndexInfo=_batches(info),
+        packedPages=[PackedPages(ledgerId=ledger, pages=pages) for ledger, pages in pack_pages(packed)],
     )
     for name, value in info.cursor_properties.items():
         record.cursorProperties.add(name=name, value=value)
@@ -153,12 +188,19 @@ def encode_cursor(cursor: StoredCursor, compression: Compression = PLAIN) -> byt
 
 
 def decode_cursor(value: bytes) -> StoredCursor:
-    """Returns the cursor of a record. MetadataError for other bytes."""
+    """Returns the cursor of a stored value. MetadataError for other bytes."""
+    if value.startswith(BEGINNING):
+        return StoredCursor(former_json.decode_cursor(value))
     record = cursor_record(value)
+    acked = _pages_of_ranges(record.individualDeletedMessages)
+    for each in record.packedPages:
+        acked += unpack_pages(each.ledgerId, each.pages)
     info = CursorInfo(
-        Position(record.markDeleteLedgerId, record.markDeleteEntryId),
+        Position(record.markDeleteLedgerId, record.markDeleteEntryId)
+        if record.HasField("markDeleteLedgerId")
+        else Position(-1, -1),
         {each.name: each.value for each in record.properties},
-        _pages_of_ranges(record.individualDeletedMessages),
+        acked,
         _decoded_batches(record.batchedEntryDeletionIndexInfo),
         {each.name: each.value for each in record.cursorProperties},
     )
@@ -200,6 +242,8 @@ def _wrapped(plain: bytes, compression: Compression) -> bytes:
     if compression.kind == CompressionType.NONE or len(plain) <= compression.above_bytes:
         return plain
     head = RecordMetadata(compressionType=compression.kind, uncompressedSize=len(plain)).SerializeToString()
+    from broker.compaction.codecs import pack
+
     return b"".join((_MAGIC, len(head).to_bytes(4, "big"), head, pack(compression.kind, plain)))
 
 
@@ -207,6 +251,9 @@ def unwrapped(value: bytes) -> bytes:
     """Returns the record in a value, which may be compressed. Raises MetadataError."""
     if not value.startswith(_MAGIC):
         return value
+    # Here, because few stores ask for compression, and every start of a broker reads records.
+    from broker.compaction.codecs import unpack
+
     begin = len(_MAGIC) + 4
     end = begin + int.from_bytes(value[len(_MAGIC) : begin], "big")
     head = _parsed(RecordMetadata, value[begin:end])
@@ -262,7 +309,7 @@ def _bits(words: Sequence[int]) -> int:
     return int.from_bytes(b"".join((word & _WORD).to_bytes(8, "little") for word in words), "little")
 
 
-def _pages(ledger_id: int, first: int, bits: int) -> list[tuple[int, int, int]]:
+def _pages(ledger_id: int, first: int, bits: int) -> list[Page]:
     """Returns the pages of a ledger's bits; bit 0 is entry `first`."""
     start = first - first % _PAGE_BITS
     data = (bits << (first - start)).to_bytes((bits.bit_length() + _PAGE_BITS * 2) // 8, "little")
@@ -274,7 +321,7 @@ def _pages(ledger_id: int, first: int, bits: int) -> list[tuple[int, int, int]]:
     return [page for page in pages if page[2]]
 
 
-def _pages_of_ranges(ranges: Iterable[MessageRange]) -> list[tuple[int, int, int]]:
+def _pages_of_ranges(ranges: Iterable[MessageRange]) -> list[Page]:
     """Returns the pages of ranges that begin after their lower end."""
     found: dict[tuple[int, int], int] = {}
     for each in ranges:
@@ -291,18 +338,22 @@ def _pages_of_ranges(ranges: Iterable[MessageRange]) -> list[tuple[int, int, int
     return [(*place, bits) for place, bits in sorted(found.items())]
 
 
-def _ranges(acked: Iterable[tuple[int, int, int]]) -> list[MessageRange]:
-    """Returns the ranges of pages, each as long as can be."""
+def _ranges(acked: Sequence[Page]) -> tuple[list[MessageRange], Sequence[Page]]:
+    """Returns the ranges of the first pages, each as long as can be, and the pages that would make more than RANGES_MAX."""
     ranges: list[MessageRange] = []
-    runs = ((ledger_id, *run) for ledger_id, first, bits in acked for run in page_ranges(bits, first))
-    for ledger_id, begin, end in runs:
-        last = ranges[-1].upperEndpoint if ranges else None
-        if last is not None and (last.ledgerId, last.entryId) == (ledger_id, begin - 1):
-            last.entryId = end
-        else:
+    last: NestedPositionInfo | None = None
+    for place, (ledger_id, first, bits) in enumerate(acked):
+        # Whole pages, so that none is in both forms.
+        if len(ranges) + (bits & ~(bits << 1)).bit_count() > RANGES_MAX:
+            return ranges, acked[place:]
+        for begin, end in page_ranges(bits, first):
+            if last is not None and (last.ledgerId, last.entryId) == (ledger_id, begin - 1):
+                last.entryId = end
+                continue
             ranges.append(
                 MessageRange(
                     lowerEndpoint=_nested(ledger_id, begin - 1), upperEndpoint=_nested(ledger_id, end)
                 )
             )
-    return ranges
+            last = ranges[-1].upperEndpoint
+    return ranges, ()

@@ -10,18 +10,17 @@ While the list exists it names each ledger that may exist, because a ledger begi
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Sequence
 from typing import Final
 
 from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.metadata.metadata_store import MetadataStore, Put, Write
-from broker.managed_ledger.managed_ledger_info import (
-    ManagedLedgerInfo,
-    decode_ledger_info,
-    encode_ledger_info,
-    managed_ledger_key,
-)
-from foundation.model.errors import BadVersion
+from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, managed_ledger_key
+from broker.managed_ledger.records.pulsar_records import decode_cursor, decode_ledger_list, encode_ledger_list
+from foundation.model.errors import BadVersion, MetadataError
+
+log = logging.getLogger(__name__)
 
 REMOVED_AT_ONCE: Final = 50
 """Cursors and ledgers that are deleted at the same time. Each takes the loop for 0.1 ms."""
@@ -35,10 +34,10 @@ async def decide_deletion(name: str, metadata: MetadataStore, beside: Sequence[W
     """
     key = managed_ledger_key(name)
     while (found := await metadata.get(key)) is not None:
-        info = decode_ledger_info(found.value)
+        info = decode_ledger_list(found.value)
         marked = ManagedLedgerInfo([], deleting=ledgers_of(info), deleted=True, created_ms=info.created_ms)
         try:
-            await metadata.put_all((Put(key, encode_ledger_info(marked), found.version), *beside))
+            await metadata.put_all((Put(key, encode_ledger_list(marked), found.version), *beside))
         except BadVersion:
             # A write of the list was still under way, or another broker has the managed ledger: decide on what is there.
             if await metadata.get(key) == found:
@@ -56,11 +55,11 @@ async def delete_managed_ledger(name: str, metadata: MetadataStore, ledgers: Led
     key = managed_ledger_key(name)
     while True:
         found = await metadata.get(key)
-        ledger_ids = [] if found is None else ledgers_of(decode_ledger_info(found.value))
+        ledger_ids = [] if found is None else ledgers_of(decode_ledger_list(found.value))
         cursors = await metadata.children(key)
         await together(
             [
-                *(metadata.delete(f"{key}/{cursor}") for cursor in cursors),
+                *(_delete_cursor(f"{key}/{cursor}", metadata, ledgers) for cursor in cursors),
                 *(ledgers.delete(ledger_id) for ledger_id in ledger_ids),
             ]
         )
@@ -71,6 +70,22 @@ async def delete_managed_ledger(name: str, metadata: MetadataStore, ledgers: Led
         except BadVersion:
             continue  # Another broker has written the list meanwhile; it may name a new ledger.
         return
+
+
+async def _delete_cursor(key: str, metadata: MetadataStore, ledgers: Ledgers) -> None:
+    found = await metadata.get(key)
+    if found is None:
+        return
+    try:
+        ledger_id = decode_cursor(found.value).ledger_id
+    except MetadataError as error:
+        # A damaged cursor must not keep its topic from being deleted.
+        log.warning("! %s is deleted, though it cannot be read: %s", key, error)
+        ledger_id = -1
+    if ledger_id >= 0:
+        # An Apache broker left the position there; the node is the only one that names this ledger.
+        await ledgers.delete(ledger_id)
+    await metadata.delete(key)
 
 
 def ledgers_of(info: ManagedLedgerInfo) -> list[int]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import managed_ledger_key
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list, encode_ledger_list
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from protocol.broker_entry_metadata import ClockClamps, EntryStamp, decode
 from tests.broker.managed_ledger.ledger_fakes import NAME, Recorder, World, fill, recorder
@@ -82,9 +81,9 @@ async def forget_time(world: World) -> None:
     """Makes the stored list one of an older version."""
     found = await world.metadata.get(managed_ledger_key(NAME))
     assert found is not None
-    value = json.loads(found.value)
-    assert value["properties"].pop("brokerTimestamp")
-    await world.metadata.put(managed_ledger_key(NAME), json.dumps(value).encode(), found.version)
+    info = decode_ledger_list(found.value)
+    assert info.properties.pop("brokerTimestamp")
+    await world.metadata.put(managed_ledger_key(NAME), encode_ledger_list(info), found.version)
 
 
 async def test_topic_without_timestamps_reads_and_stores_nothing(world: World) -> None:

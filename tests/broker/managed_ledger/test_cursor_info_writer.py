@@ -405,17 +405,17 @@ async def test_cut_acknowledgements_are_counted_at_each_write_and_told_of_once(
 async def test_store_with_small_values_gets_the_lowest_acknowledgements(tmp_path: Path) -> None:
     metadata = FakeMetadata()
     # As ZooKeeper refuses a value above its limit, for ever: a cursor with many holes would never be stored again.
-    metadata.value_bytes_max = 300
+    metadata.value_bytes_max = 5000
     world = World(metadata)
     ledger = await world.open(mark_delete_rate=EVERY_CHANGE)
     cursor = await ledger.cursors.open("s", EARLIEST)
-    await fill(ledger, 2000)
-    cursor.acknowledge([at(ledger, entry) for entry in range(1, 2000, 2)])
+    await fill(ledger, 20_000)
+    cursor.acknowledge([at(ledger, entry) for entry in range(1, 20_000, 2)])
     await cursor.store.flush()
     stored = await metadata.get(cursor_key(ledger.name, "s"))
     assert stored is not None
-    assert len(stored.value) <= 300
+    assert len(stored.value) <= 5000
     ledger = await world.after_crash().open()
     again = await ledger.cursors.open("s", EARLIEST)
-    assert 0 < again.acks.beyond.count < 1000
-    assert again.acks.beyond.count + cursor.store.left_out == 1000
+    assert 0 < again.acks.beyond.count < 10_000
+    assert again.acks.beyond.count + cursor.store.left_out == 10_000

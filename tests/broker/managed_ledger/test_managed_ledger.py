@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from broker.managed_ledger.ledger_writer import ManagedLedgerState
-from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
+from broker.managed_ledger.managed_ledger_info import managed_ledger_key
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from foundation.model.errors import LedgerFenced, PersistenceError
 from foundation.model.position import EARLIEST, Position
 from protocol.ledger_metadata import LedgerState, decode, ledger_key
@@ -32,7 +33,7 @@ async def test_new_managed_ledger_is_empty_and_costs_one_write(world: World) -> 
     found = await world.metadata.get(managed_ledger_key(NAME))
     assert found is not None
     assert found.version == 0
-    assert decode_ledger_info(found.value).ledgers == []
+    assert decode_ledger_list(found.value).ledgers == []
 
 
 async def test_entries_come_back_in_order_with_their_contexts_and_indexes(world: World) -> None:

@@ -17,7 +17,8 @@ from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.metadata_store import Versioned, Write
 from broker.managed_ledger.ledger_writer import ManagedLedgerState
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
+from broker.managed_ledger.managed_ledger_info import managed_ledger_key
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from foundation.model.entry import Entry
 from foundation.model.errors import LedgerFenced
 from foundation.model.position import EARLIEST, Position
@@ -107,7 +108,7 @@ async def check_store(shared: MemoryMetadataStore, writing: int | None = None) -
     """Every stored ledger is in the list and has an end, except the current one."""
     found = await shared.get(managed_ledger_key(NAME))
     named = (
-        {} if found is None else {info.ledger_id: info for info in decode_ledger_info(found.value).ledgers}
+        {} if found is None else {info.ledger_id: info for info in decode_ledger_list(found.value).ledgers}
     )
     keys = [key for key in shared._values if key.startswith("/ledgers/") and "idgen" not in key]
     stored = {int(key.rpartition("L")[2]): decode(shared._values[key].value) for key in keys}
@@ -183,7 +184,7 @@ async def test_ledger_is_deleted_only_after_the_stored_list_marks_it() -> None:
     await asyncio.wait_for(way.dead.wait(), 60)
     found = await shared.get(managed_ledger_key(NAME))
     assert found is not None
-    for info in decode_ledger_info(found.value).ledgers:
+    for info in decode_ledger_list(found.value).ledgers:
         assert await shared.get(ledger_key(info.ledger_id)) is not None
 
 

@@ -19,8 +19,6 @@ from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.managed_ledger_info import (
     CursorInfo,
     ManagedLedgerInfo,
-    encode_cursor_info,
-    encode_ledger_info,
 )
 from broker.managed_ledger.records.pulsar_records import (
     StoredCursor,
@@ -42,7 +40,7 @@ from tests.vectors.broker_process import BrokerProcess
 from tests.vectors.folder import vectors_folder
 
 LISTS = "/managed-ledgers/shop/orders/persistent"
-LOG = encode_ledger_info(ManagedLedgerInfo([LedgerInfo(5, 10, 1000, 1), LedgerInfo(9)]))
+LOG = encode_ledger_list(ManagedLedgerInfo([LedgerInfo(5, 10, 1000, 1), LedgerInfo(9)]))
 WHOLE: Mapping[str, bytes] = {
     "/admin/policies/shop": b'{"adminRoles":[],"allowedClusters":[]}',
     "/admin/policies/shop/orders": b'{"resource_group_name":"rg"}',
@@ -51,7 +49,9 @@ WHOLE: Mapping[str, bytes] = {
     "/admin/partitioned-topics/shop/orders/persistent/p": b'{"partitions":2,"deleted":false}',
     f"{LISTS}/p-partition-0": LOG,
     f"{LISTS}/p-partition-1": encode_ledger_list(ManagedLedgerInfo([LedgerInfo(5, 10, 1000, 1)])),
-    f"{LISTS}/p-partition-0/s": encode_cursor_info(CursorInfo(Position(5, 3), {}, [(5, 0, 0b1010_0000)])),
+    f"{LISTS}/p-partition-0/s": encode_cursor(
+        StoredCursor(CursorInfo(Position(5, 3), {}, [(5, 0, 0b1010_0000)]))
+    ),
     f"{LISTS}/p-partition-1/s": encode_cursor(StoredCursor(CursorInfo(Position(5, 3)), 9)),
     ledger_key(5): encode(LedgerMetadata((LedgerSegment(("a:1",)),))),
     ledger_key(9): encode(LedgerMetadata((LedgerSegment(("a:1",)),))),
@@ -147,8 +147,8 @@ BROKEN: Mapping[str, tuple[Mapping[str, bytes | None], str]] = {
     ),
     "compacted": (
         {
-            f"{LISTS}/p-partition-0/s": encode_cursor_info(
-                CursorInfo(Position(5, 3), {"CompactedTopicLedger": 78})
+            f"{LISTS}/p-partition-0/s": encode_cursor(
+                StoredCursor(CursorInfo(Position(5, 3), {"CompactedTopicLedger": 78}))
             )
         },
         "names the compacted ledger 78, which has no metadata",
@@ -162,7 +162,7 @@ BROKEN: Mapping[str, tuple[Mapping[str, bytes | None], str]] = {
         "is partition 2 of persistent://shop/orders/p, which has 2 partitions",
     ),
     "mark of a topic": (
-        {f"{LISTS}/t": encode_ledger_info(ManagedLedgerInfo([], deleted=True))},
+        {f"{LISTS}/t": encode_ledger_list(ManagedLedgerInfo([], deleted=True))},
         "is marked as deleted, and no intent carries the deletion out",
     ),
     "mark of partitions": (
@@ -219,7 +219,7 @@ def test_verify_finds_nothing_in_a_whole_store(tmp_path: Path, capsys: pytest.Ca
     ],
 )
 def test_mark_with_an_intent_is_no_finding(intent: str, marked: str, tmp_path: Path) -> None:
-    mark = encode_ledger_info(ManagedLedgerInfo([LedgerInfo(1234)], deleted=True))
+    mark = encode_ledger_list(ManagedLedgerInfo([LedgerInfo(1234)], deleted=True))
     url = stored(tmp_path, {**WHOLE, marked: mark, f"/admin/deletions/{intent}": b'{"decided":1}'})
     assert main(["metadata", "verify", url]) == 0
 

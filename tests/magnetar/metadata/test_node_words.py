@@ -8,8 +8,6 @@ from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.managed_ledger_info import (
     CursorInfo,
     ManagedLedgerInfo,
-    encode_cursor_info,
-    encode_ledger_info,
 )
 from broker.managed_ledger.records.pulsar_records import (
     Compression,
@@ -24,8 +22,8 @@ from protocol.ledger_metadata import LedgerMetadata, LedgerSegment, encode, ledg
 from protocol.pulsar_api_pb2 import CompressionType
 
 LISTS = "/managed-ledgers/shop/orders/persistent"
-LOG = encode_ledger_info(ManagedLedgerInfo([LedgerInfo(5, 10, 1000, 1), LedgerInfo(9)]))
-CURSOR = encode_cursor_info(CursorInfo(Position(5, 3), {}, [(5, 0, 0b1010_0000)]))
+LOG = encode_ledger_list(ManagedLedgerInfo([LedgerInfo(5, 10, 1000, 1), LedgerInfo(9)]))
+CURSOR = encode_cursor(StoredCursor(CursorInfo(Position(5, 3), {}, [(5, 0, 0b1010_0000)])))
 
 
 def words(path: str, value: bytes) -> str:
@@ -38,9 +36,20 @@ def test_our_list_and_cursor_are_shown_with_their_gist() -> None:
     assert (
         "# 2 ledgers with 10 entries and 1,000 bytes, without those of the last ledger, which is open" in text
     )
-    assert '"id": 9' in text
+    assert "ledgerId: 9" in text
     text = words(f"{LISTS}/p/a%2Fb", CURSOR)
     assert "cursor 'a/b' of persistent://shop/orders/p" in text
+    assert "# all up to 5:3 is acknowledged, and 2 entries after it" in text
+
+
+def test_values_of_former_versions_are_shown_as_json() -> None:
+    text = words(
+        f"{LISTS}/p", b'{"ledgers":[{"id":5,"entries":10,"size":1000,"closed":1},{"id":9}],"deleted":true}'
+    )
+    assert "JSON of Magnetar up to 0.2.0" in text
+    assert "# 2 ledgers with 10 entries and 1,000 bytes" in text
+    assert "its deletion is decided" in text
+    text = words(f"{LISTS}/p/s", b'{"markDelete":[5,3],"acked":{"5":{"0":"a0"}}}')
     assert "# all up to 5:3 is acknowledged, and 2 entries after it" in text
 
 

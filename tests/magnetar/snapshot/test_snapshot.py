@@ -13,13 +13,8 @@ import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.managed_ledger.ledger_list import LedgerInfo
-from broker.managed_ledger.managed_ledger_info import (
-    CursorInfo,
-    ManagedLedgerInfo,
-    decode_ledger_info,
-    encode_cursor_info,
-    encode_ledger_info,
-)
+from broker.managed_ledger.managed_ledger_info import CursorInfo, ManagedLedgerInfo
+from broker.managed_ledger.records.pulsar_records import StoredCursor, encode_cursor, encode_ledger_list
 from broker.schemas.schema import Schema, SchemaType
 from broker.schemas.schema_registry import SchemaRegistry
 from broker.schemas.schema_store import SchemaStore
@@ -92,21 +87,33 @@ def rows(path: str, value: bytes, table: str) -> list[tuple[object, ...]]:
 def test_acked_ranges_are_counted_across_pages() -> None:
     """3, 5-6, and 255-257 over the border of two pages."""
     pages = [(7, 0, 1 << 3 | 3 << 5 | 1 << 255), (7, 256, 3), (8, 0, 1)]
-    value = encode_cursor_info(CursorInfo(Position(7, 1), {}, pages))
+    value = encode_cursor(StoredCursor(CursorInfo(Position(7, 1), {}, pages)))
     path = "/managed-ledgers/a/b/persistent/c%20d/s"
     assert rows(path, value, "cursors") == [(T, "s", 7, 1, 4, 7, 8, 0, len(value), True, 1000)]
 
 
 def test_buckets_of_delayed_entries_are_references() -> None:
     path = "/managed-ledgers/a/b/persistent/c%20d"
-    value = encode_ledger_info(ManagedLedgerInfo([LedgerInfo(5)], deleting=[6], delayed=[7, 8]))
-    assert decode_ledger_info(value).delayed == [7, 8]
+    value = encode_ledger_list(ManagedLedgerInfo([LedgerInfo(5)], deleting=[6], delayed=[7, 8]))
     assert [row[:3] for row in rows(path, value, "references")] == [
         (5, "managed-ledger", T),
         (7, "delayed", T),
         (8, "delayed", T),
         (6, "deleting", T),
     ]
+
+
+def test_values_of_former_versions_give_the_same_tables() -> None:
+    path = "/managed-ledgers/a/b/persistent/c%20d"
+    log = b'{"ledgers":[{"id":5,"entries":10,"size":1000,"closed":99},{"id":9}],"delayed":[7]}'
+    assert rows(path, log, "references") == [
+        (5, "managed-ledger", T, path, 0, 10, 1000, 99),
+        (9, "managed-ledger", T, path, 1, 0, 0, None),
+        (7, "delayed", T, path, None, None, None, None),
+    ]
+    cursor = b'{"markDelete":[7,1],"acked":{"7":{"0":"68"}},"properties":{"CompactedTopicLedger":8}}'
+    assert rows(f"{path}/s", cursor, "cursors") == [(T, "s", 7, 1, 2, 3, 7, 6, len(cursor), True, 1000)]
+    assert [row[:2] for row in rows(f"{path}/s", cursor, "references")] == [(8, "compacted")]
 
 
 def field(number: int, content: int | bytes) -> bytes:
@@ -136,10 +143,10 @@ def test_values_of_apache_pulsar_give_the_same_tables() -> None:
 
 def test_ledgers_of_a_compaction_are_references() -> None:
     """One in use, which the cursor names, and one that is being written."""
-    log = encode_ledger_info(ManagedLedgerInfo([], beside=[7, 9]))
+    log = encode_ledger_list(ManagedLedgerInfo([], beside=[7, 9]))
     path = "/managed-ledgers/a/b/persistent/c%20d"
     assert [row[:3] for row in rows(path, log, "references")] == [(7, "beside", T), (9, "beside", T)]
-    cursor = encode_cursor_info(CursorInfo(Position(5, 3), {"CompactedTopicLedger": 7}))
+    cursor = encode_cursor(StoredCursor(CursorInfo(Position(5, 3), {"CompactedTopicLedger": 7})))
     assert [row[:3] for row in rows(f"{path}/__compaction", cursor, "references")] == [(7, "compacted", T)]
 
 

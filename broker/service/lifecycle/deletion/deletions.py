@@ -25,7 +25,8 @@ from functools import partial
 
 from bookkeeper.metadata.metadata_store import Write
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
-from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
+from broker.managed_ledger.managed_ledger_info import managed_ledger_key
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from broker.managed_ledger.removal.deletion import decide_deletion
 from broker.service.lifecycle.deletion.intents import DeletedKind, Intent, Intents
 from broker.service.lifecycle.deletion.steps import DeletionSteps
@@ -285,7 +286,7 @@ class Deletions:
         if not name.is_persistent:
             return False
         found = await self._environment.metadata.get(managed_ledger_key(name.ledger_name))
-        return found is not None and not decode_ledger_info(found.value).deleted
+        return found is not None and not decode_ledger_list(found.value).deleted
 
     def _is_pending(self, intent: Intent) -> bool:
         # This one, and not a later deletion of the same name.

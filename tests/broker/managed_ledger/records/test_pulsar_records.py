@@ -122,7 +122,7 @@ def test_large_records_are_compressed_where_that_is_asked_for(kind: int) -> None
 @pytest.mark.parametrize(
     ("read", "value", "text"),
     [
-        (decode_ledger_list, b'{"ledgers": []}', "ManagedLedgerInfo cannot be read"),
+        (decode_ledger_list, b"[]", "ManagedLedgerInfo cannot be read"),
         (decode_cursor, b"", "a required field is missing"),
         (
             decode_cursor,

@@ -8,7 +8,8 @@ import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.metadata_store import Write
-from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
+from broker.managed_ledger.managed_ledger_info import managed_ledger_key
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from broker.managed_ledger.removal.deletion import ledgers_of
 from foundation.model.errors import MetadataError, NotEnoughBookies
 from foundation.model.position import EARLIEST
@@ -37,7 +38,7 @@ async def orphans(store: MemoryMetadataStore) -> list[int]:
     """Returns the ledgers of the store that the list does not name; ids are below 10."""
     found = await store.get(managed_ledger_key(NAME))
     assert found is not None
-    named = ledgers_of(decode_ledger_info(found.value))
+    named = ledgers_of(decode_ledger_list(found.value))
     stored = [
         int(leaf.removeprefix("L"))
         for high in await store.children("/ledgers")

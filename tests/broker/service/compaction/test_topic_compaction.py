@@ -9,7 +9,8 @@ import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.compaction.entry_content import read_entry
-from broker.managed_ledger.managed_ledger_info import cursor_key, decode_cursor_info, decode_ledger_info
+from broker.managed_ledger.managed_ledger_info import cursor_key
+from broker.managed_ledger.records.pulsar_records import decode_cursor, decode_ledger_list
 from broker.service.compaction.compaction_source import CompactionSource, segments_of
 from broker.service.compaction.topic_compaction import LEDGER_PROPERTY, CompactionRunning, CompactionStatus
 from broker.service.internal_cursors import COMPACTION_CURSOR
@@ -398,9 +399,9 @@ async def referenced(store: MemoryMetadataStore, name: str) -> set[int]:
     """All ledgers that the log's list names; the compacted one must be the cursor's."""
     found = await store.get(f"/managed-ledgers/{name}")
     assert found is not None
-    info = decode_ledger_info(found.value)
+    info = decode_ledger_list(found.value)
     cursor = await store.get(cursor_key(name, COMPACTION_CURSOR))
-    used = decode_cursor_info(cursor.value).properties.get(LEDGER_PROPERTY) if cursor else None
+    used = decode_cursor(cursor.value).info.properties.get(LEDGER_PROPERTY) if cursor else None
     assert info.beside == ([] if used is None else [used])
     return {*(one.ledger_id for one in info.ledgers), *info.beside}
 

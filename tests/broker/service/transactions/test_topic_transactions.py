@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.managed_ledger.managed_ledger_info import CursorInfo, cursor_key, decode_cursor_info
+from broker.managed_ledger.managed_ledger_info import CursorInfo, cursor_key
+from broker.managed_ledger.records.pulsar_records import decode_cursor
 from broker.service.consumer import SubscriptionType
 from broker.service.subscriptions.transactional_acks import acknowledge_in_transaction
 from broker.service.topics.persistent_topic import PersistentTopic
@@ -368,7 +369,7 @@ async def test_end_is_stored_in_one_write_with_the_acknowledgements(commit: bool
 async def stored(bench: Bench, key: str) -> tuple[CursorInfo, int]:
     found = await bench.stage.metadata.get(key)
     assert found is not None
-    return decode_cursor_info(found.value), found.version
+    return decode_cursor(found.value).info, found.version
 
 
 @pytest.mark.parametrize("commit", [True, False])

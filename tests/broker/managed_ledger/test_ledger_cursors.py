@@ -1,0 +1,108 @@
+"""Cursors whose position an Apache broker left in a cursor ledger: taken over with everything, the ledger deleted."""
+
+from __future__ import annotations
+
+from unittest.mock import create_autospec
+
+import pytest
+
+from bookkeeper.ensembles.ledger_handle import AddedRun, LedgerHandle
+from broker.managed_ledger.managed_ledger_info import CursorInfo, cursor_key
+from broker.managed_ledger.records.pulsar_records import (
+    StoredCursor,
+    decode_cursor,
+    encode_cursor,
+    encode_position,
+)
+from broker.managed_ledger.removal.deletion import decide_deletion, delete_managed_ledger
+from foundation.model.errors import PersistenceError
+from foundation.model.position import EARLIEST, Position
+from protocol.ledger_metadata import ledger_key
+from tests.broker.managed_ledger.ledger_fakes import NAME, World, at, fill, until
+
+CURSOR_LEDGER = 77
+
+
+async def left_by_apache(world: World, bodies: list[bytes], log_ledger: int) -> None:
+    """Stores a cursor before the log's first entry, whose later positions are in a ledger that was not closed."""
+    environment = world.environment
+    own = await environment.ledgers.create(CURSOR_LEDGER, {})
+    writer, owner = environment.ledgers.writer(own), create_autospec(AddedRun)
+    handle = LedgerHandle(CURSOR_LEDGER, writer, environment.turn, owner, environment.ledgers.digest)
+    for body in bodies:
+        handle.add((b"",), (body,), 1, None, 0)
+    await until(lambda: handle.last_confirmed == len(bodies) - 1)
+    in_node = CursorInfo(Position(log_ledger, -1), cursor_properties={"team": "billing"})
+    await world.metadata.put(cursor_key(NAME, "s"), encode_cursor(StoredCursor(in_node, CURSOR_LEDGER)))
+
+
+async def log_of_ten(world: World) -> int:
+    ledger = await world.open()
+    await fill(ledger, 10)
+    await ledger.close()
+    return at(ledger, 0).ledger_id
+
+
+async def test_position_in_a_cursor_ledger_is_taken_over(world: World) -> None:
+    log = await log_of_ten(world)
+    last = CursorInfo(Position(log, 3), {"x": 7}, [(log, 0, 1 << 5)], [(Position(log, 8), 0b01)])
+    bodies = [encode_position(info) for info in (CursorInfo(Position(log, -1)), last)]
+    await left_by_apache(world, bodies, log)
+    ledger = await world.open()
+    cursor = ledger.cursors.by_name["s"]
+    assert cursor.mark_delete_position == Position(log, 3)
+    assert cursor.backlog == 5
+    assert cursor.acks.properties == {"x": 7}
+    assert cursor.acks.ack_set_of(Position(log, 8)) == (1,)
+    assert cursor.store.cursor_properties == {"team": "billing"}
+    found = await world.metadata.get(cursor_key(NAME, "s"))
+    assert found is not None
+    stored = decode_cursor(found.value)
+    assert (stored.ledger_id, stored.info.mark_delete) == (-1, Position(log, 3))
+    assert await world.metadata.get(ledger_key(CURSOR_LEDGER)) is None
+
+
+@pytest.mark.parametrize("exists", [False, True])
+async def test_position_in_the_node_holds_where_the_cursor_ledger_has_none(
+    world: World, exists: bool
+) -> None:
+    log = await log_of_ten(world)
+    await left_by_apache(world, [], log)
+    if not exists:
+        await world.metadata.delete(ledger_key(CURSOR_LEDGER))
+    ledger = await world.open()
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    assert (cursor.mark_delete_position, cursor.backlog) == (Position(log, -1), 10)
+
+
+async def test_deletion_of_a_log_deletes_its_cursor_ledgers(world: World) -> None:
+    log = await log_of_ten(world)
+    await left_by_apache(world, [encode_position(CursorInfo(Position(log, 1)))], log)
+    assert await decide_deletion(NAME, world.metadata)
+    await delete_managed_ledger(NAME, world.metadata, world.environment.ledgers)
+    assert await world.metadata.get(cursor_key(NAME, "s")) is None
+    assert await world.metadata.get(ledger_key(CURSOR_LEDGER)) is None
+
+
+async def test_cursor_that_cannot_be_read_is_deleted_with_its_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await log_of_ten(world)
+    await world.metadata.put(cursor_key(NAME, "s"), b"\xff")
+    assert await decide_deletion(NAME, world.metadata)
+    await delete_managed_ledger(NAME, world.metadata, world.environment.ledgers)
+    assert await world.metadata.get(cursor_key(NAME, "s")) is None
+    assert "cannot be read" in caplog.text
+
+
+async def test_cursor_ledger_that_cannot_be_read_refuses_the_open(world: World) -> None:
+    log = await log_of_ten(world)
+    await left_by_apache(world, [encode_position(CursorInfo(Position(log, 1)))], log)
+    world.ledgers.refuse_reads = 101
+    with pytest.raises(PersistenceError):
+        await world.open()
+    # The position is kept for the next open.
+    found = await world.metadata.get(cursor_key(NAME, "s"))
+    assert found is not None
+    assert decode_cursor(found.value).ledger_id == CURSOR_LEDGER
+    assert await world.metadata.get(ledger_key(CURSOR_LEDGER)) is not None
