@@ -175,7 +175,7 @@ class BookKeeperLedgerClient:
         recovery: bool,
         done: AddDone,
     ) -> None:
-        """A frame for each entry; an entry that is out already may be added again.
+        """Sends a frame for each entry; an entry that is out already may be added again.
 
         Several answers to an entry are told apart by their order.
         """
@@ -233,7 +233,7 @@ class BookKeeperLedgerClient:
         self._read((ledger_id, entry_id), frame, done)
 
     def file_of(self, ledger_id: int, entry_id: int) -> str:
-        """Empty: the protocol does not tell it; the log of the bookie has it."""
+        """Returns "": the protocol does not tell the file; the log of the bookie names it."""
         return ""
 
     def delete(self, ledger_id: int, done: DeleteDone) -> None:

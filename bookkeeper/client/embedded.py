@@ -76,7 +76,7 @@ class LocalBookie(Protocol):
         ...
 
     def report(self) -> BookieReport:
-        """State of disks and read cache; asks the file system."""
+        """Returns the state of disks and read cache; asks the file system."""
         ...
 
     def close(self) -> None:

@@ -80,9 +80,9 @@ class ZookeeperMetadataStore:
         return version
 
     async def put_all(self, puts: Sequence[Write]) -> list[int]:
-        """As `put`, for all values together.
+        """Writes all values together, otherwise as `put`.
 
-        They have at most 1,000,000 bytes, because they are one request.
+        The values have at most 1,000,000 bytes, because they are one request.
         """
         values = [put.value for put in puts if not isinstance(put, Check)]
         _check_size(puts[0].key, b"".join(values))
@@ -136,7 +136,7 @@ class ZookeeperMetadataStore:
         self.requests.listen(told)
 
     async def close(self) -> None:
-        """Finish the writes that wait, then end the session.
+        """Finishes the writes that wait, then ends the session.
 
         Writes that wait for ZooKeeper longer than the store's timeout raise MetadataError, and so do later ones.
         """
