@@ -77,7 +77,7 @@ class ZooKeeperLedgers:
         return sorted(found)
 
     def values(self, ledger_ids: Collection[int]) -> list[tuple[int, bytes]]:
-        """The metadata of those of the ledgers that exist."""
+        """Returns the metadata of those of the ledgers that exist."""
         with self._certainly("read"):
             return list(self._values([(each, self._path(each)) for each in ledger_ids]))
 
@@ -130,7 +130,7 @@ class ZooKeeperLedgers:
             self._check_cluster()
 
     def _values(self, ledgers: Sequence[tuple[int, str]]) -> Iterator[tuple[int, bytes]]:
-        """Id and metadata of those that exist. `ledgers`: id and path."""
+        """Yields id and metadata of those that exist. `ledgers`: id and path."""
         for some in _in_batches(ledgers):
             ids = {path: ledger_id for ledger_id, path in some}
             for node in self._nodes.get_many(list(ids)):
@@ -183,9 +183,7 @@ class ZooKeeperLedgers:
 
 
 def members_of_closed(value: bytes) -> frozenset[str] | None:
-    """Every bookie that an ensemble of a closed ledger names.
-
-    None for a ledger that is not closed.
+    """Returns every bookie that an ensemble of a closed ledger names, None for a ledger that is not closed.
 
     Raises LedgerMetadataError when the metadata leaves that open.
     """

@@ -123,10 +123,7 @@ class LedgerEntries:
         return sorted({*self._singles, *chain.from_iterable([run.entry_ids for run in self._runs])})
 
     def __len__(self) -> int:
-        """About the number of entries.
-
-        One that is in a run and was written again counts twice.
-        """
+        """Returns about the number of entries. One that is in a run and was written again counts twice."""
         return len(self._singles) + sum([len(run.entry_ids) for run in self._runs])
 
     def pieces(self) -> Iterator[Record]:

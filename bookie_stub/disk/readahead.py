@@ -51,7 +51,7 @@ class Load:
     """
 
     def __init__(self, first: int, asked: int, answer_bytes: int, limits: Readahead) -> None:
-        """`asked` entries from `first` on are to be answered.
+        """Called when `asked` entries from `first` on are to be answered.
 
         The first one always is, the others while `answer_bytes` is not used up.
 

@@ -49,10 +49,7 @@ _WAL_NAME = re.compile(r"\d+\.log")
 
 
 def no_pause() -> None:
-    """The pause of work that delays no other thread.
-
-    A start and a stop use it.
-    """
+    """Does nothing: the pause of work that delays no other thread, such as a start and a stop."""
 
 
 class Rocks:

@@ -66,10 +66,7 @@ padding stays below the 1,024 buffers that the kernel takes in one write (IOV_MA
 
 
 def nothing(_rc: int, _number: int) -> None:
-    """The completion of a record on which no caller waits.
-
-    A master key record is one.
-    """
+    """Does nothing: the completion of a record on which no caller waits, such as a master key record."""
 
 
 def _no_reaction(_refused: bool) -> None:
@@ -234,7 +231,7 @@ class Journal:
         self._queue.put(items)
 
     def adds_are_refused(self, refused: bool) -> None:
-        """While True, records of any kind may take the bytes that adds leave free."""
+        """Returns True while records of any kind may take the bytes that adds leave free."""
         self._channel.adds_are_refused = refused
 
     def remove_older(self, mark: JournalMark, backups: int, begun: Callable[[], None]) -> None:

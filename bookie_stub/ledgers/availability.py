@@ -55,7 +55,7 @@ class Availability:
         return not self.read_only and not self._full[place]
 
     def refuses(self, ledger_id: int) -> bool:
-        """True when plain adds to this ledger are answered "read-only" (105)."""
+        """Returns True when plain adds to this ledger are answered "read-only" (105)."""
         return self.read_only or self._full[self._place_of(ledger_id)]
 
     @property

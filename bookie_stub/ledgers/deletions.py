@@ -38,7 +38,7 @@ class LedgerDeletions:
         self._checkpoint = 0
 
     def __bool__(self) -> bool:
-        """True when the next checkpoint has rows to remove."""
+        """Returns True when the next checkpoint has rows to remove."""
         return bool(self._deleted or self._emptied)
 
     def delete(self, ledger_id: int) -> None:
@@ -55,9 +55,7 @@ class LedgerDeletions:
         self.hidden[ledger_id] = self._checkpoint + 1
 
     def has_deleted(self, ledger_id: int) -> bool:
-        """True while a deleted ledger may still have rows in the indexes.
-
-        Later its tombstone answers."""
+        """Returns True while a deleted ledger may still have rows in the indexes. Later its tombstone answers."""
         return ledger_id in self._deleted_and_hidden
 
     def begin_checkpoint(self) -> CheckpointDeletions:

@@ -35,7 +35,7 @@ class HeldAdds:
         self._timed = False
 
     def __bool__(self) -> bool:
-        """True while at least one run waits."""
+        """Returns True while at least one run waits."""
         return bool(self._runs)
 
     def hold(self, run: EntryRun) -> None:

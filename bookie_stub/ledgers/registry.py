@@ -36,16 +36,15 @@ class LedgerRegistry:
         self._has_tombstone = has_tombstone
 
     def has_deleted(self, ledger_id: int) -> bool:
-        """True when the bookie had this ledger and deleted it.
-
-        It never accepts the ledger again."""
+        """Returns True when the bookie had this ledger and deleted it. It never accepts the ledger again."""
         return self.deletions.has_deleted(ledger_id) or self._has_tombstone(ledger_id)
 
     def is_unknown(self, ledger_id: int, entry_id: int) -> bool:
-        """True when the entry may be lost, so that "absent" would be wrong.
+        """Returns True when the entry may be lost, so that "absent" would be wrong.
 
         That holds for an unknown ledger of a lossy bookie, and for the last entry of a ledger in limbo. A single
-        entry of a ledger in limbo is served when it is here."""
+        entry of a ledger in limbo is served when it is here.
+        """
         ledger = self.by_id.get(ledger_id)
         if ledger is None:
             return self.lossy and not self.has_deleted(ledger_id)

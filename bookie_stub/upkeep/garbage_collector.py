@@ -298,4 +298,4 @@ class GarbageCollectorThread:
 
 
 def _nothing() -> None:
-    """The completion of all but the last of many deletions."""
+    """Does nothing: the completion of all but the last of many deletions."""

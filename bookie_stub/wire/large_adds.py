@@ -101,9 +101,7 @@ class LargeAdds:
         return None
 
     def _is_large_add(self) -> bool:
-        """True while the received head fits a large add.
-
-        Allocates the record when the head is complete."""
+        """Returns True while the received head fits a large add. Allocates the record when the head is complete."""
         if self._filled < LENGTH_BYTES:
             return True
         length: int = LENGTH.unpack_from(self._head)[0]
