@@ -111,7 +111,7 @@ class Coordinator:
         spawn: Spawn,
         limits: TransactionLimits,
     ) -> None:
-        """Call `recover` next."""
+        """`recover` is to be called next."""
         self.limits = limits
         """Limits of transactions that it admits."""
         self.number = number
