@@ -56,7 +56,7 @@ def _sweep(
     protected: int,
     visits_max: int,
 ) -> tuple[int, int, bool]:
-    """Visit the slots from the head on, and evict or requeue each entry.
+    """Visits the slots from the head on, and evicts or requeues each entry.
 
     Ends at an entry that joined at `threshold_ns` or later, and after freeing `to_free` bytes. The first `protected`
     slots may requeue entries; from there on every entry is evicted. Returns bytes freed, slots visited, and False where
@@ -111,10 +111,7 @@ def _sweep(
 
 @compiled
 def _check_size(cache: CacheArrays, now_ns: int, visits_max: int) -> bool:
-    """Evict down to the target size.
-
-    Return True where a size pass is unfinished.
-    """
+    """Evicts down to the target size. Returns True where a size pass is unfinished."""
     s = cache.s
     while True:
         resumed = s[c.PASS_OPEN] != 0
@@ -232,7 +229,7 @@ def _insert(cache: CacheArrays, x: int, expected: int, now_ns: int) -> None:
 
 @compiled
 def _check_later(cache: CacheArrays, ledger: int, first: int) -> None:
-    """Request a size check at the end of the turn if the cache is full."""
+    """Requests a size check at the end of the turn if the cache is full."""
     s = cache.s
     cache.low[ledger] = min(cache.low[ledger], first)
     s[c.PEAK_BYTES] = max(s[c.PEAK_BYTES], s[c.USED_BYTES])
@@ -326,7 +323,7 @@ def _request(cache: CacheArrays, first: int, count: int, detail: int, as_recorde
 
 @compiled
 def _deliver(cache: CacheArrays, first: int, count: int) -> None:
-    """Lower the expected reads of delivered entries."""
+    """Lowers the expected reads of delivered entries."""
     to_zero = cache.s[c.STOPS_AT_ZERO] != 0
     for x in range(first, first + count):
         e = cache.entries[x]

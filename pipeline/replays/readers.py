@@ -57,7 +57,7 @@ class ReaderNumbers:
 
 
 def number_readers(lifetime: BrokerLifetime, ops: Collection[Op]) -> ReaderNumbers:
-    """Number the readers of all events of these kinds. RecordError for a damaged file."""
+    """Numbers the readers of all events of these kinds. RecordError for a damaged file."""
     batches = read_batches(lifetime, ops, names=("op", "topic", "sub"))
     # The file has the narrow types; those of the dictionary are the wide ones.
     return reader_numbers(
@@ -67,7 +67,7 @@ def number_readers(lifetime: BrokerLifetime, ops: Collection[Op]) -> ReaderNumbe
 
 
 def reader_numbers(batches: Iterable[tuple[NDArray[np.int32], NDArray[np.int32]]]) -> ReaderNumbers:
-    """Number the readers of all events, given their columns `topic` and `sub`."""
+    """Numbers the readers of all events, given their columns `topic` and `sub`."""
     most = np.zeros(1, np.int32)
     for topic, sub in batches:
         if len(topic) and (top := int(topic.max())) >= len(most):
@@ -145,7 +145,7 @@ def rows_of_open_topics(
 
 @compiled
 def expected_reads(columns: RecordColumns, state: CursorState) -> NDArray[np.int32]:
-    """Follow the cursors of each topic, and return by row the expected reads of an APPEND or a HIT.
+    """Follows the cursors of each topic, and returns by row the expected reads of an APPEND or a HIT.
 
     For a HIT they are those that its entries would have if they came from storage.
     """

@@ -165,7 +165,7 @@ def _ratio(missed: NDArray[np.bool_], slope: float, expected_requests: float) ->
 
 
 def _misses_per_request(trace: Trace, missed: NDArray[np.bool_]) -> float:
-    """Regress misses on requests over the objects: least squares through the origin."""
+    """Regresses misses on requests over the objects: least squares through the origin."""
     requests = np.bincount(trace.ids, minlength=trace.objects).astype(np.float64)
     misses = np.bincount(trace.ids[missed], minlength=trace.objects)
     return float(misses @ requests / (requests @ requests))

@@ -94,7 +94,7 @@ def capacity_min(policy: str) -> int:
 
 
 def simulate(policy: str, trace: Trace, capacity: int) -> Simulation:
-    """Simulate a policy on all requests of a trace, from an empty cache.
+    """Simulates a policy on all requests of a trace, from an empty cache.
 
     `capacity` has the unit of the trace's sizes. An object keeps the size with which it was inserted. ValueError for
     an unknown policy, a capacity too small for it and a trace without requests; SimulatorMissing.

@@ -78,7 +78,7 @@ def trace_of(keys: ArrayLike, sizes: ArrayLike | None = None) -> Trace:
 
 
 def _numbered(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
-    """Number the objects by first request; return ids and keys by number."""
+    """Numbers the objects by first request; returns ids and keys by number."""
     unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
     number = np.empty(len(unique), np.int32)
