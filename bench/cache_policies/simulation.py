@@ -316,7 +316,7 @@ class _Cursor:
                 self._ask(last)
 
     def _ask(self, last: int) -> None:
-        """Read on from storage, up to the first entry that is cached."""
+        """Reads on from storage, up to the first entry that is cached."""
         log, first = self.log, self.next
         for entry_id in range(first + 1, last + 1):
             if log.cache.peek(log.ledger_id, entry_id) is not None:
