@@ -49,7 +49,7 @@ class ZookeeperNodes:
         return bool(self._client.connected)
 
     def get(self, path: str) -> bytes | None:
-        """The node's value, None for a missing node."""
+        """Returns the node's value, None for a missing node."""
         with _errors():
             try:
                 value: bytes = self._client.get(path)[0]
@@ -58,9 +58,9 @@ class ZookeeperNodes:
             return value
 
     def get_many(self, paths: Sequence[str]) -> Iterator[ReadNode]:
-        """Those of the nodes that exist, in the order of `paths`.
+        """Returns those of the nodes that exist, in the order of `paths`.
 
-        All requests are out at once: pass as many paths as ZooKeeper should serve at a time.
+        All requests are out at once: callers pass as many paths as ZooKeeper should serve at a time.
         """
         with _errors():
             # A list and not a generator: every request must be out before the first answer is awaited.
@@ -73,15 +73,12 @@ class ZookeeperNodes:
                 yield ReadNode(path, value, stat.version, stat.mtime, stat.numChildren)
 
     def exists(self, path: str) -> bool:
-        """True when there is such a node."""
+        """Returns True when there is such a node."""
         with _errors():
             return self._client.exists(path) is not None
 
     def owner(self, path: str) -> int | None:
-        """The session that an ephemeral node belongs to.
-
-        None for a lasting or missing node.
-        """
+        """Returns the session that an ephemeral node belongs to, None for a lasting or missing node."""
         with _errors():
             stat = self._client.exists(path)
             return None if stat is None else stat.owner_session_id
@@ -96,7 +93,7 @@ class ZookeeperNodes:
             return names
 
     def children_many(self, paths: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-        """Each path with the names directly below it, in the order of `paths`; all requests are out at once."""
+        """Returns each path with the names directly below it, in the order of `paths`; all requests are out at once."""
         with _errors():
             answers = [self._client.get_children_async(path) for path in paths]
             for path, answer in zip(paths, answers, strict=True):
@@ -142,10 +139,7 @@ class ZookeeperNodes:
             self._client.sync(path)
 
     def wait_until_gone(self, path: str, wait_s: float) -> bool:
-        """Block until the node is removed, at most `wait_s` seconds.
-
-        Returns False when it is still there.
-        """
+        """Blocks until the node is removed, at most `wait_s` seconds. Returns False when it is still there."""
         gone = threading.Event()
         with _errors():
             # Asked with the watch in one request: a node that goes between two requests would be waited for in vain.
