@@ -75,7 +75,7 @@ class _Recovery:
         self._quorums = metadata.write_quorum, metadata.ack_quorum
 
     async def find_confirmed(self) -> int:
-        """Step 2: fences the last ensemble; returns the last confirmed entry.
+        """Fences the last ensemble (step 2); returns the last confirmed entry.
 
         Every write set is fenced. The entry is the highest one that was surely confirmed.
         """
@@ -114,7 +114,7 @@ class _Recovery:
         return confirmed
 
     async def write_back(self, confirmed: int, writer: EnsembleWriter) -> tuple[int, int]:
-        """Step 3: writes entries after `confirmed` back to Qa bookies.
+        """Writes entries after `confirmed` back to Qa bookies (step 3).
 
         Returns the ledger's last entry and its length.
         """
