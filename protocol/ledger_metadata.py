@@ -36,10 +36,7 @@ _STATE, _DIGEST_TYPE = 5, 7
 
 
 class LedgerMetadataError(ValueError):
-    """The value is no ledger metadata that this codec understands.
-
-    The text says why.
-    """
+    """The value is no ledger metadata that this codec understands. The text says why."""
 
 
 class LedgerState(enum.IntEnum):
@@ -77,10 +74,7 @@ class LedgerSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """A ledger's value in the metadata store.
-
-    The value is never changed; `replace` makes another.
-    """
+    """A ledger's value in the metadata store. The value is never changed; `replace` makes another."""
 
     segments: tuple[LedgerSegment, ...]
     """In the order of their entries; a new one begins when the ensemble changes."""

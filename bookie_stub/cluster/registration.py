@@ -118,19 +118,13 @@ class Registration:
 
     @property
     def cookie(self) -> str | None:
-        """The cookie that the cluster keeps of this bookie.
-
-        None before its first start. Raises RegistrationError.
-        """
+        """The cookie that the cluster keeps of this bookie. None before its first start. Raises RegistrationError."""
         with _registration_errors():
             found = self._nodes.get(self._cookie_path)
         return None if found is None else found.decode()
 
     def keep_cookie(self, cookie: str) -> None:
-        """Keeps the cookie of a bookie that had none.
-
-        Raises RegistrationError, also when another was faster.
-        """
+        """Keeps the cookie of a bookie that had none. Raises RegistrationError, also when another was faster."""
         with _registration_errors():
             if not self._nodes.create(self._cookie_path, cookie.encode()):
                 raise RegistrationError(f"{self._cookie_path} exists already: is {self._bookie_id} running?")

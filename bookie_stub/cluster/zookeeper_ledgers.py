@@ -137,9 +137,7 @@ class ZooKeeperLedgers:
                 yield ids[node.path], node.value
 
     def _walk(self, digits: str, path: str) -> Iterator[tuple[int, str]]:
-        """Yields id and path of every ledger below `path`.
-
-        `digits` is the part of the id in `path` itself."""
+        """Yields id and path of every ledger below `path`. `digits` is the part of the id in `path` itself."""
         for name in sorted(self._nodes.children(path)):
             if _LEDGER.fullmatch(name):
                 yield int(digits + name[1:]), f"{path}/{name}"
@@ -168,10 +166,7 @@ class ZooKeeperLedgers:
         return value
 
     def _not_listed(self, ledger_ids: Sequence[int]) -> list[int]:
-        """Returns the ledgers that their parents' lists leave out.
-
-        Up to 10,000 ledgers have one parent.
-        """
+        """Returns the ledgers that their parents' lists leave out. Up to 10,000 ledgers have one parent."""
         gone: list[int] = []
         for parent, neighbours in groupby(ledger_ids, key=lambda each: self._path(each).rpartition("/")[0]):
             listed = set(self._nodes.children(parent))

@@ -205,10 +205,7 @@ class Checkpointer:
         self._thread.start()
 
     def submit(self, checkpoint: Checkpoint) -> None:
-        """Has the thread write a checkpoint.
-
-        The one before it must be done.
-        """
+        """Has the thread write a checkpoint. The one before it must be done."""
         self.unfinished = checkpoint
         # Not taken, so the caller submits it as a checkpoint instead.
         self._removal = None
@@ -226,10 +223,7 @@ class Checkpointer:
         self._queue.put("journals")
 
     def close(self) -> None:
-        """Ends the thread.
-
-        A running attempt comes to its end; one that failed is not tried again.
-        """
+        """Ends the thread. A running attempt comes to its end; one that failed is not tried again."""
         self._closing.set()
         self._queue.put(None)
         self._thread.join()
@@ -346,10 +340,7 @@ class Checkpointer:
 
 
 def free_slice(records: Sequence[Record]) -> int:
-    """Returns how many records may be freed in one step.
-
-    They are counted from the end; it is at least one.
-    """
+    """Returns how many records may be freed in one step. They are counted from the end; it is at least one."""
     size = count = 0
     for record in islice(reversed(records), _FREE_SLICE):
         size += len(record)

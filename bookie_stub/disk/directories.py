@@ -67,10 +67,7 @@ class Directories:
         indexes: Sequence[Path],
         file_system: FileSystem,
     ) -> None:
-        """Takes the directories as the settings name them.
-
-        The files are in a folder `current` in each.
-        """
+        """Takes the directories as the settings name them. The files are in a folder `current` in each."""
         self._configured = Configured(journals, ledgers, indexes)
         self._file_system = file_system
         self.journals = tuple(path / CURRENT for path in journals)
@@ -81,10 +78,7 @@ class Directories:
         """The folders of the indexes, one for each of `ledgers`; each may be the same folder."""
 
     def prepare(self, bookie_id: str, cluster: HomeCluster | None) -> None:
-        """Checks the cookies, or makes the directories of a new bookie.
-
-        Raises ForeignDirectory and OSError.
-        """
+        """Checks the cookies, or makes the directories of a new bookie. Raises ForeignDirectory and OSError."""
         current = {*self.journals, *self.ledgers, *self.indexes}
         found = {path: _read_text(path / COOKIE_FILE) for path in current}
         cookies = {text for text in found.values() if text is not None}
@@ -154,10 +148,7 @@ class Directories:
     # Marks.
 
     def read_marks(self) -> Marks:
-        """Returns the place from which each journal is replayed.
-
-        Raises ForeignDirectory and CorruptJournal.
-        """
+        """Returns the place from which each journal is replayed. Raises ForeignDirectory and CorruptJournal."""
         count = len(self.journals)
         return tuple([replay_start(self._mark_files(place), self.journals[place]) for place in range(count)])
 

@@ -137,17 +137,11 @@ class Journal:
 
     @property
     def mark(self) -> JournalMark:
-        """The end of the newest durable group.
-
-        It moves in the journal's thread, before the group is answered.
-        """
+        """The end of the newest durable group. It moves in the journal's thread, before the group is answered."""
         return self._channel.mark
 
     def start(self) -> None:
-        """Starts the thread, which begins a file at once.
-
-        The first add then finds one.
-        """
+        """Starts the thread, which begins a file at once. The first add then finds one."""
         if not self._sync:
             log.warning("journalSyncData=false: entries are acknowledged before they are on disk")
         self._channel.open()
@@ -165,10 +159,7 @@ class Journal:
             self._begin_group()
 
     def append_run(self, records: Record, count: int, done: Done, number: int) -> None:
-        """Queues `count` records in one piece.
-
-        They are durable together, and have one `done(rc, number)`.
-        """
+        """Queues `count` records in one piece. They are durable together, and have one `done(rc, number)`."""
         waiting = self._waiting
         waiting.append((records, count, done, number))
         if len(waiting) == 1:
@@ -402,10 +393,7 @@ def _count_of(items: list[_Item]) -> int:
 
 
 def _parts(items: list[_Item]) -> list[Record]:
-    """Returns the pieces to write, small ones joined.
-
-    Each piece costs the kernel more than a copy.
-    """
+    """Returns the pieces to write, small ones joined. Each piece costs the kernel more than a copy."""
     parts = [item[0] for item in items]
     return parts if len(parts) * _PART_BYTES_MIN <= _bytes_of(items) else [b"".join(parts)]
 
@@ -427,10 +415,7 @@ def _groups(items: list[_Item]) -> list[list[_Item]]:
 
 
 def complete(items: list[_Item], rc: int) -> None:
-    """Calls the completions of `items` with `rc`.
-
-    One that raises is logged and does not stop the others.
-    """
+    """Calls the completions of `items` with `rc`. One that raises is logged and does not stop the others."""
     for _, _, done, number in items:
         try:
             done(rc, number)

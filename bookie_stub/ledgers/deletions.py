@@ -48,9 +48,7 @@ class LedgerDeletions:
         self.hidden[ledger_id] = self._checkpoint + 1
 
     def empty(self, ledger_id: int) -> None:
-        """Notes that the ledger lost its entries.
-
-        Entries that are added from now on count."""
+        """Notes that the ledger lost its entries. Entries that are added from now on count."""
         self._emptied.add(ledger_id)
         self.hidden[ledger_id] = self._checkpoint + 1
 

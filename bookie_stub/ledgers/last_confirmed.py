@@ -22,9 +22,7 @@ from protocol.bookie_frame import LAST_ENTRY, RC_NO_ENTRY, RC_NO_LEDGER, RC_OK, 
 LacDone = Callable[[int, int], None]
 """Completion of `find`: (rc, LAC)."""
 BodiesDone = Callable[[int, bytes, bytes], None]
-"""Completion of `read_bodies`: (rc, body of the explicit LAC, last entry).
-
-A missing one is empty."""
+"""Completion of `read_bodies`: (rc, body of the explicit LAC, last entry). A missing one is empty."""
 
 
 class LastConfirmed:
@@ -52,9 +50,7 @@ class LastConfirmed:
             self._reads.read(ledger_id, LAST_ENTRY, partial(self._last_read, ledger, done))
 
     def _is_up_to_date(self, ledger: Ledger) -> bool:
-        """Takes the LAC from the last entry if that is in memory.
-
-        False when it must be read."""
+        """Takes the LAC from the last entry if that is in memory. False when it must be read."""
         if ledger.lac_entry == ledger.last and ledger.last_known:
             return True
         if not ledger.last_known:

@@ -24,9 +24,7 @@ class LedgerRegistry:
 
         `has_tombstone(ledger id)` looks into the file of deleted ones."""
         self.by_id = by_id
-        """The known ledgers. Adds and reads look into it directly.
-
-        A method would cost them a call each."""
+        """The known ledgers. Adds and reads look into it directly. A method would cost them a call each."""
         self.deletions = LedgerDeletions()
         """Deleted and emptied ledgers that still have rows in the indexes."""
         self.lossy = lossy
@@ -66,9 +64,7 @@ class LedgerRegistry:
                 ledger.writable_key = None
 
     def take_changed(self) -> dict[int, LedgerData]:
-        """Returns the changed rows, for the checkpoint that begins now.
-
-        They no longer count as changed afterwards."""
+        """Returns the changed rows, for the checkpoint that begins now. They no longer count as changed afterwards."""
         changed = {ledger_id: self.by_id[ledger_id].data() for ledger_id in self.changed}
         self.changed.clear()
         return changed

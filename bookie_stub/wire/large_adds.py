@@ -53,9 +53,7 @@ class LargeAdds:
         """Bytes received of the head, or of the allocated record."""
 
     def begin(self, rest: bytes) -> bool:
-        """Starts the mode with the received part of a frame.
-
-        Returns False when it is no large add."""
+        """Starts the mode with the received part of a frame. Returns False when it is no large add."""
         self.active = True
         head = rest[:_HEAD_BYTES]
         self._head_view[: len(head)] = head
@@ -84,9 +82,7 @@ class LargeAdds:
         return (self._head_view if self._record is None else self._record)[self._filled :]
 
     def received(self, count: int) -> bytes | None:
-        """Notes `count` received bytes.
-
-        Returns all bytes of the frame when it is no large add, else None."""
+        """Notes `count` received bytes. Returns all bytes of the frame when it is no large add, else None."""
         self._filled += count
         if self._record is None:
             if self._is_large_add():

@@ -140,10 +140,7 @@ class BookKeeperLedgerClient:
         return self._connection is not None
 
     async def connected(self) -> None:
-        """Waits for the attempt that is being made.
-
-        Raises ConnectionError when it failed.
-        """
+        """Waits for the attempt that is being made. Raises ConnectionError when it failed."""
         # Shielded: a caller that is cancelled must not end the attempt, which requests wait for.
         if self._connecting is not None:
             await asyncio.shield(self._connecting)
@@ -237,10 +234,7 @@ class BookKeeperLedgerClient:
         return ""
 
     def delete(self, ledger_id: int, done: DeleteDone) -> None:
-        """Answers only: the wire has no request for it.
-
-        The bookie's garbage collection finds the ledger gone.
-        """
+        """Answers only: the wire has no request for it. The bookie's garbage collection finds the ledger gone."""
         done(RC_OK, ledger_id)
 
     def _read(self, key: _Key, frame: bytes, done: ReadDone) -> None:

@@ -104,10 +104,7 @@ class Bookies(Protocol):
 
 
 class OneBookie:
-    """`Bookies` with one bookie for new entries.
-
-    It is embedded, in memory, or the only one configured.
-    """
+    """`Bookies` with one bookie for new entries. It is embedded, in memory, or the only one configured."""
 
     def __init__(
         self,
@@ -183,10 +180,7 @@ class OneBookie:
 
 
 class Unreachable:
-    """A bookie without an address: every request fails.
-
-    The I/O error comes in a later turn of the loop.
-    """
+    """A bookie without an address: every request fails. The I/O error comes in a later turn of the loop."""
 
     reachable = False
     """Always False: no request reaches this bookie."""

@@ -191,10 +191,7 @@ class EnsembleWriter:
         )
 
     def answered(self, member: _Member, rc: int, entry_id: int) -> None:
-        """A bookie has answered the add of an entry.
-
-        Called by `_Member`'s completion, once per entry and bookie.
-        """
+        """A bookie has answered the add of an entry. Called by `_Member`'s completion, once per entry and bookie."""
         # An answer of a bookie that was replaced says nothing about the present one (law 2).
         if self._rc != OK or self._members[member.position] is not member:
             return

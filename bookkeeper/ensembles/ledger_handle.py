@@ -32,10 +32,7 @@ Added: TypeAlias = tuple[object, int, int]
 
 
 class AddedRun(Protocol):
-    """The ledger's owner.
-
-    `ledger_failing` may come in any turn; the other two are called at a turn's end.
-    """
+    """The ledger's owner. `ledger_failing` may come in any turn; the other two are called at a turn's end."""
 
     def ledger_failing(self, handle: LedgerHandle, rc: int) -> None:
         """An add was refused: the ledger sends no more. Entries before it may still be confirmed."""
@@ -48,17 +45,11 @@ class AddedRun(Protocol):
         added: list[Added],
         now_ns: int,
     ) -> None:
-        """The next entries, at least one, are confirmed.
-
-        `added`: their adds, whose times never decrease.
-        """
+        """The next entries, at least one, are confirmed. `added`: their adds, whose times never decrease."""
         ...
 
     def adds_failed(self, handle: LedgerHandle, entries: list[Entry], added: list[Added], rc: int) -> None:
-        """The refused add and all after it have failed, in order.
-
-        Called once.
-        """
+        """The refused add and all after it have failed, in order. Called once."""
         ...
 
 
@@ -94,10 +85,7 @@ class LedgerHandle:
         owner: AddedRun,
         digest: Digest = DEFAULT_DIGEST,
     ) -> None:
-        """`adds`: the destination of the entries.
-
-        `digest` is that of the ledger's metadata.
-        """
+        """`adds`: the destination of the entries. `digest` is that of the ledger's metadata."""
         self.ledger_id = ledger_id
         """BookKeeper's id of the ledger that is written."""
         self.next_entry_id = 0

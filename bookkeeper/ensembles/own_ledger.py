@@ -35,10 +35,7 @@ Closed = Callable[[int, LedgerMetadata], None]
 
 
 class OwnLedger:
-    """A ledger that this process writes.
-
-    It is OPEN in the store until it is closed or taken over.
-    """
+    """A ledger that this process writes. It is OPEN in the store until it is closed or taken over."""
 
     def __init__(
         self,
@@ -141,10 +138,7 @@ class OwnLedger:
 
 
 class RecoveringLedger:
-    """A ledger that this process has taken over.
-
-    It is IN_RECOVERY in the store until it is closed.
-    """
+    """A ledger that this process has taken over. It is IN_RECOVERY in the store until it is closed."""
 
     def __init__(self, store: MetadataStore, ledger_id: int, metadata: LedgerMetadata, version: int) -> None:
         """Called by `take_over` alone."""

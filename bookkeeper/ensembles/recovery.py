@@ -241,10 +241,7 @@ class _Wait:
             self.over.set_result(stored)
 
     def negative(self, *, enough: bool) -> None:
-        """A bookie certainly does not have the entry.
-
-        `enough`: with the others that proves its absence.
-        """
+        """A bookie certainly does not have the entry. `enough`: with the others that proves its absence."""
         self._left -= 1
         if enough and not self.over.done():
             self.over.set_result(None)

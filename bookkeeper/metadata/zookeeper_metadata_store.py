@@ -68,10 +68,7 @@ class ZookeeperMetadataStore:
         return found if found is not None and found.value else None
 
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
-        """Waits while ZooKeeper is away.
-
-        Raises MetadataError for a value of more than 1,000,000 bytes.
-        """
+        """Waits while ZooKeeper is away. Raises MetadataError for a value of more than 1,000,000 bytes."""
         path = self._path(key)
         _check_size(key, value)
         (version,) = await self._groups.submit(

@@ -40,10 +40,7 @@ _ANY_VERSION = -1
 
 
 class ZookeeperWrites:
-    """Compare-and-set writes of nodes by their paths.
-
-    Each returns when ZooKeeper has answered it for certain.
-    """
+    """Compare-and-set writes of nodes by their paths. Each returns when ZooKeeper has answered it for certain."""
 
     def __init__(self, requests: ZookeeperRequests) -> None:
         self._requests = requests

@@ -32,10 +32,7 @@ NOTHING_PROMISED: Mapping[tuple[int, int], int] = MappingProxyType({})
 
 
 class Acks:
-    """The acknowledgements of one cursor.
-
-    Pure bookkeeping: nothing here reads, stores or waits.
-    """
+    """The acknowledgements of one cursor. Pure bookkeeping: nothing here reads, stores or waits."""
 
     __slots__ = (
         "_batches",

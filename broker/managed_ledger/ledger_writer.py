@@ -84,10 +84,7 @@ class LedgerListener(Protocol):
         ...
 
     def add_failed(self, added: list[Added], error: BrokerError) -> None:
-        """The entries of these adds were not stored.
-
-        Adds that waited after them fail with the same error.
-        """
+        """The entries of these adds were not stored. Adds that waited after them fail with the same error."""
         ...
 
 

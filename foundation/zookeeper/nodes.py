@@ -34,10 +34,7 @@ class ReadNode(NamedTuple):
 
 
 class ZookeeperNodes:
-    """The nodes that one client reads and writes.
-
-    Paths begin at ZooKeeper's top.
-    """
+    """The nodes that one client reads and writes. Paths begin at ZooKeeper's top."""
 
     def __init__(self, client: KazooClient) -> None:
         """`client` is started, and belongs to a `ZookeeperSession`."""
@@ -118,10 +115,7 @@ class ZookeeperNodes:
             return True
 
     def ensure(self, path: str) -> None:
-        """Makes the node and its parents where they are missing.
-
-        Each that is made has no value.
-        """
+        """Makes the node and its parents where they are missing. Each that is made has no value."""
         with _errors():
             self._client.ensure_path(path)
 

@@ -23,10 +23,7 @@ COSTS = ("ranges", "hole_entries", "backlog_entries", "backlog_bytes", "held_byt
 
 
 def audit_acks(snapshot: Snapshot, limits: Limits) -> DataFrame:
-    """Returns a plan with the columns of `COSTS` after its own.
-
-    One row per class and subscription found.
-    """
+    """Returns a plan with the columns of `COSTS` after its own. One row per class and subscription found."""
     costs = subscription_costs(snapshot).withColumn(
         "subject", F.concat_ws(" ", F.col("topic"), F.col("subscription"))
     )

@@ -39,10 +39,7 @@ _FLAGS = NodeFacts._fields[1:]
 
 
 def audit_metadata(snapshot: Snapshot, limits: Limits) -> DataFrame:
-    """Returns a plan with one row per superfluous node.
-
-    Its classes are the kinds of nodes.
-    """
+    """Returns a plan with one row per superfluous node. Its classes are the kinds of nodes."""
     # An inner join: combinations without a finding are not in the table of verdicts.
     judged = _with_facts(_with_owners(snapshot)).join(F.broadcast(_verdicts(snapshot)), ["kind", *_FLAGS])
     return findings(

@@ -155,10 +155,7 @@ def _run_checks(cache: CacheArrays, now_ns: int, visits_max: int) -> None:
 
 @compiled
 def _tick(cache: CacheArrays, now_ns: int, visits_max: int) -> None:
-    """Runs a periodic pass.
-
-    Evict expired entries, then check the size, then drop the slots of invalidated entries.
-    """
+    """Runs a periodic pass. Evict expired entries, then check the size, then drop the slots of invalidated entries."""
     s = cache.s
     # As in the broker, expired entries wait until an unfinished size pass has ended.
     if not s[c.PASS_OPEN]:
@@ -200,10 +197,7 @@ def _drop_invalidated(cache: CacheArrays) -> None:
 
 @compiled
 def _insert(cache: CacheArrays, x: int, expected: int, now_ns: int) -> None:
-    """Inserts one entry.
-
-    The caller makes sure of a free slot before, and calls `_check_later` afterwards.
-    """
+    """Inserts one entry. The caller makes sure of a free slot before, and calls `_check_later` afterwards."""
     s, e = cache.s, cache.entries[x]
     count = expected if expected >= s[c.COUNTS_FROM] else _NOT_COUNTED
     if e.flags & CACHED:
@@ -297,10 +291,7 @@ def _read(cache: CacheArrays, first: int, count: int, expected: int, ledger: int
 
 @compiled
 def _request(cache: CacheArrays, first: int, count: int, detail: int, as_recorded: bool) -> None:
-    """Reads entries that the recorded cache did not have.
-
-    A hit where this one has them, else a request to storage.
-    """
+    """Reads entries that the recorded cache did not have. A hit where this one has them, else a request to storage."""
     s, entries = cache.s, cache.entries
     forced = as_recorded or detail & _FORCED != 0
     outcome = detail & ~_FORCED
@@ -347,10 +338,7 @@ def _redeliver(cache: CacheArrays, first: int, count: int) -> None:
 
 @compiled
 def _invalidate(cache: CacheArrays, first: int, count: int, reason: int, ledger: int) -> None:
-    """Removes a range of entries.
-
-    Their slots stay in the ring as tombstones.
-    """
+    """Removes a range of entries. Their slots stay in the ring as tombstones."""
     s = cache.s
     end = first + count
     # Below `low` nothing is cached. Without it each trim of a long ledger would visit all of its entries again.

@@ -125,10 +125,7 @@ def cursor_state(numbers: ReaderNumbers, looks_only: Iterable[int] = ()) -> Curs
 def rows_of_open_topics(
     op: NDArray[np.int8], topic: NDArray[np.int32], state: CursorState
 ) -> NDArray[np.bool_]:
-    """Returns False for each event after its topic's cache was closed.
-
-    The broker ignores such events.
-    """
+    """Returns False for each event after its topic's cache was closed. The broker ignores such events."""
     closed = state.closed
     stays = np.ones(len(op), np.bool_)
     for i in range(len(op)):

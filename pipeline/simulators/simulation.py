@@ -22,10 +22,7 @@ from numpy.typing import NDArray
 from pipeline.simulators.trace import Trace, next_accesses
 
 BELADY: Final = "Belady"
-"""The bound that needs to know the future.
-
-It evicts the object whose next request is the latest.
-"""
+"""The bound that needs to know the future. It evicts the object whose next request is the latest."""
 
 POLICIES: Final = MappingProxyType(
     {
@@ -79,10 +76,7 @@ class Simulation:
 
 
 def library_is_installed() -> bool:
-    """Returns True where `simulate` works.
-
-    The library has no wheel for every platform.
-    """
+    """Returns True where `simulate` works. The library has no wheel for every platform."""
     return importlib.util.find_spec("libcachesim") is not None
 
 

@@ -27,10 +27,7 @@ class Trace:
     """For each object, its key."""
 
     sizes: NDArray[np.int64]
-    """For each object, its size.
-
-    Positive, in bytes or in another unit that the capacities share.
-    """
+    """For each object, its size. Positive, in bytes or in another unit that the capacities share."""
 
     def __len__(self) -> int:
         """Returns the number of requests."""
