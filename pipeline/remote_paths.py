@@ -92,7 +92,7 @@ def refuse_other_machines(where: str, master: str) -> None:
 
 
 def fetch(spark: SparkSession, where: str, folder: Path) -> Path:
-    """Copies a file, or a folder and everything below it, into `folder`. Return the path of the copy; CannotFetch."""
+    """Copies a file, or a folder and everything below it, into `folder`; returns the path of the copy. CannotFetch."""
     from py4j.protocol import Py4JJavaError
 
     target = folder / name_of(where)

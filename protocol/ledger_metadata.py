@@ -214,7 +214,7 @@ def _from_message(message: LedgerMetadataFormat) -> LedgerMetadata:
 
 
 def _from_lines(lines: list[str]) -> LedgerMetadata:
-    """Version 1: write quorum, ensemble size, length, then a line for each segment, then perhaps the end.
+    """Reads version 1: write quorum, ensemble size, length, then a line for each segment, then perhaps the end.
 
     A segment is its first entry and its members, with tabs between. The end is the last entry and the word CLOSED; an
     entry of -102 there stands for IN_RECOVERY (BookKeeper's LedgerMetadataSerDe). The format has no digest and no ack

@@ -149,7 +149,7 @@ class Simulation:
                 self._logs.append(log)
 
     def run(self) -> Outcome:
-        """Executes all steps; call it once."""
+        """Executes all steps; to be called once."""
         outcome, caches = self.outcome, self.caches
         for step in range(self._steps):
             self.now_ns += STEP_NS

@@ -129,7 +129,7 @@ class CheckpointWriter:
         self._stats.checkpoints += 1
 
     def remove(self, removal: Checkpoint, pause: Pause = no_pause) -> None:
-        """Takes the ledgers of a removal out of the indexes. OSError or BookieError; then call it again."""
+        """Takes the ledgers of a removal out of the indexes. OSError or BookieError; it must then be called again."""
         storages = self._storages
         shares = zip(
             storages.all, storages.shares(removal.deleted), storages.shares(removal.emptied), strict=True

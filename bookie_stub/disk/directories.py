@@ -196,7 +196,7 @@ class Directories:
     def begin(self, *, journal_synced: bool) -> None:
         """Writes DIRTY.
 
-        Call it when the start has drawn its conclusions from the last stop; OSError.
+        To be called when the start has drawn its conclusions from the last stop; OSError.
         Earlier, a start that is killed in its replay would hide from the next one that records may be lost.
         """
         text = _SYNCED if journal_synced else _UNSYNCED + _boot()

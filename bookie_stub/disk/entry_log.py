@@ -173,7 +173,7 @@ class ScannedEntry(NamedTuple):
 
 
 class LogScan:
-    """Iterates over every complete entry of a log, finished or not. Read the attributes after the last entry."""
+    """Iterates over every complete entry of a log, finished or not. The attributes hold after the last one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -91,7 +91,7 @@ class LogFile:
         self._file_system.close(self._descriptor)
 
     def abandon(self) -> None:
-        """Cuts the log to its synced part and closes it. Call it after a write or a sync that failed."""
+        """Cuts the log to its synced part and closes it. To be called after a write or a sync that failed."""
         with contextlib.suppress(OSError):  # no index names the torn part, so it may stay
             self._file_system.truncate(self._descriptor, self._synced)
         self._file_system.close(self._descriptor)

@@ -147,7 +147,7 @@ class Inventory:
             self._write()
 
     def removed(self, log_ids: Collection[int]) -> None:
-        """Strikes logs out. Call it before the files are removed: a listed log must be there after a crash."""
+        """Strikes logs out. To be called before the files are removed: a listed log must be there after a crash."""
         with self._lock:
             for log_id in log_ids:
                 self._finished.discard(log_id)

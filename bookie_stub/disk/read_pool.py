@@ -34,7 +34,7 @@ class ReadPool:
         """Runs `work` in a thread and its result in the loop.
 
         `failed` runs in the loop instead when `work` raises.
-        Call it in the loop's thread.
+        To be called in the loop's thread.
         """
         self._unanswered += 1
         if len(self._threads) < min(self._threads_max, self._unanswered):

@@ -136,7 +136,7 @@ class WriteCaches:
         return self.flushing
 
     def flushed(self) -> None:
-        """Drops the flushing write cache. Call it when its checkpoint is done, marks included."""
+        """Drops the flushing write cache. To be called when its checkpoint is done, marks included."""
         self.flushing = None
 
     def get(self, ledger_id: int, entry_id: int) -> bytes | None:

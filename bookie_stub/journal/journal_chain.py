@@ -35,7 +35,7 @@ from bookie_stub.journal.journal_reader import REMEDY, JournalReader
 
 
 class JournalChain:
-    """Reads one journal directory from a mark on. Use it once."""
+    """Reads one journal directory from a mark on, once."""
 
     def __init__(self, directory: Path, mark: JournalMark, *, skip_invalid: bool) -> None:
         """Records before `mark` are in entry logs and indexes. `skip_invalid` gives up damage instead of raising."""

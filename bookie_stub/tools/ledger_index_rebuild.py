@@ -25,7 +25,7 @@ from bookie_stub.tools.ledger_row_sources import LedgerRowSources
 
 
 class LedgerIndexRebuild:
-    """The ledger index of one directory while a rebuild runs. Close it at the end."""
+    """The ledger index of one directory while a rebuild runs, which closes it at its end."""
 
     def __init__(
         self, logs: Path, index: Path, inventory: InventoryContents | None, file_system: FileSystem

@@ -34,7 +34,7 @@ _BATCH = 50_000
 
 
 class LocationIndexRebuild:
-    """The new location index of one directory while a rebuild runs. Close it at the end."""
+    """The new location index of one directory while a rebuild runs, which closes it at its end."""
 
     def __init__(
         self, logs: Path, index: Path, inventory: InventoryContents | None, entry_bytes_max: int, say: Say
@@ -161,7 +161,7 @@ class LocationIndexRebuild:
     def take_place(self) -> None:
         """Puts the new index in the place of the old one.
 
-        Close it first. OSError.
+        To be called after `close`. OSError.
         A start between the two renames is refused, and the rebuild must run again.
         """
         # Two renames instead of one, because a rename cannot replace a directory that has files.

@@ -191,7 +191,7 @@ def is_named(storage: LedgerStorage, log_id: int, ledgers: Iterable[int] | None)
 def finish_compactions(storage: LedgerStorage) -> None:
     """Removes compactions that were being written, and finishes those that were complete.
 
-    Call it at a start, before anything is flushed. Raises OSError and BookieError.
+    To be called at a start, before anything is flushed. Raises OSError and BookieError.
     """
     for path in storage.directory.glob(f"*{_COMPACTING}"):
         log.info("%s removed: its compaction did not end", path.name)

@@ -101,7 +101,7 @@ class GarbageCollectorThread:
         metadata: ZooKeeperLedgers | None,
         stats: CollectionStats,
     ) -> None:
-        """Without `metadata` only `Bookie.delete_ledger` deletes ledgers."""
+        """`metadata` None: only `Bookie.delete_ledger` deletes ledgers."""
         own = settings.collection
         self._closing = threading.Event()
         whole_log_bytes = settings.entry_log_bytes_max if own.by_whole_logs else 1
@@ -153,7 +153,7 @@ class GarbageCollectorThread:
             self._thread.join()
 
     def nudge(self) -> None:
-        """Has dead logs removed soon. Call it when deleted ledgers are out of the indexes."""
+        """Has dead logs removed soon. To be called when deleted ledgers are out of the indexes."""
         self._wake.set()
 
     def force(self, force: ForcedRound) -> None:

@@ -438,12 +438,12 @@ class ServedConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def pause_writing(self) -> None:
-        """Called by asyncio when the peer does not read its answers. Stop reading its requests."""
+        """Stops reading requests. Called by asyncio when the peer does not read its answers."""
         self._writing_paused = True
         self._pace()
 
     def resume_writing(self) -> None:
-        """Called by asyncio when the peer has read its answers. Handle what waited."""
+        """Handles the requests that waited. Called by asyncio when the peer has read its answers."""
         self._writing_paused = False
         if not self._blocked:
             self._go_on_with_waiting()

@@ -150,7 +150,7 @@ class BookKeeperLedgerClient:
     async def disk_space(self) -> DiskSpace:
         """Asks the bookie for its disks, on a connection of its own.
 
-        Raises OSError. There is no limit of time: set one around the call.
+        Raises OSError. There is no limit of time: a caller sets one around the call.
         """
         return await ask_disk_space(self._open)
 
@@ -426,7 +426,7 @@ class BookKeeperLedgerClient:
         )
 
     async def close(self) -> None:
-        """Outstanding requests are answered with an I/O error, inside this call."""
+        """Answers outstanding requests with an I/O error, inside this call."""
         self._closed = True
         self._watch.cancel()
         if self._retry is not None:

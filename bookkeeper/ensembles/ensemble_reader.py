@@ -67,7 +67,7 @@ class EnsembleReader:
     def __init__(
         self, bookies: Bookies, call_later: CallLater, *, sticky: bool, speculative_s: float
     ) -> None:
-        """`sticky`: begin all reads of a ledger with one bookie."""
+        """`sticky`: all reads of a ledger begin with one bookie."""
         self._bookies = bookies
         self.call_later = call_later
         """For the timers of speculative reads."""

@@ -111,7 +111,7 @@ class EnsembleWriter:
     ) -> None:
         """`first_entry_id` is added first; every add is one higher.
 
-        `recovering`: go on without a failed bookie when no other can take its place (law 4).
+        `recovering`: the writer goes on without a failed bookie when no other can take its place (law 4).
         """
         metadata = ledger.metadata
         self._ledger = ledger

@@ -28,7 +28,7 @@ VALUE_BYTES_MAX = 1_000_000
 
 
 class ZookeeperMetadataStore:
-    """`MetadataStore` in ZooKeeper. Open with `await ZookeeperMetadataStore.open(...)`."""
+    """`MetadataStore` in ZooKeeper; `open` makes one."""
 
     value_bytes_max: Final = VALUE_BYTES_MAX
     """Longest value, in bytes."""

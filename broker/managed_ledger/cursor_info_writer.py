@@ -70,7 +70,7 @@ class CursorStore(Protocol):
     """The part of a cursor that keeps its acknowledgements, or does not."""
 
     cursor_properties: Mapping[str, str]
-    """Text kept beside the position. Change it with `keep_properties`."""
+    """Text kept beside the position. `keep_properties` changes it."""
 
     @property
     def durable(self) -> bool:

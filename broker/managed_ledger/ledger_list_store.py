@@ -38,7 +38,7 @@ from foundation.model.position import Position
 class LedgerListStore:
     """Writes the list by compare-and-set.
 
-    BadVersion means that another broker has the managed ledger now. Hold `lock` around a change of the list
+    BadVersion means that another broker has the managed ledger now. A caller holds `lock` around a change of the list
     and the call that stores it.
     """
 

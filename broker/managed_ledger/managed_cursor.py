@@ -72,13 +72,13 @@ class ManagedCursor:
         self.ledger = parts.context
         """The shared state of its managed ledger."""
         self.acks = acks
-        """The acknowledgements. To look at; acknowledge through the cursor."""
+        """The acknowledgements. To look at; the cursor changes them."""
         self.store = store
         """Keeps the acknowledgements in the metadata store, or not."""
         self.durable = store.durable
-        """It survives a restart."""
+        """True if the cursor survives a restart."""
         self.active = False
-        """A consumer reads through it, so entries are cached for it."""
+        """True while a consumer reads through the cursor, so that entries are cached for it."""
         self.caches_reads = False
         """Its storage reads fill the cache although expected reads are not counted (backlog caching)."""
         self.deferred = NOTHING_DEFERRED
@@ -86,7 +86,7 @@ class ManagedCursor:
         self.on_acknowledged: Callable[[], None] | None = None
         """Called after each acknowledgement; a dispatcher that waits for some sets it, and None otherwise."""
         self.closed = False
-        """It reads no more."""
+        """True when the cursor reads no more."""
         self.last_error: BrokerError | None = None
         """Why the last read from the read position failed; None after one that succeeded."""
         self.reader = self.ledger.cache.reader(name)

@@ -60,7 +60,7 @@ class SubscribeOptions:
     start: Position | None = None
     """Next position to read, for a reader; None = by `earliest`."""
     rollback_ms: int = 0
-    """Above 0: start with entries of the last so many milliseconds instead."""
+    """Above 0: the consumer starts with entries of the last so many milliseconds instead."""
     earliest: bool = False
     """A new subscription starts at the first entry instead of after the last one."""
     epoch: int | None = None

@@ -172,7 +172,7 @@ class ConsumerLane:
         """Does nothing: the API has no form for it."""
 
     def reached_end_of_topic(self) -> None:
-        """Kept for the question `isEndOfTopic`."""
+        """Notes the end, for the question `isEndOfTopic`."""
         self.ended = True
 
     def renew_epoch(self, epoch: int) -> None:

@@ -71,7 +71,7 @@ class Decisions:
         """True while the ring, a recorder or a watcher listens."""
 
     def listen(self, record: Recorder | None) -> None:
-        """Begins or ends to pass every event to a recorder. Call it before the cache is made."""
+        """Begins or ends to pass every event to a recorder. To be called before the cache is made."""
         self._record = record
         self.on = record is not None or self.ring.kept_max > 0
 

@@ -53,7 +53,7 @@ class ZookeeperSession:
     """A session from `connect` to `close`. When it expires a new one replaces it."""
 
     def __init__(self, client: KazooClient, url: ZookeeperUrl) -> None:
-        """`client` is started; use `connect`."""
+        """Called by `connect` alone; `client` is started."""
         self.client = client
         """For requests that answer later; the blocking ones are in `nodes`."""
         self.url = url

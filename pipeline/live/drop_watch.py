@@ -65,7 +65,7 @@ class DropWatch:
         self._past: dict[str, _Past] = {}
 
     def judge(self, minute: Minute) -> LiveDrop | None:
-        """Returns a drop that begins with this minute, or None. Call it in the order of each topic's minutes."""
+        """Returns a drop that begins with this minute, or None. To be called in the order of each topic's minutes."""
         if minute.reads < self._reads_min:
             return None
         past = self._past.get(minute.topic)

@@ -155,7 +155,7 @@ def _run_checks(cache: CacheArrays, now_ns: int, visits_max: int) -> None:
 
 @compiled
 def _tick(cache: CacheArrays, now_ns: int, visits_max: int) -> None:
-    """Runs a periodic pass. Evict expired entries, then check the size, then drop the slots of invalidated entries."""
+    """Evicts expired entries, then checks the size, then drops the slots of invalidated entries: a periodic pass."""
     s = cache.s
     # As in the broker, expired entries wait until an unfinished size pass has ended.
     if not s[c.PASS_OPEN]:
@@ -441,9 +441,9 @@ def _about_entries(
 def replay_rows(
     rows: AccessRows, begin: int, cache: CacheArrays, settings: NDArray[np.int64], as_recorded: bool
 ) -> int:
-    """Replays the rows from `begin` on.
+    """Replays the rows from `begin` on; returns the index after the last one.
 
-    Return the index after the last one: a row may need more slots than there are.
+    A row may need more slots than there are.
 
     `settings`: a line for each index that CONFIGURE may name. `as_recorded`: passes and arrivals from storage are those of
     the access record; otherwise they follow from the replayed cache.

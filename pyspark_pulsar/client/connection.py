@@ -70,7 +70,7 @@ class BrokerConnection:
     """A connection that has completed CONNECT. Not thread-safe.
 
     Every method that sends or receives raises BrokerLost when the connection ends, or when an answer takes longer than
-    `timeout_s`. A lost connection stays lost: close it and open another.
+    `timeout_s`. A lost connection stays lost; the caller closes it and opens another.
     """
 
     def __init__(self, endpoint: Endpoint, security: Security, timeout_s: float) -> None:

@@ -165,7 +165,7 @@ class RecordValue:
         return self._fields
 
     def read(self, rows: WantedRows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
-        """Also raises BrokerRefused where a writer's schema version is missing on the broker."""
+        """Reads the column. Raises also BrokerRefused where a writer's schema version is missing on the broker."""
         chosen = StructType([part for part in self._fields.fields if part.name in wanted])
         schema = to_arrow_schema(chosen, timezone="UTC")
         if self._kind == "JSON":
