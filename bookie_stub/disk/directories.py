@@ -50,9 +50,9 @@ class LastStop(Enum):
     """The end of the process before this one."""
 
     CLEAN = auto()
-    """It was stopped and wrote everything out."""
+    """The process was stopped and wrote everything out."""
     UNCLEAN = auto()
-    """It was killed, or the machine went down; the journal has all acknowledged records."""
+    """The process was killed, or the machine went down; the journal has all acknowledged records."""
     UNSYNCED = auto()
     """The machine went down while the journal was not synced: acknowledged records may be lost."""
 

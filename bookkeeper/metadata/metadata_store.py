@@ -79,7 +79,7 @@ class SessionState(StrEnum):
     SUSPENDED = "suspended"
     """The store does not answer; ephemeral keys may be gone, which only an answer can tell."""
     CONNECTED = "connected"
-    """It answers again, in the same session: ephemeral keys are there."""
+    """The store answers again, in the same session: ephemeral keys are there."""
     LOST = "lost"
     """The session has ended, and every ephemeral key of it: another process may have them."""
     RE_ESTABLISHED = "re-established"

@@ -69,7 +69,7 @@ class ManagedLedger:
         self.ledgers = context.ledgers
         """The list of its ledgers, and the arithmetic of positions. To look at only."""
         self.cache = context.cache
-        """Its cached entries."""
+        """The cached entries of this managed ledger."""
         self.stats = context.stats
         """Counters for metrics and the admin API."""
         self.store = context.store

@@ -30,15 +30,15 @@ class Trimming:
         self._storage_reads = storage_reads
         self._cursors = cursors
         self.held_at = LATEST
-        """Keep every ledger with an entry after this position, whatever is acknowledged.
+        """Every ledger with an entry after this position is kept, whatever is acknowledged.
 
         Topic compaction holds its stored horizon here: its cursor acknowledges in memory first, and a crash before that
         is stored must find the entries again.
         """
         self.keep_ms = 0
-        """Keep acknowledged ledgers for so long after they were closed; -1 = for ever."""
+        """Time for which acknowledged ledgers are kept after they were closed; -1 = for ever."""
         self.keep_bytes = 0
-        """Keep acknowledged ledgers while the managed ledger is not larger than this; -1 = all of them."""
+        """Size of the managed ledger up to which acknowledged ledgers are kept; -1 = all of them."""
 
     def trim(
         self, now_ms: int, *, without_cursors: bool = False, without_retention: bool = False

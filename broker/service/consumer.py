@@ -70,7 +70,7 @@ class SubscribeOptions:
     takes_any_schema: bool = False
     """True for the schema type AUTO_CONSUME."""
     read_compacted: bool = False
-    """Read the compacted ledger below the horizon; only for Exclusive and Failover."""
+    """True to read the compacted ledger before the horizon; only for Exclusive and Failover."""
     properties: dict[str, str] = field(default_factory=dict)
     """Properties of the subscription, kept when it has none yet."""
     replicated: bool = False

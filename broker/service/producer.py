@@ -47,7 +47,7 @@ class PublishTarget(Protocol):
         ...
 
     async def remove_producer(self, producer: Producer) -> None:
-        """Removes the producer; see `Topic.remove_producer`."""
+        """Removes the producer from its topic."""
         ...
 
 

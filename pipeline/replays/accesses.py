@@ -78,7 +78,7 @@ class AccessRows(NamedTuple):
     entries: Ints32
     """The length of the run."""
     detail: Ints32
-    """See the kinds of rows."""
+    """A number whose meaning stands at each kind of row."""
     ledger: Ints32
     """Dense number of the ledger."""
 
