@@ -104,9 +104,8 @@ class LedgerMetadata:
     def segment_of(self, entry_id: int) -> tuple[LedgerSegment, int | None]:
         """Returns the entry's segment, and the first entry of the next.
 
-        None in place of that entry means that the segment is the last.
-
-        Raises LedgerMetadataError for an entry in front of the first segment.
+        None in place of that entry means that the segment is the last. Raises LedgerMetadataError for an entry in front
+        of the first segment.
         """
         following = None
         for segment in reversed(self.segments):

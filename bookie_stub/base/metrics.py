@@ -51,9 +51,9 @@ class Summary:
     def merged(cls, summaries: Sequence[Summary]) -> Summary:
         """Returns one summary of all.
 
-        Its quantiles cover the newest observations of each.
-
-        A single summary is returned itself; several give a new one."""
+        Its quantiles cover the newest observations of each. A single summary is returned itself; several give a new
+        one.
+        """
         if len(summaries) == 1:
             return summaries[0]
         whole = cls()

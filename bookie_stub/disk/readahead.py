@@ -50,9 +50,8 @@ class Load:
     def __init__(self, first: int, asked: int, answer_bytes: int, limits: Readahead) -> None:
         """Called when `asked` entries from `first` on are to be answered.
 
-        The first one always is, the others while `answer_bytes` is not used up.
-
-        An entry counts as long as its record, as it does in the answer of a batch read.
+        The first one always is, the others while `answer_bytes` is not used up. An entry counts as long as its record,
+        as it does in the answer of a batch read.
         """
         self.first = first
         """The entry for which the load was started."""

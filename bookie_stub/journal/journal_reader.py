@@ -208,9 +208,8 @@ def _group_at(data: mmap, journal_id: int, start: int) -> _Group | None:
 def _group_end(data: mmap, journal_id: int, start: int, padding: int) -> int | None:
     """Returns the end of the group that `padding` closes.
 
-    The group begins at `start`. None when its trailer does not fit.
-
-    The file may end inside the padding, which holds only zeros after the trailer.
+    The group begins at `start`. None when its trailer does not fit. The file may end inside the padding, which holds
+    only zeros after the trailer.
     """
     trailer = trailer_at(data, padding)
     size = _length_at(data, padding + LENGTH_BYTES)

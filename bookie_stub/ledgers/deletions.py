@@ -68,9 +68,9 @@ class LedgerDeletions:
     def checkpoint_done(self, checkpoint: int) -> None:
         """Ends the hiding of rows that this checkpoint has removed.
 
-        Calls `waiting` when nothing is hidden any more.
-
-        A ledger that was deleted during the checkpoint stays hidden: it has a higher number."""
+        Calls `waiting` when nothing is hidden any more. A ledger that was deleted during the checkpoint stays hidden:
+        it has a higher number.
+        """
         for ledger_id in [key for key, number in self.hidden.items() if number <= checkpoint]:
             del self.hidden[ledger_id]
             self._deleted_and_hidden.discard(ledger_id)

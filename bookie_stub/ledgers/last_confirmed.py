@@ -81,9 +81,8 @@ class LastConfirmed:
     def read_bodies(self, ledger_id: int, done: BodiesDone) -> None:
         """Calls `done` with the explicit LAC's body and the last entry.
 
-        A reader takes the LAC from them and checks its digest.
-
-        rc is 2 when the ledger has neither."""
+        A reader takes the LAC from them and checks its digest. rc is 2 when the ledger has neither.
+        """
         ledger = self._ledgers.get(ledger_id)
         explicit = b"" if ledger is None else ledger.explicit_lac or b""
 
@@ -98,9 +97,9 @@ class LastConfirmed:
     def added(self, ledger: Ledger, records: bytes, starts: Sequence[int]) -> None:
         """Raises the LAC to the highest one in these records.
 
-        Watchers wake once for the whole run.
-
-        Called for adds on the checked path only; every add of a watched ledger takes that path."""
+        Watchers wake once for the whole run. Called for adds on the checked path only; every add of a watched ledger
+        takes that path.
+        """
         # Without an earlier `find` no watch exists, and the LAC is read from the last entry when it is asked for.
         if ledger.lac_entry != NOT_COUNTED:
             lac = max([lac_of(records, start + LENGTH_BYTES) for start in starts])

@@ -326,9 +326,8 @@ class LedgerReads:
     def _serve_waiting(self, ledger: Ledger, fresh: Mapping[int, bytes]) -> None:
         """Serves the requests that waited for a load.
 
-        Stops at the first one that needs another load.
-
-        `fresh` has the loaded entries, and is empty if a flush has overtaken the load.
+        Stops at the first one that needs another load. `fresh` has the loaded entries, and is empty if a flush has
+        overtaken the load.
         """
         waiting = self._waiting[ledger.ledger_id]
         while waiting:

@@ -78,9 +78,8 @@ class JournalReplay:
     def replay_journal(self, directory: Path, mark: JournalMark, *, skip_invalid: bool) -> JournalMark:
         """Applies the records of one journal directory after `mark`.
 
-        Returns the end of its last file.
-
-        Raises CorruptJournal for damage, unless `skip_invalid`."""
+        Returns the end of its last file. Raises CorruptJournal for damage, unless `skip_invalid`.
+        """
         chain = JournalChain(directory, mark, skip_invalid=skip_invalid)
         for record in chain.records():
             # Only after the damage: a key record before it was read, so an entry without one belongs to a deleted

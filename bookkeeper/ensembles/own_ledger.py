@@ -181,9 +181,7 @@ class RecoveringLedger:
     async def close(self, last_entry_id: int, length: int) -> LedgerMetadata:
         """Ends the ledger; returns its metadata.
 
-        The end is that of another recovery where that one was faster.
-
-        Raises MetadataError when the end is not stored.
+        The end is that of another recovery where that one was faster. Raises MetadataError when the end is not stored.
         """
         # With the version of the take-over, so only one of several recoveries stores its end.
         closed = closed_at(self.metadata, last_entry_id, length)

@@ -120,11 +120,9 @@ class ZookeeperRequests:
         return self.session.url
 
     async def ask(self, request: Callable[[], Pending]) -> Answer:
-        """ZooKeeper's answer to `request`, which is called once per attempt.
+        """Returns ZooKeeper's answer to `request`, which is called once per attempt.
 
-        Waits while ZooKeeper is away.
-
-        Raises MetadataError after `close`.
+        Waits while ZooKeeper is away. Raises MetadataError after `close`.
         """
         asked = 0
         while True:

@@ -81,7 +81,7 @@ class ZookeeperNodes:
             return None if stat is None else stat.owner_session_id
 
     def children(self, path: str) -> list[str]:
-        """Names directly below, unsorted; none for a missing node."""
+        """Returns the names directly below, unsorted; none for a missing node."""
         with _errors():
             try:
                 names: list[str] = self._client.get_children(path)
@@ -102,9 +102,7 @@ class ZookeeperNodes:
     def create(self, path: str, value: bytes, *, ephemeral: bool = False, parents: bool = False) -> bool:
         """Makes a node; returns False for one that exists.
 
-        An ephemeral node ends with the session.
-
-        `parents` makes the nodes above it as needed.
+        An ephemeral node ends with the session. `parents` makes the nodes above it as needed.
         """
         with _errors():
             try:

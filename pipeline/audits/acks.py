@@ -103,9 +103,8 @@ def subscription_costs(snapshot: Snapshot) -> DataFrame:
 def _with_next(cursors: DataFrame) -> DataFrame:
     """Adds `slowest` (true for one row per topic) and `next_ledger`.
 
-    `next_ledger` is the mark-delete ledger of the next slowest subscription of the topic.
-
-    For the fastest one it lies beyond all ledgers. One row per subscription.
+    `next_ledger` is the mark-delete ledger of the next slowest subscription of the topic. For the fastest one it lies
+    beyond all ledgers. One row per subscription.
     """
     order = Window.partitionBy("topic").orderBy("mark_ledger", "mark_entry", "subscription")
     return cursors.withColumn("slowest", F.row_number().over(order) == 1).withColumn(
