@@ -91,23 +91,23 @@ class CursorInfo:
 
 
 def managed_ledger_key(name: str) -> str:
-    """Return the metadata store's key of a managed ledger."""
+    """Returns the metadata store's key of a managed ledger."""
     return f"{ROOT}/{name}"
 
 
 def cursor_key(ledger_name: str, cursor_name: str) -> str:
-    """Return the key of a cursor, below its managed ledger's key."""
+    """Returns the key of a cursor, below its managed ledger's key."""
     # A name may hold a slash, which would be one more level of keys.
     return f"{ROOT}/{ledger_name}/{quote(cursor_name, safe='')}"
 
 
 def cursor_name_of(last_part: str) -> str:
-    """Return the cursor's name from the last part of its key."""
+    """Returns the cursor's name from the last part of its key."""
     return unquote(last_part)
 
 
 def encode_ledger_info(info: ManagedLedgerInfo) -> bytes:
-    """Return the stored value of a managed ledger."""
+    """Returns the stored value of a managed ledger."""
     value: dict[str, object] = {"ledgers": [_ledger_value(ledger) for ledger in info.ledgers]}
     if info.properties:
         value["properties"] = info.properties
@@ -127,7 +127,7 @@ def encode_ledger_info(info: ManagedLedgerInfo) -> bytes:
 
 
 def decode_ledger_info(value: bytes) -> ManagedLedgerInfo:
-    """Parse the stored value of a managed ledger. Raises MetadataError."""
+    """Parses the stored value of a managed ledger. Raises MetadataError."""
     try:
         found = json.loads(value)
         return ManagedLedgerInfo(
@@ -148,7 +148,7 @@ def decode_ledger_info(value: bytes) -> ManagedLedgerInfo:
 
 
 def encode_cursor_info(info: CursorInfo) -> bytes:
-    """Return the stored value of a cursor."""
+    """Returns the stored value of a cursor."""
     value: dict[str, object] = {"markDelete": info.mark_delete}
     if info.properties:
         value["properties"] = dict(info.properties)
@@ -168,7 +168,7 @@ def encode_cursor_info(info: CursorInfo) -> bytes:
 
 
 def decode_cursor_info(value: bytes) -> CursorInfo:
-    """Parse the stored value of a cursor. Raises MetadataError."""
+    """Parses the stored value of a cursor. Raises MetadataError."""
     try:
         found = json.loads(value)
         return CursorInfo(
@@ -188,7 +188,7 @@ def decode_cursor_info(value: bytes) -> CursorInfo:
 
 
 def _packed(acked: list[tuple[int, int, int]]) -> dict[int, list[str]]:
-    """Return the value of "ackedPages"."""
+    """Returns the value of "ackedPages"."""
     texts: dict[int, list[str]] = {}
     by_ledger: dict[int, list[tuple[int, int]]] = {}
     for ledger_id, first, bits in acked:
@@ -205,7 +205,7 @@ def _packed(acked: list[tuple[int, int, int]]) -> dict[int, list[str]]:
 
 
 def _unpacked(texts: dict[str, list[str]]) -> Iterator[tuple[int, int, int]]:
-    """Yield (ledger, first entry, bits) of the value of "ackedPages"."""
+    """Yields (ledger, first entry, bits) of the value of "ackedPages"."""
     for ledger_id, packed in texts.items():
         for text in packed:
             content = zlib.decompress(base64.b64decode(text, validate=True))
