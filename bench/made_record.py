@@ -59,7 +59,7 @@ def make_record(
     *,
     misses: bool = False,
 ) -> None:
-    """Write an access record with `events` appends and reads over all brokers.
+    """Writes an access record with `events` appends and reads over all brokers.
 
     `behind_us`: gives the lags of the readers instead of BEHIND_US. `misses`: a cache without requeues is recorded, with its
     inserts and evictions; the last reader comes after its time to live and reads from bookies. Otherwise all reads hit, and
@@ -97,7 +97,7 @@ class _MadeBroker:
         """Entries by topic so far."""
 
     def write(self, folder: Path, appends: int) -> None:
-        """Write the file of the events and the file of the names."""
+        """Writes the file of the events and the file of the names."""
         place = folder / f"broker={self._name}"
         place.mkdir(parents=True)
         topics = (self._random.zipf(1.2, appends) % TOPICS + 1).astype(np.int64)
@@ -128,7 +128,7 @@ class _MadeBroker:
         _write_names(place)
 
     def _events(self, ts: Ints, topic: Ints) -> Iterator[Columns]:
-        """Yield the rows about some appends: themselves, the cache's decisions, and the reads."""
+        """Yields the rows about some appends: themselves, the cache's decisions, and the reads."""
         runs = partial(_rows, topic=topic, first=self._first_entries(topic), ledgers=self._ledgers)
         yield runs(Op.APPEND, ts)
         if self._misses:
@@ -149,7 +149,7 @@ class _MadeBroker:
             yield runs(Op.DELIVER, at + 10, sub=sub)
 
     def _first_entries(self, topic: Ints) -> Ints:
-        """Return the entry id of each append's first entry."""
+        """Returns the entry id of each append's first entry."""
         order = np.argsort(topic, kind="stable")
         begins = np.concatenate([[0], np.flatnonzero(np.diff(topic[order])) + 1])
         within = np.arange(len(topic)) - np.repeat(begins, np.diff(np.append(begins, len(topic))))
@@ -161,7 +161,7 @@ class _MadeBroker:
 
 
 def _joined(parts: Sequence[Columns]) -> Columns:
-    """Return the rows of all parts in the order of their times."""
+    """Returns the rows of all parts in the order of their times."""
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     order = np.argsort(columns["ts"], kind="stable")
     return {name: column[order] for name, column in columns.items()}
@@ -183,7 +183,7 @@ def _write_names(place: Path) -> None:
 
 
 def _head(topic: Ints, ledgers: int) -> Columns:
-    """Open every topic and add its readers before the first append."""
+    """Opens every topic and adds its readers before the first append."""
     topics = np.unique(topic)
     opened = _columns(Op.OPEN, np.full(len(topics), -2), topics, 0, 0, 0, 0, 0, int(COUNTS_READS))
     added = [
@@ -205,7 +205,7 @@ def _rows(
     detail: int = 0,
     after: bool = False,
 ) -> Columns:
-    """Return rows about runs, or with `after` about the positions behind them.
+    """Returns rows about runs, or with `after` about the positions after them.
 
     The ledger of a topic is its id plus `ledgers`; entries of a topic have one size.
     """

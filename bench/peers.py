@@ -187,7 +187,7 @@ class PulsarLite(StartedPeer):
         super().__init__("pulsar-lite")
 
     def command(self) -> list[str]:
-        """PeerError where the package is not installed."""
+        """Returns the command line. PeerError where the package is not installed."""
         try:
             import pulsar_lite
         except ImportError as missing:
@@ -217,7 +217,7 @@ class AddressPeer:
     ours: bool = field(default=False, init=False)
 
     def start(self) -> None:
-        """Only checks that the port accepts. PeerError."""
+        """Checks that the port accepts. PeerError."""
         host, port = address_of(self.url)
         try:
             socket.create_connection((host, port), 5).close()

@@ -31,7 +31,7 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_s(pid: int) -> float:
-    """User and system time of all threads of the process and its children, in seconds (10 ms steps)."""
+    """Returns user and system time of all threads of the process and its children, in seconds (10 ms steps)."""
     ticks = 0
     for member in tree(pid):
         stat = _read(Path(f"/proc/{member}/stat"))

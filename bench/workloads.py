@@ -96,7 +96,7 @@ def produce_and_consume(peer: Peer, scale: Scale, *, size: int, batch: int) -> N
 
 
 def steady(peer: Peer, scale: Scale, *, size: int, rate: int, connections: int, topics: int = 0) -> Numbers:
-    """Unbatched messages at a fixed rate, in turn to `topics` topics, one for each connection where it is 0.
+    """Sends unbatched messages at a fixed rate, in turn to `topics` topics, one for each connection where it is 0.
 
     The producers share `connections` connections, the consumers as many others. Numbers: CPU and the time to the receipt.
     """
@@ -213,7 +213,7 @@ def many_topics(peer: Peer, scale: Scale) -> Numbers:
 
 
 def _many_topics(peer: Peer, scale: Scale) -> Numbers:
-    """Creation, scrape, and the longest wait of another connection meanwhile."""
+    """Measures creation, scrape, and the longest wait of another connection meanwhile."""
     host, port = address_of(peer.url)
     job: Job = {"kind": "many_topics", "url": peer.url, "topic": new_topic("many"), "count": scale.topics}
     with Client(job) as client, StallProbe(host, port) as probe:

@@ -210,9 +210,7 @@ async def _serve(
 
 
 class _Announcer:
-    """Tells the cluster when the bookie becomes read-only or writable.
-
-    One change waits for the other."""
+    """Tells the cluster when the bookie becomes read-only or writable. One change waits for the other."""
 
     def __init__(self, registration: Registration, host: str, port: int, http_port: int | None) -> None:
         self._registration = registration
@@ -222,16 +220,12 @@ class _Announcer:
         self._telling: set[asyncio.Task[None]] = set()
 
     async def tell(self, read_only: bool) -> None:
-        """Registers the bookie in its present state.
-
-        Raises BookieError when ZooKeeper is unreachable."""
+        """Registers the bookie in its present state. Raises BookieError when ZooKeeper is unreachable."""
         async with self._one_at_a_time:
             await asyncio.to_thread(self._registration.announce, *self._addresses, read_only=read_only)
 
     def changed(self, read_only: bool) -> None:
-        """Called by the upkeep in the loop.
-
-        Tells the cluster in the background."""
+        """Called by the upkeep in the loop. Tells the cluster in the background."""
         task = asyncio.get_running_loop().create_task(self._tell_or_log(read_only))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)

@@ -19,7 +19,7 @@ class Reason(enum.Enum):
     LEDGER = "ledger"
     """Their ledger was invalidated: it was deleted, or could not be read."""
     INVALIDATE = "invalidate"
-    """They stood before a position that no reader needs, or the topic was closed."""
+    """The entries stood before a position that no reader needs, or the topic was closed."""
 
 
 class ReadStats:

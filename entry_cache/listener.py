@@ -52,15 +52,15 @@ class CursorChange(IntEnum):
     """A change of a cursor of the log."""
 
     ADDED = 11
-    """It became active at the position."""
+    """The cursor became active at the position."""
     MOVED = 12
-    """It moved to the position for another reason than a hit."""
+    """The cursor moved to the position for another reason than a hit."""
     LEFT = 13
-    """It is no longer active; the position is its mark-delete position."""
+    """The cursor is no longer active; the position is its mark-delete position."""
     ACKNOWLEDGED = 14
-    """Its mark-delete position is this one."""
+    """The cursor's mark-delete position is this one."""
     FORGOTTEN = 24
-    """It was deleted."""
+    """The cursor was deleted."""
 
 
 class Redelivery(IntEnum):
@@ -81,11 +81,11 @@ class Obstacle(IntEnum):
     """Why entries did not enter the cache."""
 
     DISABLED = 1
-    """There is no cache, by its size."""
+    """The cache is switched off by its size."""
     NO_ACTIVE_CURSOR = 2
-    """They were confirmed while no cursor was active, and none had been shortly before."""
+    """The entries were confirmed while no cursor was active, and none had been shortly before."""
     NO_READER = 3
-    """They were read from storage, and no active cursor is known to read them again."""
+    """The entries were read from storage, and no active cursor is known to read them again."""
     FULL = 4
     """The cache was full, and no reader was known to come for them."""
     TOO_LARGE = 5

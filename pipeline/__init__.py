@@ -1,4 +1,1 @@
-"""Offline analysis of access records, snapshots and traces.
-
-No broker imports this package.
-"""
+"""Offline analysis of access records, snapshots and traces. No broker imports this package."""

@@ -78,10 +78,7 @@ def _homes() -> list[Path]:
 
 
 def _java_version(home: Path) -> int | None:
-    """Returns the main version, or None if it is unknown.
-
-    It stands in the file `release`, or the program prints it.
-    """
+    """Returns the main version, or None if it is unknown. It stands in the file `release`, or the program prints it."""
     release = home / "release"
     if release.exists():
         for line in release.read_text(errors="replace").splitlines():

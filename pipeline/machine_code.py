@@ -66,7 +66,7 @@ def _cache_folder() -> Path:
 
 @cache
 def _digest_of_sources() -> str:
-    """Name the cache's folder after all sources that compiled code may come from.
+    """Returns the digest of all sources that compiled code may come from; the cache's folder is named after it.
 
     numba compares a function's own file only. A change of a function or constant that it imports from another file
     would otherwise leave the old machine code in use.

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 Place = Path | str
-"""A path of this machine, or the text of one with a scheme.
-
-`Path` would collapse the two slashes after a scheme.
-"""
+"""A path of this machine, or the text of one with a scheme. `Path` would collapse the two slashes after a scheme."""
 
 
 class CannotFetch(Exception):
@@ -40,10 +37,7 @@ def place(text: str) -> Place:
 
 
 def local_folder(text: str) -> Path:
-    """Returns the folder for output that is written without Spark.
-
-    ArgumentTypeError for a path with a scheme.
-    """
+    """Returns the folder for output that is written without Spark. ArgumentTypeError for a path with a scheme."""
     where = place(text)
     if isinstance(where, str):
         raise ArgumentTypeError(f"{text!r} is no folder of this machine, where the report goes")
@@ -98,10 +92,7 @@ def refuse_other_machines(where: str, master: str) -> None:
 
 
 def fetch(spark: SparkSession, where: str, folder: Path) -> Path:
-    """Copies a file, or a folder and everything below it, into `folder`.
-
-    Return the path of the copy; CannotFetch.
-    """
+    """Copies a file, or a folder and everything below it, into `folder`; returns the path of the copy. CannotFetch."""
     from py4j.protocol import Py4JJavaError
 
     target = folder / name_of(where)

@@ -126,7 +126,7 @@ def partitions_failed(request_id: int, code: int, message: str) -> bytes:
 
 
 def lookup(request_id: int, service_url: str, service_url_tls: str = "") -> bytes:
-    """LOOKUP_RESPONSE: connect to the broker that owns the topic; an empty URL is left out.
+    """LOOKUP_RESPONSE of the type Connect: the URLs of the broker that owns the topic; an empty URL is left out.
 
     A client that came by TLS uses `service_url_tls`, any other one `service_url`.
     """

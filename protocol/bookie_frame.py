@@ -34,11 +34,11 @@ OP_BATCH_READ = 7
 """Opcode of a read of consecutive entries."""
 
 FLAG_FENCE = 0x1
-"""On a read: fence the ledger first."""
+"""On a read: the ledger is fenced first."""
 FLAG_RECOVERY_ADD = 0x2
-"""On an add: accept it although the ledger is fenced."""
+"""On an add: accepted although the ledger is fenced."""
 FLAG_HIGH_PRIORITY = 0x4
-"""On a request: serve it before others."""
+"""On a request: served before others."""
 
 RC_OK = 0
 """Success."""

@@ -36,10 +36,7 @@ _STATE, _DIGEST_TYPE = 5, 7
 
 
 class LedgerMetadataError(ValueError):
-    """The value is no ledger metadata that this codec understands.
-
-    The text says why.
-    """
+    """The value is no ledger metadata that this codec understands. The text says why."""
 
 
 class LedgerState(enum.IntEnum):
@@ -77,10 +74,7 @@ class LedgerSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """A ledger's value in the metadata store.
-
-    The value is never changed; `replace` makes another.
-    """
+    """A ledger's value in the metadata store. The value is never changed; `replace` makes another."""
 
     segments: tuple[LedgerSegment, ...]
     """In the order of their entries; a new one begins when the ensemble changes."""
@@ -108,11 +102,10 @@ class LedgerMetadata:
     """A random number by which the ledger's creator knows its own create again; 0 = none."""
 
     def segment_of(self, entry_id: int) -> tuple[LedgerSegment, int | None]:
-        """The entry's segment, and the first entry of the next.
+        """Returns the entry's segment, and the first entry of the next.
 
-        None in place of that entry means that the segment is the last.
-
-        Raises LedgerMetadataError for an entry in front of the first segment.
+        None in place of that entry means that the segment is the last. Raises LedgerMetadataError for an entry in front
+        of the first segment.
         """
         following = None
         for segment in reversed(self.segments):
@@ -122,7 +115,7 @@ class LedgerMetadata:
         raise LedgerMetadataError(f"no segment has entry {entry_id}: {self.segments}")
 
     def with_ensemble(self, first_entry_id: int, members: tuple[str, ...]) -> LedgerMetadata:
-        """A copy in which entries from `first_entry_id` on are on `members`."""
+        """Returns a copy in which entries from `first_entry_id` on are on `members`."""
         last = self.segments[-1]
         assert first_entry_id >= last.first_entry_id
         # A last segment that begins at this entry has no confirmed entry yet, so the new one replaces it. Two segments
@@ -132,12 +125,12 @@ class LedgerMetadata:
 
 
 def ledger_key(ledger_id: int) -> str:
-    """The metadata store's key of a ledger: `/ledgers/00/1234/L5678` for ledger 12345678."""
+    """Returns the metadata store's key of a ledger: `/ledgers/00/1234/L5678` for ledger 12345678."""
     return f"/ledgers/{ledger_path(ledger_id)}"
 
 
 def encode(metadata: LedgerMetadata) -> bytes:
-    """The value in format version 3. Equal metadata always gives equal bytes."""
+    """Returns the value in format version 3. Equal metadata always gives equal bytes."""
     message = LedgerMetadataFormat(
         quorumSize=metadata.write_quorum,
         ensembleSize=metadata.ensemble_size,
@@ -164,7 +157,7 @@ def encode(metadata: LedgerMetadata) -> bytes:
 
 
 def decode(value: bytes) -> LedgerMetadata:
-    """The metadata in a value of format version 1, 2 or 3.
+    """Returns the metadata in a value of format version 1, 2 or 3.
 
     Raises LedgerMetadataError for another version and for bytes that are no ledger metadata.
     """
@@ -199,7 +192,7 @@ def _parsed(value: bytes) -> LedgerMetadataFormat:
 
 
 def _from_message(message: LedgerMetadataFormat) -> LedgerMetadata:
-    """With BookKeeper's meaning for each optional field that is absent."""
+    """Returns the metadata with BookKeeper's meaning for each optional field that is absent."""
     return LedgerMetadata(
         segments=tuple(
             LedgerSegment(tuple(segment.ensembleMember), segment.firstEntryId) for segment in message.segment
@@ -220,7 +213,7 @@ def _from_message(message: LedgerMetadataFormat) -> LedgerMetadata:
 
 
 def _from_lines(lines: list[str]) -> LedgerMetadata:
-    """Version 1: write quorum, ensemble size, length, then a line for each segment, then perhaps the end.
+    """Reads version 1: write quorum, ensemble size, length, then a line for each segment, then perhaps the end.
 
     A segment is its first entry and its members, with tabs between. The end is the last entry and the word CLOSED; an
     entry of -102 there stands for IN_RECOVERY (BookKeeper's LedgerMetadataSerDe). The format has no digest and no ack

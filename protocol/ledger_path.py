@@ -1,7 +1,4 @@
-"""The path of a ledger's metadata below the ledgers' root.
-
-It is that of BookKeeper's hierarchical ledger manager.
-"""
+"""The path of a ledger's metadata below the ledgers' root. It is that of BookKeeper's hierarchical ledger manager."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def read_replicated(body: bytes | memoryview) -> ReplicatedMessage | None:
 
 
 def read_source(body: bytes | memoryview) -> ReplicatedMessage | None:
-    """As `read_replicated`, and None for a message without a position; cheap for messages that name none."""
+    """Reads as `read_replicated`, and returns None for a message without a position; cheap for those that name none."""
     return read_replicated(body) if _MARK in bytes(body) else None
 
 

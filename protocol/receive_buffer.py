@@ -101,7 +101,7 @@ class ReceiveBuffer:
         self._frame_bytes_max = frame_bytes_max
 
     def begin_to_produce(self) -> None:
-        """Notes that the peer has opened a producer; see `Owner`."""
+        """Notes that the peer has opened a producer, so that own memory counts against the large limit alone."""
         if not self.produces:
             self._memory.began_to_produce(self._own_bytes)
             self.produces = True
@@ -146,21 +146,21 @@ class ReceiveBuffer:
             self._own(bytearray(self.view[: self.end]))
 
     def release(self) -> bool:
-        """Returns own memory in which no byte is needed. See `Owner`."""
+        """Gives own memory back if no byte in it is needed; returns False otherwise."""
         if self.unhandled or self.end > self.start:
             return False
         self.close()
         return True
 
     def give_up(self) -> bool:
-        """Ends the connection with its unfinished frame. See `Owner`."""
+        """Ends the connection with its unfinished frame; returns False while the broker itself does not read it."""
         if self.unhandled or not self._end_connection():
             return False
         self.close()
         return True
 
     def close(self) -> None:
-        """Returns own memory; the connection is idle, or closed."""
+        """Gives own memory back; the connection is idle, or closed."""
         if self._own_bytes:
             self._memory.give_back(self, self._own_bytes)
             self._own_bytes = 0

@@ -82,7 +82,8 @@ def subscribe_reader(
 ) -> bytes:
     """SUBSCRIBE of a reader, which starts at the entry `start` (ledger, entry).
 
-    (-1, -1) is the first entry. `rollback_s` above 0 overrides it: start with entries published so many seconds ago.
+    (-1, -1) is the first entry. `rollback_s` above 0 overrides it: the reader starts with entries published so many
+    seconds ago.
     A missing topic is not created.
     """
     return frame_of(

@@ -19,7 +19,7 @@ PLAIN: Final = 1
 MAY_BE_DELAYED: Final = 2
 """To be stored; its metadata must be read to know whether it has a delivery time."""
 MAY_NAME_TRANSACTION: Final = 3
-"""Its metadata must be read to know whether it names a transaction; it may have a delivery time too."""
+"""The metadata of the body must be read to know whether it names a transaction; it may have a delivery time too."""
 
 _MAGIC = 0x0E01
 _HEAD = struct.Struct(">HII").unpack_from

@@ -12,7 +12,7 @@ def transaction_answer(
     txn: tuple[int, int] | None,
     failure: tuple[int, str] | None = None,
 ) -> bytes:
-    """The answer to a transaction command.
+    """Returns the answer to a transaction command.
 
     `txn`: most and least bits; None for TC_CLIENT_CONNECT_REQUEST. `failure`: (code, message), None = success.
     """

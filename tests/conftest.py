@@ -58,7 +58,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 @pytest.fixture(autouse=True, scope="module")
 def _storages() -> Iterator[None]:
-    """Set up before the module's brokers, and so ended after them."""
+    """Sets up before the module's brokers, and so ended after them."""
     yield
     places.close()
 

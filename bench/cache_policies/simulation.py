@@ -149,7 +149,7 @@ class Simulation:
                 self._logs.append(log)
 
     def run(self) -> Outcome:
-        """Executes all steps; call it once."""
+        """Executes all steps; to be called once."""
         outcome, caches = self.outcome, self.caches
         for step in range(self._steps):
             self.now_ns += STEP_NS
@@ -219,7 +219,7 @@ class _Log:
             self._append_entries(count)
 
     def plan_polls(self, seconds: float) -> None:
-        """Instead of `step`: what happens, and when, written into the calendar."""
+        """Writes the events and their times into the calendar; used instead of `step`."""
         for cursor in self.cursors:
             cursor.connect_or_leave(0.0)
         now_s, at = 0.0, self.simulation.at
@@ -237,7 +237,7 @@ class _Log:
             self.cache.insert_run(run, len(self.active) if self.simulation.choice.counts else None, now_ns)
 
     def read(self, ledger_id: int, first: int, last: int, bytes_max: int, done: EntriesRead) -> None:
-        """Storage's side: the whole range arrives in the next step."""
+        """Stands for storage: the whole range arrives in the next step."""
         entries = [self.entry(entry_id) for entry_id in range(first, last + 1)]
         self.simulation.at_next_step(lambda: done(entries, None))
 
@@ -316,7 +316,7 @@ class _Cursor:
                 self._ask(last)
 
     def _ask(self, last: int) -> None:
-        """Read on from storage, up to the first entry that is cached."""
+        """Reads on from storage, up to the first entry that is cached."""
         log, first = self.log, self.next
         for entry_id in range(first + 1, last + 1):
             if log.cache.peek(log.ledger_id, entry_id) is not None:

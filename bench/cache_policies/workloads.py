@@ -24,7 +24,7 @@ def tail(random: np.random.Generator) -> list[TopicPlan]:
 
 
 def catch_up(random: np.random.Generator) -> list[TopicPlan]:
-    """Five subscriptions on one backlog, each a little later than the one before, while others follow the tail."""
+    """A backlog has five subscriptions, each a little later than the one before, while others follow the tail."""
     # Starts differ between seeds; otherwise all five seeds would give one result.
     late = tuple(
         CursorPlan(rate=3000, start_s=0.5 * number + float(random.random()) * 0.3) for number in range(5)

@@ -9,7 +9,7 @@ from bench.generated_cluster.generator import generate
 
 
 def main() -> None:
-    """Write the snapshot and print how many leaks it has."""
+    """Writes the snapshot and prints how many leaks it has."""
     parser = argparse.ArgumentParser("python -m bench.generated_cluster", allow_abbrev=False)
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("--topics", type=int, default=600_000, metavar="N", help="(default %(default)s)")

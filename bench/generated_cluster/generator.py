@@ -34,7 +34,7 @@ HOUR_MS = 3_600_000
 
 
 def generate(folder: Path, topics: int, seed: int = 1, leaks: int | None = None) -> Cluster:
-    """Write the snapshot and `planted` into a new folder.
+    """Writes the snapshot and `planted` into a new folder.
 
     `leaks`: how many of each class; None = a hundredth of the topics.
     """
@@ -68,7 +68,7 @@ def _healthy(cluster: Cluster, count: int, random: np.random.Generator) -> None:
 
 
 def _namespaces(cluster: Cluster, spaces: int) -> None:
-    """Give a quarter each a TTL and a retention of days, a TTL alone, neither, and an endless retention."""
+    """Gives a quarter each a TTL and a retention of days, a TTL alone, neither, and an endless retention."""
     numbers = np.arange(spaces)
     names = np.char.add("tenant/ns-", numbers.astype(str))
     cluster.add(
@@ -90,7 +90,7 @@ def _namespaces(cluster: Cluster, spaces: int) -> None:
 
 
 def _partitioned(cluster: Cluster, namespace: np.ndarray, name: np.ndarray) -> None:
-    """Add partitioned topics with twelve partitions, of which ten have been used."""
+    """Adds partitioned topics with twelve partitions, of which ten have been used."""
     topic = join("persistent://", namespace, "/", name)
     cluster.add("topics", topic=topic, namespace=namespace, partitions=np.full(len(topic), 12))
     path = join("/admin/partitioned-topics/", namespace, "/persistent/", name)
@@ -115,7 +115,7 @@ def _logs(
     space: np.ndarray,
     random: np.random.Generator,
 ) -> None:
-    """Add ledger lists, ledgers and subscriptions.
+    """Adds ledger lists, ledgers and subscriptions.
 
     Topics whose namespace has no TTL get a backlog of a year; the ledgers of all others are half an hour old.
     """

@@ -17,7 +17,7 @@ from bench.generated_cluster.tables import (
 
 
 def plant(cluster: Cluster, count: int) -> None:
-    """Plant `count` leaks of each class."""
+    """Plants `count` leaks of each class."""
     numbers = np.arange(count).astype(str)
     _nodes_of_dead_topics(cluster, numbers)
     _nodes_of_dead_namespaces(cluster, numbers)
@@ -77,7 +77,7 @@ def _nodes_of_dead_namespaces(cluster: Cluster, numbers: np.ndarray) -> None:
 
 
 def _partitions_beyond_their_topic(cluster: Cluster, numbers: np.ndarray) -> None:
-    """Add partitions above the number of their topic, and partitions of a topic that is not partitioned."""
+    """Adds partitions above the number of their topic, and partitions of a topic that is not partitioned."""
     namespace = np.full(len(numbers), "tenant/ns-0")
     partitions = np.arange(len(numbers)) + 12
     for base in (np.full(len(numbers), "topic-0"), np.char.add("plain-", numbers)):
@@ -97,7 +97,7 @@ def _empty_parents(cluster: Cluster, numbers: np.ndarray) -> None:
 
 
 def _ledgers(cluster: Cluster, numbers: np.ndarray) -> None:
-    """Add ledgers without a reference; the audits must leave out the young ones."""
+    """Adds ledgers without a reference; the audits must leave out the young ones."""
     for kind, component, age_ms in (
         ("orphan", "managed-ledger", 700 * DAY_MS),
         ("orphan", "schema", 700 * DAY_MS),
@@ -118,7 +118,7 @@ def _ledgers(cluster: Cluster, numbers: np.ndarray) -> None:
 
 
 def _references(cluster: Cluster, numbers: np.ndarray) -> None:
-    """Add references to absent ledgers, and to existing ledgers of cursors and compacted topics."""
+    """Adds references to absent ledgers, and to existing ledgers of cursors and compacted topics."""
     topic = np.char.add("persistent://tenant/ns-3/refers-", numbers)
     for kind in ("managed-ledger", "cursor", "schema", "compacted"):
         ids = cluster.ledger_ids(len(numbers))
@@ -137,7 +137,7 @@ def _references(cluster: Cluster, numbers: np.ndarray) -> None:
 
 
 def _list_of(cluster: Cluster, topic: np.ndarray, closed_ms: int, entries: int, bytes_: int) -> np.ndarray:
-    """Add a closed ledger and an open one for each topic; return the ids of the closed ones."""
+    """Adds a closed ledger and an open one for each topic; returns the ids of the closed ones."""
     ids = cluster.ledger_ids(2 * len(topic))
     for ordinal, some in enumerate((ids[::2], ids[1::2])):
         cluster.add(
@@ -166,7 +166,7 @@ def _topics(cluster: Cluster, space: int, name: str, numbers: np.ndarray) -> tup
 
 
 def _subscriptions(cluster: Cluster, numbers: np.ndarray) -> None:
-    """Add subscriptions with many holes, and others far behind, on topics with endless retention."""
+    """Adds subscriptions with many holes, and others far from the end of the log, on topics with endless retention."""
     for kind, entries, bytes_, ranges in (("holes", 10_000, 10_000, 5000), ("backlog", 4000, 2 << 30, 0)):
         topic, log, namespace = _topics(cluster, 3, kind, numbers)
         ids = _list_of(cluster, topic, cluster.taken_ms - 60_000, entries, bytes_)
@@ -175,7 +175,7 @@ def _subscriptions(cluster: Cluster, numbers: np.ndarray) -> None:
 
 
 def _overdue_ledgers(cluster: Cluster, numbers: np.ndarray) -> None:
-    """Add ledgers kept past their TTL, and ledgers passed by all subscriptions, in a namespace without retention."""
+    """Adds ledgers kept past their TTL, and ledgers passed by all subscriptions, in a namespace without retention."""
     for kind in ("expired", "consumed"):
         topic, log, namespace = _topics(cluster, 1, kind, numbers)
         ids = _list_of(cluster, topic, cluster.taken_ms - 40 * DAY_MS, 10, LEDGER_BYTES)

@@ -31,16 +31,16 @@ class Cluster:
     next_ledger: int = 0
 
     def add(self, table: str, **columns: Any) -> None:
-        """Append rows to a table; a column that is left out is null."""
+        """Appends rows to a table; a column that is left out is null."""
         self.parts.setdefault(table, []).append(columns)
 
     def ledger_ids(self, count: int) -> np.ndarray:
-        """Return so many ledger ids that are not used yet."""
+        """Returns so many ledger ids that are not used yet."""
         self.next_ledger += count
         return np.arange(self.next_ledger - count, self.next_ledger)
 
     def must_find(self, audit: str, kind: str, subjects: Any) -> None:
-        """Note findings that an audit must make."""
+        """Notes findings that an audit must make."""
         self.planted += [(audit, kind, str(subject)) for subject in subjects]
 
 
@@ -53,7 +53,7 @@ def add_cursors(
     mark_ledger: np.ndarray,
     ranges: Any = 0,
 ) -> None:
-    """Add a subscription per topic at the start of its ledger, with every other entry acked in `ranges` ranges."""
+    """Adds a subscription per topic at the start of its ledger, with every other entry acked in `ranges` ranges."""
     count = len(topic)
     ranges = np.broadcast_to(np.asarray(ranges), (count,))
     path = join(log, "/", subscription)
@@ -75,7 +75,7 @@ def add_cursors(
 
 
 def refer(cluster: Cluster, kind: str, topic: np.ndarray, owner: np.ndarray, component: str) -> None:
-    """Add a ledger per owner and the reference to it."""
+    """Adds a ledger per owner and the reference to it."""
     ids = cluster.ledger_ids(len(topic))
     cluster.add("references", ledger_id=ids, kind=np.full(len(topic), kind), topic=topic, owner=owner)
     add_ledgers(cluster, ids, component)

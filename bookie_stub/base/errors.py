@@ -19,9 +19,7 @@ class BookieError(Exception):
 
 
 class BookieStorageError(BookieError):
-    """A file cannot be read or written as needed.
-
-    Its text names the file and the remedy."""
+    """A file cannot be read or written as needed. Its text names the file and the remedy."""
 
 
 class CorruptJournal(BookieError):

@@ -25,10 +25,7 @@ class FileSystem:
     """The operations of the real file system."""
 
     def create(self, path: Path) -> int:
-        """Opens a new, empty file for reading and writing.
-
-        FileExistsError when there is one.
-        """
+        """Opens a new, empty file for reading and writing. FileExistsError when there is one."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
 
     def open_to_read(self, path: Path) -> int:
@@ -56,10 +53,7 @@ class FileSystem:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def read(self, descriptor: int, size: int, offset: int) -> bytes:
-        """Returns `size` bytes from `offset` on.
-
-        Fewer come only at the end of the file.
-        """
+        """Returns `size` bytes from `offset` on. Fewer come only at the end of the file."""
         return os.pread(descriptor, size, offset)
 
     def allocate(self, descriptor: int, offset: int, length: int) -> None:
@@ -67,10 +61,7 @@ class FileSystem:
         os.posix_fallocate(descriptor, offset, length)
 
     def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
-        """Writes all of `buffers`.
-
-        After an error any part of them may be in the file.
-        """
+        """Writes all of `buffers`. After an error any part of them may be in the file."""
         total = sum(map(len, buffers))
         written = os.pwritev(descriptor, buffers, offset)
         if written < total:
@@ -113,10 +104,7 @@ class FileSystem:
         os.close(descriptor)
 
     def rename(self, path: Path, new: Path) -> None:
-        """Renames a file and replaces one that has the name.
-
-        The new name is durable after `sync_directory`.
-        """
+        """Renames a file and replaces one that has the name. The new name is durable after `sync_directory`."""
         path.rename(new)
 
     def link(self, path: Path, new: Path) -> None:
@@ -151,10 +139,7 @@ class FileSystem:
             os.close(descriptor)
 
     def replace(self, path: Path, content: bytes) -> None:
-        """Replaces a file atomically and durably.
-
-        A crash leaves the old content or the new.
-        """
+        """Replaces a file atomically and durably. A crash leaves the old content or the new."""
         temporary = path.with_name(path.name + ".tmp")
         temporary.unlink(missing_ok=True)  # of a process that was killed here
         descriptor = self.create(temporary)

@@ -28,9 +28,7 @@ class Summary:
         self._next = 0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Counts `times` equal observations.
-
-        The quantiles see them as one, since they are one group."""
+        """Counts `times` equal observations. The quantiles see them as one, since they are one group."""
         self.count += times
         self.sum += value * times
         if len(self._recent) < WINDOW:
@@ -53,9 +51,9 @@ class Summary:
     def merged(cls, summaries: Sequence[Summary]) -> Summary:
         """Returns one summary of all.
 
-        Its quantiles cover the newest observations of each.
-
-        A single summary is returned itself; several give a new one."""
+        Its quantiles cover the newest observations of each. A single summary is returned itself; several give a new
+        one.
+        """
         if len(summaries) == 1:
             return summaries[0]
         whole = cls()
@@ -112,9 +110,7 @@ class JournalStats:
 
 
 class DirectoryStats:
-    """Compactions of one ledger directory.
-
-    Times are seconds since 1970, at first the time of the start."""
+    """Compactions of one ledger directory. Times are seconds since 1970, at first the time of the start."""
 
     def __init__(self) -> None:
         self.compacting = ""
@@ -172,9 +168,7 @@ class CollectionStats:
 
 
 class BookieStats:
-    """All counters of one bookie.
-
-    Bytes are those of whole entries, without framing, unless said."""
+    """All counters of one bookie. Bytes are those of whole entries, without framing, unless said."""
 
     def __init__(self, journals: int = 1, directories: int = 1) -> None:
         self.journals = [JournalStats() for _ in range(journals)]
@@ -200,9 +194,7 @@ class BookieStats:
         self.read_bytes = 0
         """Bytes of entries served."""
         self.read_cache_hits = 0
-        """Entries served from the read cache.
-
-        Includes those from a load that was started for an earlier entry."""
+        """Entries served from the read cache. Includes those from a load that was started for an earlier entry."""
         self.read_cache_misses = 0
         """Entries that a load was started for, existing or not."""
         self.read_entries = OutcomeTimes()
@@ -216,9 +208,7 @@ class BookieStats:
         self.readahead_bytes = Summary()
         """Bytes per load, without the entry that it was started for."""
         self.readahead_entries = Summary()
-        """Entries per load, without the one that it was started for.
-
-        It is 0 when no entry follows."""
+        """Entries per load, without the one that it was started for. It is 0 when no entry follows."""
         self.readahead_ns = 0
         """Time of loads that brought more than one entry."""
         self.write_cache_hits = 0
@@ -227,9 +217,7 @@ class BookieStats:
         """Entries that were looked for elsewhere."""
 
     def served(self, entries: int, size: int, started_ns: int = 0) -> None:
-        """Counts a read that is answered with `entries` entries.
-
-        `started_ns` is 0 when memory was enough."""
+        """Counts a read that is answered with `entries` entries. `started_ns` is 0 when memory was enough."""
         requests = 1
         if started_ns:
             elapsed_ns = time.perf_counter_ns() - started_ns
@@ -248,9 +236,7 @@ class BookieStats:
         self.read_requests.failed.count += 1
 
     def load(self, entries: int, ahead_bytes: int, index_ns: int, logs_ns: int) -> None:
-        """Counts a load that ended.
-
-        `ahead_bytes` leaves out the entry that it was started for."""
+        """Counts a load that ended. `ahead_bytes` leaves out the entry that it was started for."""
         self.read_index_ns += index_ns
         self.read_logs_ns += logs_ns
         if entries > 1:
@@ -260,9 +246,7 @@ class BookieStats:
             self.readahead_bytes.observe(ahead_bytes)
 
     def add_entries(self) -> OutcomeTimes:
-        """Returns the times of all adds.
-
-        Refused adds never reached a journal and count without a time."""
+        """Returns the times of all adds. Refused adds never reached a journal and count without a time."""
         whole = OutcomeTimes()
         whole.ok = Summary.merged([journal.adds.ok for journal in self.journals])
         whole.failed = Summary.merged([Summary(), *(journal.adds.failed for journal in self.journals)])

@@ -16,18 +16,14 @@ log = logging.getLogger(__name__)
 Answer = Callable[[], None]
 """A completion with its arguments bound."""
 Post = Callable[[Answer], object]
-"""Runs an `Answer` later in the loop's thread.
-
-Raises RuntimeError when the loop is closed."""
+"""Runs an `Answer` later in the loop's thread. Raises RuntimeError when the loop is closed."""
 
 AtEndOfTurn = Callable[[Callable[[int], None]], object]
 """Calls back once at the end of the loop's turn, with its time in nanoseconds. To be called in the loop's thread."""
 
 
 def post_quietly(post: Post, callback: Answer) -> None:
-    """Posts a callback.
-
-    Drops it when the loop is closed, since its caller is gone."""
+    """Posts a callback. Drops it when the loop is closed, since its caller is gone."""
     try:
         post(callback)
     except RuntimeError:

@@ -94,10 +94,7 @@ def lac_of(entry: bytes, start: int = 0) -> int:
 
 
 def explicit_lac_of(body: bytes) -> int:
-    """Returns the LAC in the body of a WRITE_LAC.
-
-    It is -1 for a body that is too short for one.
-    """
+    """Returns the LAC in the body of a WRITE_LAC. It is -1 for a body that is too short for one."""
     # The body is (ledger, LAC, digest), so the LAC stands where an entry has its id.
     return int(KEY.unpack_from(body)[1]) if len(body) >= EXPLICIT_LAC_BYTES_MIN else -1
 

@@ -36,7 +36,7 @@ LAYOUT = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
 
 @contextlib.contextmanager
 def ledgers_to_read(url: ZookeeperUrl, instance_id: str, timeout_s: float) -> Iterator[ZooKeeperLedgers]:
-    """The cluster's ledgers for a tool, which registers nothing.
+    """Returns the cluster's ledgers for a tool, which registers nothing.
 
     `instance_id` is that of the cluster that the files belong to. Raises RegistrationError when no ZooKeeper answers.
     """
@@ -62,7 +62,7 @@ class Registration:
     """
 
     def __init__(self, session: ZookeeperSession, bookie_id: str, timeout_s: float) -> None:
-        """Use `connect`."""
+        """Called by `connect` alone."""
         self.session = session
         """Holds the available node: ZooKeeper removes the node when this session ends."""
         self._nodes = session.nodes
@@ -77,7 +77,7 @@ class Registration:
 
     @classmethod
     def connect(cls, url: ZookeeperUrl, bookie_id: str, timeout_s: float) -> Registration:
-        """A registration that announces nothing yet. Raises RegistrationError when no ZooKeeper answers.
+        """Returns a registration that announces nothing yet. Raises RegistrationError when no ZooKeeper answers.
 
         `timeout_s` is the session's, and how long to wait for ZooKeeper.
         """
@@ -98,7 +98,7 @@ class Registration:
         self.instance_id = self._create_once("INSTANCEID", str(uuid4()).encode()).decode()
 
     def _create_once(self, name: str, value: bytes) -> bytes:
-        """The node's value in the end.
+        """Creates the node where it is missing, and returns its value.
 
         Of several bookies that start at once only one makes it; all return the same.
         """
@@ -111,26 +111,20 @@ class Registration:
         return found
 
     def ledgers(self) -> ZooKeeperLedgers:
-        """The cluster's ledgers, asked through the same session."""
+        """Returns the cluster's ledgers, asked through the same session."""
         return ZooKeeperLedgers(self._nodes, self._root, self.instance_id)
 
     # The cookie: `directories.Cluster`.
 
     @property
     def cookie(self) -> str | None:
-        """The cookie that the cluster keeps of this bookie.
-
-        None before its first start. Raises RegistrationError.
-        """
+        """The cookie that the cluster keeps of this bookie. None before its first start. Raises RegistrationError."""
         with _registration_errors():
             found = self._nodes.get(self._cookie_path)
         return None if found is None else found.decode()
 
     def keep_cookie(self, cookie: str) -> None:
-        """Keeps the cookie of a bookie that had none.
-
-        Raises RegistrationError, also when another was faster.
-        """
+        """Keeps the cookie of a bookie that had none. Raises RegistrationError, also when another was faster."""
         with _registration_errors():
             if not self._nodes.create(self._cookie_path, cookie.encode()):
                 raise RegistrationError(f"{self._cookie_path} exists already: is {self._bookie_id} running?")
@@ -159,10 +153,7 @@ class Registration:
         self.session.close()
 
     def has_node(self) -> bool:
-        """True when the available node is ours: of the present session.
-
-        Raises ZookeeperError.
-        """
+        """Returns True when the available node is ours: of the present session. Raises ZookeeperError."""
         return self._nodes.owner(self._places()[0]) == self.session.id
 
     def _places(self) -> tuple[str, str]:
@@ -197,7 +188,7 @@ class Registration:
             self.session.spawn(self._announce_again)
 
     def disconnected(self) -> None:
-        """Nothing: the session and the node may live on."""
+        """Does nothing: the session and the node may live on."""
 
     def expired(self) -> None:
         """Says so; `connected` follows."""

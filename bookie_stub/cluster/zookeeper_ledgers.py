@@ -77,7 +77,7 @@ class ZooKeeperLedgers:
         return sorted(found)
 
     def values(self, ledger_ids: Collection[int]) -> list[tuple[int, bytes]]:
-        """The metadata of those of the ledgers that exist."""
+        """Returns the metadata of those of the ledgers that exist."""
         with self._certainly("read"):
             return list(self._values([(each, self._path(each)) for each in ledger_ids]))
 
@@ -130,16 +130,14 @@ class ZooKeeperLedgers:
             self._check_cluster()
 
     def _values(self, ledgers: Sequence[tuple[int, str]]) -> Iterator[tuple[int, bytes]]:
-        """Id and metadata of those that exist. `ledgers`: id and path."""
+        """Yields id and metadata of those that exist. `ledgers`: id and path."""
         for some in _in_batches(ledgers):
             ids = {path: ledger_id for ledger_id, path in some}
             for node in self._nodes.get_many(list(ids)):
                 yield ids[node.path], node.value
 
     def _walk(self, digits: str, path: str) -> Iterator[tuple[int, str]]:
-        """Yields id and path of every ledger below `path`.
-
-        `digits` is the part of the id in `path` itself."""
+        """Yields id and path of every ledger below `path`. `digits` is the part of the id in `path` itself."""
         for name in sorted(self._nodes.children(path)):
             if _LEDGER.fullmatch(name):
                 yield int(digits + name[1:]), f"{path}/{name}"
@@ -168,10 +166,7 @@ class ZooKeeperLedgers:
         return value
 
     def _not_listed(self, ledger_ids: Sequence[int]) -> list[int]:
-        """Returns the ledgers that their parents' lists leave out.
-
-        Up to 10,000 ledgers have one parent.
-        """
+        """Returns the ledgers that their parents' lists leave out. Up to 10,000 ledgers have one parent."""
         gone: list[int] = []
         for parent, neighbours in groupby(ledger_ids, key=lambda each: self._path(each).rpartition("/")[0]):
             listed = set(self._nodes.children(parent))
@@ -183,9 +178,7 @@ class ZooKeeperLedgers:
 
 
 def members_of_closed(value: bytes) -> frozenset[str] | None:
-    """Every bookie that an ensemble of a closed ledger names.
-
-    None for a ledger that is not closed.
+    """Returns every bookie that an ensemble of a closed ledger names, None for a ledger that is not closed.
 
     Raises LedgerMetadataError when the metadata leaves that open.
     """

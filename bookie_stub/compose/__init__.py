@@ -1,4 +1,1 @@
-"""The bookie as a whole.
-
-`start` opens its files and replays the journals, `bookie` joins its parts.
-"""
+"""The bookie as a whole. `start` opens its files and replays the journals, `bookie` joins its parts."""

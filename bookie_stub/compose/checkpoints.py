@@ -138,9 +138,7 @@ class Checkpoints:
         self._ended(checkpoint)
 
     def close(self) -> None:
-        """Ends the thread.
-
-        A running checkpoint goes on to its end, a failing one is given up."""
+        """Ends the thread. A running checkpoint goes on to its end, a failing one is given up."""
         self._closed = True
         self._checkpointer.close()
 

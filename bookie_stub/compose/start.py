@@ -49,9 +49,7 @@ class Environment(Value, kw_only=True):
     file_system: FileSystem
     """Writes and syncs; tests replace it by one that fails."""
     cluster: HomeCluster | None = None
-    """Keeps the cookie of a bookie that registers.
-
-    None for a bookie on its own."""
+    """Keeps the cookie of a bookie that registers. None for a bookie on its own."""
     metadata: ZooKeeperLedgers | None = None
     """Knows which ledgers exist; None: ledgers are deleted by call only."""
     at_end_of_turn: AtEndOfTurn | None = None
@@ -251,9 +249,7 @@ def _load_ledgers(storages: Storages) -> tuple[dict[int, Ledger], set[int], bool
 
 
 def _note_loss(last_stop: LastStop, replay: JournalReplay, settings: BookieSettings) -> bool:
-    """Logs a loss.
-
-    Returns True when the ledgers have to go into limbo for it."""
+    """Logs a loss. Returns True when the ledgers have to go into limbo for it."""
     loss = _loss(last_stop, replay)
     if not loss:
         return False
@@ -268,9 +264,7 @@ _CONSEQUENCE = {
 
 
 def _loss(last_stop: LastStop, replay: JournalReplay) -> str:
-    """Returns why acknowledged entries may be missing after the replay.
-
-    Empty when none can be."""
+    """Returns why acknowledged entries may be missing after the replay. Empty when none can be."""
     if last_stop is LastStop.UNSYNCED:
         return "the machine went down while the journal was not synced (journalSyncData=false)"
     if replay.cut:

@@ -22,9 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Upkeep:
-    """Two threads beside the requests.
-
-    Tells adds and the cluster when the bookie becomes read-only."""
+    """Two threads beside the requests. Tells adds and the cluster when the bookie becomes read-only."""
 
     def __init__(
         self,
@@ -43,9 +41,7 @@ class Upkeep:
         )
         """Deletes ledgers, removes and compacts entry logs."""
         self.when_read_only_changes: Callable[[bool], None] = _ignore
-        """Called in the loop with the new state.
-
-        Set by the process that registers the bookie."""
+        """Called in the loop with the new state. Set by the process that registers the bookie."""
         places = list(zip(disk.directories.ledgers, disk.directories.indexes, strict=True))
         self._monitor = DiskMonitor(
             places, settings.disk, post, self.disks_changed, self._looked, environment.file_system
@@ -125,9 +121,7 @@ class Upkeep:
             self.when_read_only_changes(self._availability.read_only)
 
     def close(self) -> None:
-        """Ends both threads.
-
-        A compaction that copies is given up, one that changes the index ends first."""
+        """Ends both threads. A compaction that copies is given up, one that changes the index ends first."""
         self._monitor.close()
         self.collector.close()
 

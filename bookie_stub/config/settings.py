@@ -29,10 +29,7 @@ def _group_wait_s(settings: Settings) -> float:
 
 
 class GroupSettings(RoomSettings):
-    """Limits of a journal group.
-
-    The first one that is reached ends the wait for further records.
-    """
+    """Limits of a journal group. The first one that is reached ends the wait for further records."""
 
     wait_s: float = bookie_key.rule(_group_wait_s)
     """Age of the oldest record; 0 = the group is what has come while the last one was synced."""
@@ -56,10 +53,7 @@ def _compaction_rate(settings: Settings) -> float:
 
 
 class CollectionSettings(RoomSettings):
-    """Garbage collection and compaction.
-
-    A threshold is a share of a log's bytes; 0 or less switches off.
-    """
+    """Garbage collection and compaction. A threshold is a share of a log's bytes; 0 or less switches off."""
 
     wait_s: float = bookie_key.float("gcWaitTime", "s")
     """Time between two rounds."""
@@ -172,10 +166,7 @@ def _journal_alignment(settings: Settings) -> int:
 
 
 class BookieSettings(RoomSettings):
-    """Everything that a bookie is told at its start.
-
-    `of` raises SettingsError for values it cannot work with.
-    """
+    """Everything that a bookie is told at its start. `of` raises SettingsError for values it cannot work with."""
 
     journal_directories: tuple[Path, ...] = bookie_key.rule(_journal_directories)
     """One journal each."""

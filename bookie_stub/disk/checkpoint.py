@@ -129,7 +129,7 @@ class CheckpointWriter:
         self._stats.checkpoints += 1
 
     def remove(self, removal: Checkpoint, pause: Pause = no_pause) -> None:
-        """Takes the ledgers of a removal out of the indexes. OSError or BookieError; then call it again."""
+        """Takes the ledgers of a removal out of the indexes. OSError or BookieError; it must then be called again."""
         storages = self._storages
         shares = zip(
             storages.all, storages.shares(removal.deleted), storages.shares(removal.emptied), strict=True
@@ -205,10 +205,7 @@ class Checkpointer:
         self._thread.start()
 
     def submit(self, checkpoint: Checkpoint) -> None:
-        """Has the thread write a checkpoint.
-
-        The one before it must be done.
-        """
+        """Has the thread write a checkpoint. The one before it must be done."""
         self.unfinished = checkpoint
         # Not taken, so the caller submits it as a checkpoint instead.
         self._removal = None
@@ -226,10 +223,7 @@ class Checkpointer:
         self._queue.put("journals")
 
     def close(self) -> None:
-        """Ends the thread.
-
-        A running attempt comes to its end; one that failed is not tried again.
-        """
+        """Ends the thread. A running attempt comes to its end; one that failed is not tried again."""
         self._closing.set()
         self._queue.put(None)
         self._thread.join()
@@ -346,10 +340,7 @@ class Checkpointer:
 
 
 def free_slice(records: Sequence[Record]) -> int:
-    """Returns how many records may be freed in one step.
-
-    They are counted from the end; it is at least one.
-    """
+    """Returns how many records may be freed in one step. They are counted from the end; it is at least one."""
     size = count = 0
     for record in islice(reversed(records), _FREE_SLICE):
         size += len(record)

@@ -35,10 +35,7 @@ _TAB = "\\t"
 
 
 class Configured(NamedTuple):
-    """The directories as the settings name them.
-
-    Their number and order are part of the data.
-    """
+    """The directories as the settings name them. Their number and order are part of the data."""
 
     journals: Sequence[Path]
     """`journalDirectories`"""
@@ -49,10 +46,7 @@ class Configured(NamedTuple):
 
 
 class HomeCluster(Protocol):
-    """A bookie's cluster, as far as its directories must fit it.
-
-    `cluster/registration.py` is one.
-    """
+    """A bookie's cluster, as far as its directories must fit it. `cluster/registration.py` is one."""
 
     instance_id: str
     """The id that the cluster got when its metadata was made."""

@@ -50,9 +50,9 @@ class LastStop(Enum):
     """The end of the process before this one."""
 
     CLEAN = auto()
-    """It was stopped and wrote everything out."""
+    """The process was stopped and wrote everything out."""
     UNCLEAN = auto()
-    """It was killed, or the machine went down; the journal has all acknowledged records."""
+    """The process was killed, or the machine went down; the journal has all acknowledged records."""
     UNSYNCED = auto()
     """The machine went down while the journal was not synced: acknowledged records may be lost."""
 
@@ -67,10 +67,7 @@ class Directories:
         indexes: Sequence[Path],
         file_system: FileSystem,
     ) -> None:
-        """Takes the directories as the settings name them.
-
-        The files are in a folder `current` in each.
-        """
+        """Takes the directories as the settings name them. The files are in a folder `current` in each."""
         self._configured = Configured(journals, ledgers, indexes)
         self._file_system = file_system
         self.journals = tuple(path / CURRENT for path in journals)
@@ -81,10 +78,7 @@ class Directories:
         """The folders of the indexes, one for each of `ledgers`; each may be the same folder."""
 
     def prepare(self, bookie_id: str, cluster: HomeCluster | None) -> None:
-        """Checks the cookies, or makes the directories of a new bookie.
-
-        Raises ForeignDirectory and OSError.
-        """
+        """Checks the cookies, or makes the directories of a new bookie. Raises ForeignDirectory and OSError."""
         current = {*self.journals, *self.ledgers, *self.indexes}
         found = {path: _read_text(path / COOKIE_FILE) for path in current}
         cookies = {text for text in found.values() if text is not None}
@@ -154,10 +148,7 @@ class Directories:
     # Marks.
 
     def read_marks(self) -> Marks:
-        """Returns the place from which each journal is replayed.
-
-        Raises ForeignDirectory and CorruptJournal.
-        """
+        """Returns the place from which each journal is replayed. Raises ForeignDirectory and CorruptJournal."""
         count = len(self.journals)
         return tuple([replay_start(self._mark_files(place), self.journals[place]) for place in range(count)])
 
@@ -205,7 +196,7 @@ class Directories:
     def begin(self, *, journal_synced: bool) -> None:
         """Writes DIRTY.
 
-        Call it when the start has drawn its conclusions from the last stop; OSError.
+        To be called when the start has drawn its conclusions from the last stop; OSError.
         Earlier, a start that is killed in its replay would hide from the next one that records may be lost.
         """
         text = _SYNCED if journal_synced else _UNSYNCED + _boot()

@@ -55,10 +55,7 @@ LedgerBytes = dict[int, int]
 
 
 def location_of(log_id: int, offset: int) -> int:
-    """Returns the location of the entry at `offset`.
-
-    The offset is that of the entry itself, after its size field.
-    """
+    """Returns the location of the entry at `offset`. The offset is that of the entry itself, after its size field."""
     return log_id << 32 | offset
 
 
@@ -68,19 +65,13 @@ def file_name(log_id: int) -> str:
 
 
 def log_ids(directory: Path) -> list[int]:
-    """Returns the ids of the entry logs in `directory`, oldest first.
-
-    Other files are passed over.
-    """
+    """Returns the ids of the entry logs in `directory`, oldest first. Other files are passed over."""
     names = [_NAME.fullmatch(path.name) for path in directory.glob(f"*{SUFFIX}")]
     return sorted(int(name[1], 16) for name in names if name)
 
 
 def encode_header(map_offset: int = 0, map_count: int = 0, ledgers_map: bytes = b"") -> bytes:
-    """Returns the first bytes of a log, without the zeros after them.
-
-    A log that grows has no map yet.
-    """
+    """Returns the first bytes of a log, without the zeros after them. A log that grows has no map yet."""
     header = _HEADER.pack(_MAGIC, VERSION, map_offset, map_count)
     return header + _CHECKED.pack(_CHECKED_MAGIC, crc32c(ledgers_map, crc32c(header)))
 
@@ -182,10 +173,7 @@ class ScannedEntry(NamedTuple):
 
 
 class LogScan:
-    """Iterates over every complete entry of a log, finished or not.
-
-    Read the attributes after the last entry.
-    """
+    """Iterates over every complete entry of a log, finished or not. The attributes hold after the last one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

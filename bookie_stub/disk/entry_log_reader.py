@@ -35,18 +35,12 @@ class _OpenLog:
 
 
 class EntryLogReader:
-    """Reads entries of the entry logs in one directory.
-
-    It keeps up to `open_max` logs open.
-    """
+    """Reads entries of the entry logs in one directory. It keeps up to `open_max` logs open."""
 
     def __init__(
         self, directory: Path, entry_bytes_max: int, file_system: FileSystem, open_max: int = 256
     ) -> None:
-        """Takes a longer entry than `entry_bytes_max` for damaged.
-
-        No memory is allocated for it.
-        """
+        """Takes a longer entry than `entry_bytes_max` for damaged. No memory is allocated for it."""
         self._directory = directory
         self._entry_bytes_max = entry_bytes_max
         self._file_system = file_system
@@ -56,10 +50,7 @@ class EntryLogReader:
         """Logs that were forgotten; their ids are never given to other logs."""
 
     def read(self, key: bytes, location: int) -> bytes:
-        """Returns the entry whose first 16 bytes are `key`.
-
-        Raises CorruptEntry and OSError.
-        """
+        """Returns the entry whose first 16 bytes are `key`. Raises CorruptEntry and OSError."""
         return next(self.read_run([key], [location]))
 
     def read_run(self, keys: Sequence[bytes], locations: Sequence[int]) -> Iterator[bytes]:
@@ -83,10 +74,7 @@ class EntryLogReader:
                 yield self._complete(log, log_id, key, location & 0xFFFFFFFF, data[at - LENGTH_BYTES :])
 
     def _complete(self, log: _OpenLog, log_id: int, key: bytes, offset: int, data: bytes) -> bytes:
-        """Returns an entry that the first read does not hold whole.
-
-        `data` begins with its size field.
-        """
+        """Returns an entry that the first read does not hold whole. `data` begins with its size field."""
         read = self._file_system.read
         if len(data) < LENGTH_BYTES + KEY.size:
             data = read(log.descriptor, _READ_BYTES, offset - LENGTH_BYTES)
@@ -114,10 +102,7 @@ class EntryLogReader:
         return self._directory / file_name(log_id)
 
     def forget(self, log_id: int) -> None:
-        """Stops keeping a removed log open.
-
-        Reads that are under way may finish.
-        """
+        """Stops keeping a removed log open. Reads that are under way may finish."""
         self._gone.add(log_id)
         self._logs.pop(log_id, None)
 

@@ -58,10 +58,7 @@ class LogFile:
             raise
 
     def append(self, record: bytes, ledger_id: int) -> int:
-        """Returns the location that the record will have.
-
-        It is written by `sync` at the latest. OSError.
-        """
+        """Returns the location that the record will have. It is written by `sync` at the latest. OSError."""
         location = location_of(self.log_id, self.end + LENGTH_BYTES)
         self._chunk.append(record)
         self.end += len(record)
@@ -94,10 +91,7 @@ class LogFile:
         self._file_system.close(self._descriptor)
 
     def abandon(self) -> None:
-        """Cuts the log to its synced part and closes it.
-
-        Call it after a write or a sync that failed.
-        """
+        """Cuts the log to its synced part and closes it. To be called after a write or a sync that failed."""
         with contextlib.suppress(OSError):  # no index names the torn part, so it may stay
             self._file_system.truncate(self._descriptor, self._synced)
         self._file_system.close(self._descriptor)
@@ -110,10 +104,7 @@ class LogFile:
 
 
 class EntryLogWriter:
-    """Appends records to the current log of a directory.
-
-    At `size_max` bytes it begins the next log.
-    """
+    """Appends records to the current log of a directory. At `size_max` bytes it begins the next log."""
 
     def __init__(self, directory: Path, size_max: int, file_system: FileSystem) -> None:
         self._directory = directory
@@ -141,10 +132,7 @@ class EntryLogWriter:
         return None if self._file is None else (self._file.log_id, self._file.synced)
 
     def append(self, record: bytes, ledger_id: int) -> int:
-        """Returns the location that the record will have.
-
-        It is written by `sync` at the latest. OSError.
-        """
+        """Returns the location that the record will have. It is written by `sync` at the latest. OSError."""
         file = self._file
         if file is None:
             file = self._start()
@@ -168,10 +156,7 @@ class EntryLogWriter:
             self._file = None
 
     def abandon(self) -> None:
-        """Gives up the current log after a failed write or sync.
-
-        The next record begins another log.
-        """
+        """Gives up the current log after a failed write or sync. The next record begins another log."""
         if self._file is not None:
             file, self._file = self._file, None
             file.abandon()

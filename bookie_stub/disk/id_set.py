@@ -22,10 +22,7 @@ IdRange = tuple[int, int]
 
 
 class IdSet:
-    """A set of ids, 0 and above.
-
-    One thread changes it; others may look at the same time.
-    """
+    """A set of ids, 0 and above. One thread changes it; others may look at the same time."""
 
     def __init__(self) -> None:
         self._arrays: dict[int, array[int]] = {}
@@ -81,10 +78,7 @@ class IdSet:
             first += count
 
     def add_chunk(self, chunk: int, bits: int) -> None:
-        """Adds a whole chunk that is not here yet.
-
-        Bit n of `bits` stands for the id `chunk` x 65,536 + n.
-        """
+        """Adds a whole chunk that is not here yet. Bit n of `bits` stands for the id `chunk` x 65,536 + n."""
         if bits.bit_count() > _FEW:
             self._bitmaps[chunk] = bits
         else:
@@ -134,10 +128,7 @@ def _bits_of(lows: Iterable[int]) -> int:
 
 
 def _lows_in(bits: int) -> array[int]:
-    """Returns the places of the bits that are set.
-
-    Zero bytes are skipped, so it takes as long as there are ids.
-    """
+    """Returns the places of the bits that are set. Zero bytes are skipped, so it takes as long as there are ids."""
     lows = array("H")
     for index, byte in enumerate(bits.to_bytes(_CHUNK_IDS // 8, "little")):
         if byte:

@@ -111,10 +111,7 @@ class Inventory:
             self._growing[log_id] = min(self._synced_records(path), size)
 
     def _synced_records(self, path: Path) -> int:
-        """Syncs an unlisted log and returns the end of its last complete record.
-
-        OSError.
-        """
+        """Syncs an unlisted log and returns the end of its last complete record. OSError."""
         # A kill in the middle of a write leaves a torn record at the end. The file size would count it, and `check`
         # would report the log as cut although no index names the torn record.
         scan = LogScan(path)
@@ -150,10 +147,7 @@ class Inventory:
             self._write()
 
     def removed(self, log_ids: Collection[int]) -> None:
-        """Strikes logs out.
-
-        Call it before the files are removed: a listed log must be there after a crash.
-        """
+        """Strikes logs out. To be called before the files are removed: a listed log must be there after a crash."""
         with self._lock:
             for log_id in log_ids:
                 self._finished.discard(log_id)
@@ -161,10 +155,7 @@ class Inventory:
             self._write()
 
     def reset_counts(self, counts: IndexCounts) -> None:
-        """Replaces the counts before an index is made anew.
-
-        A new database counts its changes from the start.
-        """
+        """Replaces the counts before an index is made anew. A new database counts its changes from the start."""
         with self._lock:
             self.counts = counts
             self._write()
@@ -189,10 +180,7 @@ class Inventory:
 
 
 def read_inventory(directory: Path) -> InventoryContents | None:
-    """Returns the inventory of a directory, None where there is none.
-
-    BookieStorageError when it is damaged.
-    """
+    """Returns the inventory of a directory, None where there is none. BookieStorageError when it is damaged."""
     path = directory / FILE
     try:
         content = path.read_bytes()

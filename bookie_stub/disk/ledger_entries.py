@@ -19,10 +19,7 @@ from bookie_stub.base.record import Record
 
 
 class RecordRun:
-    """Records of one ledger in one piece of memory.
-
-    Their entry ids ascend.
-    """
+    """Records of one ledger in one piece of memory. Their entry ids ascend."""
 
     __slots__ = ("entry_ids", "records", "starts")
 
@@ -40,10 +37,7 @@ class RecordRun:
         return place if place < len(self.entry_ids) and self.entry_ids[place] == entry_id else -1
 
     def record_at(self, place: int) -> bytes:
-        """Returns a copy of the record at a place.
-
-        A view would keep the whole block of the arena alive.
-        """
+        """Returns a copy of the record at a place. A view would keep the whole block of the arena alive."""
         end = self.starts[place + 1] if place + 1 < len(self.starts) else len(self.records)
         return bytes(self.records[self.starts[place] : end])
 
@@ -75,10 +69,7 @@ class LedgerEntries:
             self._last = entry_id
 
     def put_run(self, run: RecordRun) -> bool:
-        """Stores a run if it is after everything, else returns False.
-
-        The caller then puts its records one by one.
-        """
+        """Stores a run if it is after everything, else returns False. The caller then puts its records one by one."""
         # It may rewrite single records, which are looked at first: its versions would stay hidden by them.
         if run.entry_ids[0] <= self._last:
             return False
@@ -123,15 +114,9 @@ class LedgerEntries:
         return sorted({*self._singles, *chain.from_iterable([run.entry_ids for run in self._runs])})
 
     def __len__(self) -> int:
-        """About the number of entries.
-
-        One that is in a run and was written again counts twice.
-        """
+        """Returns about the number of entries. One that is in a run and was written again counts twice."""
         return len(self._singles) + sum([len(run.entry_ids) for run in self._runs])
 
     def pieces(self) -> Iterator[Record]:
-        """Yields all memory that is held, piece by piece.
-
-        The checkpoint frees it a little at a time.
-        """
+        """Yields all memory that is held, piece by piece. The checkpoint frees it a little at a time."""
         return chain(self._singles.values(), [run.records for run in self._runs])

@@ -108,10 +108,7 @@ class LedgerIndex:
         return found, flags & (_LOSSY | _LOST_LEDGERS_KNOWN) == _LOSSY
 
     def note_lossy(self) -> None:
-        """Sets the flag that whole ledgers may be lost; durable on return.
-
-        BookieStorageError.
-        """
+        """Sets the flag that whole ledgers may be lost; durable on return. BookieStorageError."""
         self._write_flags(self._flags() & ~_LOST_LEDGERS_KNOWN | _LOSSY)
 
     def note_lost_ledgers_known(self) -> None:
@@ -129,10 +126,7 @@ class LedgerIndex:
         self._rocks.write([(_KEY.pack(FLAGS_KEY), _KEY.pack(flags))], deletes=[], ranges=[])
 
     def write(self, changed: Mapping[int, LedgerData], deleted: Iterable[int]) -> None:
-        """Deletes rows, then puts rows; durable on return.
-
-        BookieStorageError; then it must be repeated.
-        """
+        """Deletes rows, then puts rows; durable on return. BookieStorageError; then it must be repeated."""
         puts = [(_KEY.pack(ledger_id), encode(data)) for ledger_id, data in changed.items()]
         self._rocks.write(puts, deletes=[_KEY.pack(ledger_id) for ledger_id in deleted], ranges=[])
 

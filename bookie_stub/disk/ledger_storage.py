@@ -185,10 +185,7 @@ class LedgerStorage:
             )
 
     def _append(self, cache: WriteCache, ledger_ids: Iterable[int], pause: Pause) -> list[Put]:
-        """Appends in the order of ledger and entry id.
-
-        A later load then finds a ledger's entries side by side.
-        """
+        """Appends in the order of ledger and entry id. A later load then finds a ledger's entries side by side."""
         puts: list[Put] = []
         append, pack = self.logs.append, LOCATION.pack
         for ledger_id in sorted(ledger_ids):
@@ -226,10 +223,7 @@ class LedgerStorage:
                 )
 
     def settled_logs(self) -> list[int]:
-        """Returns the logs that are complete and in the index.
-
-        No record is appended to them any more.
-        """
+        """Returns the logs that are complete and in the index. No record is appended to them any more."""
         with self.flushing:
             # A flush that failed in an index has entries in a log that no row names yet. To the caller they are dead, and
             # it may remove the log, so the flush must append them anew.
@@ -259,17 +253,11 @@ class LedgerStorage:
                 self._list()
 
     def named_logs(self, log_ids: Collection[int]) -> set[int]:
-        """Returns those of the logs that the location index names.
-
-        It walks the whole index.
-        """
+        """Returns those of the logs that the location index names. It walks the whole index."""
         return {location >> 32 for _, _, location in self.locations.all_rows()}.intersection(log_ids)
 
     def remove_log(self, log_id: int) -> None:
-        """Removes a log that no row names.
-
-        OSError; then it may still be there, and must be removed again.
-        """
+        """Removes a log that no row names. OSError; then it may still be there, and must be removed again."""
         # Struck out first: a kill between the two leaves a log too many, the other order would report a lost log.
         self.inventory.removed([log_id])
         self.file_system.remove(self.directory / file_name(log_id))
@@ -346,10 +334,7 @@ class Storages:
         return shares
 
     def has_deleted(self, ledger_id: int) -> bool:
-        """Returns whether a ledger has a tombstone.
-
-        It was here, was deleted, and takes no adds any more.
-        """
+        """Returns whether a ledger has a tombstone. It was here, was deleted, and takes no adds any more."""
         return ledger_id in self.of(ledger_id).tombstones
 
     @property
@@ -363,10 +348,7 @@ class Storages:
             storage.note_lossy()
 
     def note_lost_ledgers_known(self) -> None:
-        """Notes that each ledger that may be lost has a row.
-
-        BookieStorageError.
-        """
+        """Notes that each ledger that may be lost has a row. BookieStorageError."""
         for storage in self.all:
             storage.ledger_index.note_lost_ledgers_known()
 

@@ -30,10 +30,7 @@ _SLICE = 128
 
 
 class LocationRows(NamedTuple):
-    """Some rows of one ledger, in the order of their ids.
-
-    Ids that the ledger does not have are left out.
-    """
+    """Some rows of one ledger, in the order of their ids. Ids that the ledger does not have are left out."""
 
     ids: list[int]
     """The entry ids, ascending."""
@@ -44,10 +41,7 @@ class LocationRows(NamedTuple):
 
 
 class LocationIndex:
-    """The database of one ledger directory.
-
-    Any thread reads; one thread writes at a time.
-    """
+    """The database of one ledger directory. Any thread reads; one thread writes at a time."""
 
     def __init__(self, path: Path, file_system: FileSystem | None = None) -> None:
         """Opens the database, or makes it. Raises BookieInUse and BookieStorageError."""
@@ -99,10 +93,7 @@ class LocationIndex:
             yield entry_id, location
 
     def all_rows(self, start: bytes = b"") -> Iterator[tuple[int, int, int]]:
-        """Yields (ledger id, entry id, location) from the key `start` on, ascending.
-
-        BookieStorageError.
-        """
+        """Yields (ledger id, entry id, location) from the key `start` on, ascending. BookieStorageError."""
         for key, value in self._rocks.items_from(start):
             ledger_id, entry_id = KEY.unpack(key)
             yield ledger_id, entry_id, int.from_bytes(value, "big")
@@ -156,10 +147,7 @@ class LocationIndex:
 
 
 def _readable(items: Iterator[Put]) -> list[Put]:
-    """Returns the rows before the first one that cannot be read.
-
-    BookieStorageError when that is the first of all.
-    """
+    """Returns the rows before the first one that cannot be read. BookieStorageError when that is the first of all."""
     found: list[Put] = []
     try:
         found.extend(items)  # `extend` keeps the rows before an error, a list comprehension would not

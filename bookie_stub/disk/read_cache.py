@@ -43,10 +43,7 @@ class ReadCache(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes taken in all segments.
-
-        Evicted segments whose memory is not freed yet do not count.
-        """
+        """Bytes taken in all segments. Evicted segments whose memory is not freed yet do not count."""
         ...
 
     @property
@@ -69,10 +66,7 @@ class ReadCache(Protocol):
         ...
 
     def discard(self, owner: int, entry_id: int) -> None:
-        """Removes an entry that was written again.
-
-        The stored version is out of date.
-        """
+        """Removes an entry that was written again. The stored version is out of date."""
         ...
 
 
@@ -93,10 +87,7 @@ class _Segment:
 
 
 class RingCache:
-    """The policy `ring`.
-
-    An entry that is loaded again goes to the current segment, beside an older copy elsewhere.
-    """
+    """The policy `ring`. An entry that is loaded again goes to the current segment, beside an older copy elsewhere."""
 
     def __init__(self, bytes_max: int) -> None:
         count = max(SEGMENTS_MIN, bytes_max // SEGMENT_BYTES_MAX)
@@ -110,10 +101,7 @@ class RingCache:
 
     @property
     def size(self) -> int:
-        """Bytes taken in all segments.
-
-        Evicted segments whose memory is not freed yet do not count.
-        """
+        """Bytes taken in all segments. Evicted segments whose memory is not freed yet do not count."""
         return sum(segment.size for segment in self._segments)
 
     @property
@@ -133,10 +121,7 @@ class RingCache:
         return None
 
     def put(self, owner: int, ids: Sequence[int], entries: Sequence[bytes], served: int) -> None:
-        """Fills the current segment.
-
-        When it is full the oldest segment is evicted and an empty one becomes current.
-        """
+        """Fills the current segment. When it is full the oldest segment is evicted and an empty one becomes current."""
         current = self._segments[0]
         bytes_max = self._segment_bytes
         put = 0
@@ -188,10 +173,7 @@ class RingCache:
 
 
 class LruCache:
-    """The policy `lru`, a queue of entries.
-
-    Putting and serving an entry move it to the end.
-    """
+    """The policy `lru`, a queue of entries. Putting and serving an entry move it to the end."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -298,10 +280,7 @@ class ServedFirstCache:
         return entry
 
     def put(self, owner: int, ids: Sequence[int], entries: Sequence[bytes], served: int) -> None:
-        """Stores the load, then evicts.
-
-        The far end of this load is cut last of all.
-        """
+        """Stores the load, then evicts. The far end of this load is cut last of all."""
         load = _Load(owner)
         for number, (entry_id, entry) in enumerate(zip(ids, entries, strict=True)):
             key = owner, entry_id

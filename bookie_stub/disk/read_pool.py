@@ -19,10 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class ReadPool:
-    """Threads that run blocking work, at most `threads_max`.
-
-    The completions of the work run in the loop.
-    """
+    """Threads that run blocking work, at most `threads_max`. The completions of the work run in the loop."""
 
     def __init__(self, threads_max: int, post: Post) -> None:
         self._threads_max = threads_max
@@ -37,7 +34,7 @@ class ReadPool:
         """Runs `work` in a thread and its result in the loop.
 
         `failed` runs in the loop instead when `work` raises.
-        Call it in the loop's thread.
+        To be called in the loop's thread.
         """
         self._unanswered += 1
         if len(self._threads) < min(self._threads_max, self._unanswered):
@@ -52,10 +49,7 @@ class ReadPool:
         return self._queue.qsize()
 
     def close(self) -> None:
-        """Ends the threads after the work that is queued.
-
-        Completions are still posted.
-        """
+        """Ends the threads after the work that is queued. Completions are still posted."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:

@@ -45,17 +45,13 @@ def readahead(entries_max: int, batch_bytes_max: int, cache_bytes: int, stops_at
 
 
 class Load:
-    """One load of a ledger's entries while it grows.
-
-    It says whether the next row of the index belongs to it.
-    """
+    """One load of a ledger's entries while it grows. It says whether the next row of the index belongs to it."""
 
     def __init__(self, first: int, asked: int, answer_bytes: int, limits: Readahead) -> None:
-        """`asked` entries from `first` on are to be answered.
+        """Called when `asked` entries from `first` on are to be answered.
 
-        The first one always is, the others while `answer_bytes` is not used up.
-
-        An entry counts as long as its record, as it does in the answer of a batch read.
+        The first one always is, the others while `answer_bytes` is not used up. An entry counts as long as its record,
+        as it does in the answer of a batch read.
         """
         self.first = first
         """The entry for which the load was started."""
@@ -78,18 +74,12 @@ class Load:
 
     @property
     def bytes_left(self) -> int:
-        """Bytes that the rest of the load may have.
-
-        The last entry may pass them.
-        """
+        """Bytes that the rest of the load may have. The last entry may pass them."""
         wanted = self._answer_bytes if len(self.entries) < self._asked else 0
         return max(wanted, self._ahead_bytes)
 
     def wants(self, entry_id: int, location: int) -> bool:
-        """Returns whether the load goes on with this entry.
-
-        It is the next one in the index.
-        """
+        """Returns whether the load goes on with this entry. It is the next one in the index."""
         count = len(self.ids)
         if not count:
             return entry_id == self.first
@@ -105,10 +95,7 @@ class Load:
         )
 
     def add_run(self, ids: Sequence[int], locations: Sequence[int], entries: Iterable[bytes]) -> bool:
-        """Adds entries up to the first that does not belong here.
-
-        Returns False when there was one.
-        """
+        """Adds entries up to the first that does not belong here. Returns False when there was one."""
         limits = self._readahead
         for entry_id, location, entry in zip(ids, locations, entries, strict=False):
             touches = location - LENGTH_BYTES == self._end and entry_id == self.ids[-1] + 1

@@ -49,10 +49,7 @@ _WAL_NAME = re.compile(r"\d+\.log")
 
 
 def no_pause() -> None:
-    """The pause of work that delays no other thread.
-
-    A start and a stop use it.
-    """
+    """Does nothing: the pause of work that delays no other thread, such as a start and a stop."""
 
 
 class Rocks:
@@ -78,17 +75,11 @@ class Rocks:
         return value
 
     def items_from(self, key: bytes) -> Iterator[Put]:
-        """Yields rows in the order of their keys, from `key` on.
-
-        BookieStorageError where a row cannot be read.
-        """
+        """Yields rows in the order of their keys, from `key` on. BookieStorageError where a row cannot be read."""
         return _rows(self._db, key, self._path)
 
     def floor(self, key: bytes) -> bytes | None:
-        """Returns the highest key up to `key`, None without one.
-
-        BookieStorageError where it cannot be read.
-        """
+        """Returns the highest key up to `key`, None without one. BookieStorageError where it cannot be read."""
         iterator = self._db.iter()
         iterator.seek_for_prev(key)
         # An iterator at a damaged block is as invalid as one at the end; the status tells them apart.
@@ -211,10 +202,7 @@ class Rocks:
 
 
 def is_database(path: Path) -> bool:
-    """Returns whether a directory holds a RocksDB database.
-
-    The file CURRENT makes it one.
-    """
+    """Returns whether a directory holds a RocksDB database. The file CURRENT makes it one."""
     return (path / "CURRENT").exists()
 
 
@@ -230,10 +218,7 @@ def read_rows(path: Path) -> Iterator[Iterator[Put]]:
 
 
 def sequence_of(path: Path) -> int:
-    """Returns the sequence number of a database that is not open.
-
-    See `Rocks.sequence`. BookieStorageError.
-    """
+    """Returns the sequence number of a database that is not open. See `Rocks.sequence`. BookieStorageError."""
     with _to_read(path) as db:
         return int(db.latest_sequence_number())
 
@@ -278,10 +263,7 @@ def _opened_links(path: Path, directory: str) -> Rdict:
 
 
 def _without(directory: str, error: Exception) -> str:
-    """Returns an error's text without the directory of links.
-
-    That directory is gone when the text is read.
-    """
+    """Returns an error's text without the directory of links. That directory is gone when the text is read."""
     return re.sub(rf"{re.escape(directory)}/\d+/", "", str(error))
 
 

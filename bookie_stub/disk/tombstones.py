@@ -44,10 +44,7 @@ _BLOCKS_MAX = 1000
 
 
 class Tombstones:
-    """The ids of one ledger directory.
-
-    One thread adds, with the storage's lock held; any thread may look.
-    """
+    """The ids of one ledger directory. One thread adds, with the storage's lock held; any thread may look."""
 
     def __init__(self, path: Path, file_system: FileSystem, count_min: int = 0) -> None:
         """Reads the file at `path`; without a file the set is empty.
@@ -84,10 +81,7 @@ class Tombstones:
         return self._ids.highest
 
     def add(self, ledger_ids: Iterable[int]) -> None:
-        """Adds ids; durable on return.
-
-        OSError, and then it must be called again.
-        """
+        """Adds ids; durable on return. OSError, and then it must be called again."""
         # All ids again after an OSError: the set has them already, but the file may lack them.
         ranges = list(ranges_of(sorted(ledger_ids)))
         for each in ranges:

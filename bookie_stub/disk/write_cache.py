@@ -52,10 +52,7 @@ class WriteCache:
         self.size += len(record) + ENTRY_OVERHEAD_BYTES
 
     def put_run(self, ledger_id: int, run: RecordRun) -> None:
-        """Stores the entries of a run.
-
-        Of two entries with the same id the later one counts.
-        """
+        """Stores the entries of a run. Of two entries with the same id the later one counts."""
         ledger = self.entries.get(ledger_id)
         if ledger is None:
             ledger = self._begin(ledger_id)
@@ -127,17 +124,11 @@ class WriteCaches:
 
     @property
     def full(self) -> bool:
-        """True when adds must wait.
-
-        The active write cache is full, and the flushing one is not written out yet.
-        """
+        """True when adds must wait. The active write cache is full, and the flushing one is not written out yet."""
         return self.flushing is not None and self.active_full
 
     def swap(self) -> WriteCache:
-        """Makes the active write cache the flushing one and returns it.
-
-        The last flush must have ended.
-        """
+        """Makes the active write cache the flushing one and returns it. The last flush must have ended."""
         assert self.flushing is None, "the last flush has not ended"
         # Both in the loop's thread between two callbacks, so no add can fall between the two.
         self.flushing = self.active
@@ -145,10 +136,7 @@ class WriteCaches:
         return self.flushing
 
     def flushed(self) -> None:
-        """Drops the flushing write cache.
-
-        Call it when its checkpoint is done, marks included.
-        """
+        """Drops the flushing write cache. To be called when its checkpoint is done, marks included."""
         self.flushing = None
 
     def get(self, ledger_id: int, entry_id: int) -> bytes | None:
@@ -167,10 +155,7 @@ class WriteCaches:
         return tuple(cache.entries[ledger_id] for cache in caches if ledger_id in cache.entries)
 
     def forget(self, ledger_id: int) -> None:
-        """Removes a deleted ledger.
-
-        Entries that a running flush has read already go with the next checkpoint.
-        """
+        """Removes a deleted ledger. Entries that a running flush has read already go with the next checkpoint."""
         # The size stays as it is: the pieces of a run are freed with their whole block, which other ledgers share.
         self.active.entries.pop(ledger_id, None)
         if self.flushing is not None:

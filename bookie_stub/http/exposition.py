@@ -38,9 +38,7 @@ _COUNTER_SUFFIX = re.compile(rb"^((?:# (?:HELP|TYPE) )?\w+)_total(?= )", re.MULT
 
 
 def render(bookie: Bookie, server: BookieServer | None = None) -> bytes:
-    """Returns the text of one scrape.
-
-    Without `server` no request is in progress."""
+    """Returns the text of one scrape. Without `server` no request is in progress."""
     text = generate_latest(BookieCollector(bookie, server))
     # prometheus_client appends `_total` to the name of every counter. BookKeeper's counters have no such suffix.
     return _COUNTER_SUFFIX.sub(rb"\1", text)

@@ -66,9 +66,7 @@ class HttpServer:
         """The port it listens on; 0 before `start`."""
 
     async def start(self, host: str, port: int) -> None:
-        """Listens; port 0 chooses a free one.
-
-        Raises OSError when the port is taken."""
+        """Listens; port 0 chooses a free one. Raises OSError when the port is taken."""
         await self._runner.setup()
         self._listening = await asyncio.get_running_loop().create_server(self._connected, host, port)
         self.port = self._listening.sockets[0].getsockname()[1]

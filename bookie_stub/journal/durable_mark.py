@@ -108,10 +108,7 @@ class DurableMarkFile:
             self.write(mark, sync=False)
 
     def write(self, mark: JournalMark, *, sync: bool) -> None:
-        """Writes `mark` over the older copy.
-
-        Nothing happens when the file could not be opened.
-        """
+        """Writes `mark` over the older copy. Nothing happens when the file could not be opened."""
         if self._mapped is None:
             return
         self._slot = 1 - self._slot

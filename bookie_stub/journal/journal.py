@@ -66,10 +66,7 @@ padding stays below the 1,024 buffers that the kernel takes in one write (IOV_MA
 
 
 def nothing(_rc: int, _number: int) -> None:
-    """The completion of a record on which no caller waits.
-
-    A master key record is one.
-    """
+    """Does nothing: the completion of a record on which no caller waits, such as a master key record."""
 
 
 def _no_reaction(_refused: bool) -> None:
@@ -140,17 +137,11 @@ class Journal:
 
     @property
     def mark(self) -> JournalMark:
-        """The end of the newest durable group.
-
-        It moves in the journal's thread, before the group is answered.
-        """
+        """The end of the newest durable group. It moves in the journal's thread, before the group is answered."""
         return self._channel.mark
 
     def start(self) -> None:
-        """Starts the thread, which begins a file at once.
-
-        The first add then finds one.
-        """
+        """Starts the thread, which begins a file at once. The first add then finds one."""
         if not self._sync:
             log.warning("journalSyncData=false: entries are acknowledged before they are on disk")
         self._channel.open()
@@ -168,10 +159,7 @@ class Journal:
             self._begin_group()
 
     def append_run(self, records: Record, count: int, done: Done, number: int) -> None:
-        """Queues `count` records in one piece.
-
-        They are durable together, and have one `done(rc, number)`.
-        """
+        """Queues `count` records in one piece. They are durable together, and have one `done(rc, number)`."""
         waiting = self._waiting
         waiting.append((records, count, done, number))
         if len(waiting) == 1:
@@ -234,7 +222,7 @@ class Journal:
         self._queue.put(items)
 
     def adds_are_refused(self, refused: bool) -> None:
-        """While True, records of any kind may take the bytes that adds leave free."""
+        """Returns True while records of any kind may take the bytes that adds leave free."""
         self._channel.adds_are_refused = refused
 
     def remove_older(self, mark: JournalMark, backups: int, begun: Callable[[], None]) -> None:
@@ -405,10 +393,7 @@ def _count_of(items: list[_Item]) -> int:
 
 
 def _parts(items: list[_Item]) -> list[Record]:
-    """Returns the pieces to write, small ones joined.
-
-    Each piece costs the kernel more than a copy.
-    """
+    """Returns the pieces to write, small ones joined. Each piece costs the kernel more than a copy."""
     parts = [item[0] for item in items]
     return parts if len(parts) * _PART_BYTES_MIN <= _bytes_of(items) else [b"".join(parts)]
 
@@ -430,10 +415,7 @@ def _groups(items: list[_Item]) -> list[list[_Item]]:
 
 
 def complete(items: list[_Item], rc: int) -> None:
-    """Calls the completions of `items` with `rc`.
-
-    One that raises is logged and does not stop the others.
-    """
+    """Calls the completions of `items` with `rc`. One that raises is logged and does not stop the others."""
     for _, _, done, number in items:
         try:
             done(rc, number)

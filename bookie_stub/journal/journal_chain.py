@@ -35,13 +35,10 @@ from bookie_stub.journal.journal_reader import REMEDY, JournalReader
 
 
 class JournalChain:
-    """Reads one journal directory from a mark on. Use it once."""
+    """Reads one journal directory from a mark on, once."""
 
     def __init__(self, directory: Path, mark: JournalMark, *, skip_invalid: bool) -> None:
-        """Records before `mark` are in entry logs and indexes.
-
-        `skip_invalid` gives up damage instead of raising.
-        """
+        """Records before `mark` are in entry logs and indexes. `skip_invalid` gives up damage instead of raising."""
         self._directory = directory
         self._mark = mark
         self._skip_invalid = skip_invalid
@@ -125,10 +122,7 @@ class JournalChain:
             self._mark = self.end = NO_MARK
 
     def _is_missing(self, place: JournalMark) -> bool:
-        """Returns True when the needed file of `place` is gone.
-
-        A file is needed when it had a group after the mark.
-        """
+        """Returns True when the needed file of `place` is gone. A file is needed when it had a group after the mark."""
         return place > self._mark and place.offset > HEADER_BYTES and place.journal_id not in self._ids
 
     def _check_end(self, reader: JournalReader, stop: int) -> None:
@@ -160,10 +154,7 @@ class JournalChain:
 
 
 def flaws_of(directory: Path, mark: JournalMark) -> list[str]:
-    """Returns the damage in a journal directory, one line each.
-
-    Older journals are read too.
-    """
+    """Returns the damage in a journal directory, one line each. Older journals are read too."""
     chain = JournalChain(directory, mark, skip_invalid=True)
     for _ in chain.records(also_older=True):
         pass

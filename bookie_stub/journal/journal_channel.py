@@ -32,10 +32,7 @@ _WRITE_NS_COUNTED = 4_000_000
 
 
 class JournalChannel:
-    """Writes groups to the current journal file.
-
-    When it is full the next file is begun.
-    """
+    """Writes groups to the current journal file. When it is full the next file is begun."""
 
     def __init__(
         self,
@@ -48,10 +45,7 @@ class JournalChannel:
         last_id: int,
         mark: JournalMark,
     ) -> None:
-        """`last_id` is the newest journal in the directory, 0 for none.
-
-        `mark` is the end of what was replayed.
-        """
+        """`last_id` is the newest journal in the directory, 0 for none. `mark` is the end of what was replayed."""
         self.mark = mark
         """The end of the newest group that was written, and synced unless `journalSyncData=false`."""
         self.next_wanted = False
@@ -74,10 +68,7 @@ class JournalChannel:
         self._durable = DurableMarkFile(directory, file_system)
 
     def open(self) -> None:
-        """Opens the file `durable`.
-
-        The journal file is begun by `roll` or by the first group.
-        """
+        """Opens the file `durable`. The journal file is begun by `roll` or by the first group."""
         self._durable.open(self.mark)
 
     @property

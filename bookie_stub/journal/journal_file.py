@@ -183,10 +183,7 @@ def bytes_after(directory: Path, mark: JournalMark) -> int:
 
 
 def strays(directory: Path) -> list[Path]:
-    """Returns the `.txn` files whose name is no id.
-
-    A copy of a journal is one.
-    """
+    """Returns the `.txn` files whose name is no id. A copy of a journal is one."""
     return sorted(path for path in directory.glob(f"*{SUFFIX}") if id_of(path) is None)
 
 

@@ -182,10 +182,7 @@ class _Group(NamedTuple):
 
 
 def _length_at(data: mmap, offset: int) -> int:
-    """Returns the size field at `offset`.
-
-    After the end of the file it is 0, which ends a journal.
-    """
+    """Returns the size field at `offset`. After the end of the file it is 0, which ends a journal."""
     if offset + LENGTH_BYTES > len(data):
         return 0
     length: int = LENGTH.unpack_from(data, offset)[0]
@@ -211,9 +208,8 @@ def _group_at(data: mmap, journal_id: int, start: int) -> _Group | None:
 def _group_end(data: mmap, journal_id: int, start: int, padding: int) -> int | None:
     """Returns the end of the group that `padding` closes.
 
-    The group begins at `start`. None when its trailer does not fit.
-
-    The file may end inside the padding, which holds only zeros after the trailer.
+    The group begins at `start`. None when its trailer does not fit. The file may end inside the padding, which holds
+    only zeros after the trailer.
     """
     trailer = trailer_at(data, padding)
     size = _length_at(data, padding + LENGTH_BYTES)
@@ -227,10 +223,7 @@ def _group_end(data: mmap, journal_id: int, start: int, padding: int) -> int | N
 
 
 def _cut_group(data: mmap, start: int) -> list[bytes]:
-    """Returns the complete records of a group that the file's end cuts.
-
-    Returns none when the group is damaged.
-    """
+    """Returns the complete records of a group that the file's end cuts. Returns none when the group is damaged."""
     records: list[bytes] = []
     position = start
     while position + LENGTH_BYTES <= len(data):
@@ -249,10 +242,7 @@ def _cut_group(data: mmap, start: int) -> list[bytes]:
 
 
 def _has_trailer(data: mmap, start: int) -> bool:
-    """Returns True when a trailer of a group at `start` exists.
-
-    The bytes of the group itself may be damaged.
-    """
+    """Returns True when a trailer of a group at `start` exists. The bytes of the group itself may be damaged."""
     padding = start
     while (padding := data.find(PADDING_START, padding + 1)) >= 0:
         trailer = trailer_at(data, padding)

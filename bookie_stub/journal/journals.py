@@ -58,7 +58,7 @@ class Journals:
         return min(journal.space.room() for journal in self.all)
 
     def adds_are_refused(self, refused: bool) -> None:
-        """While True, records of any kind may take the bytes that adds leave free."""
+        """Returns True while records of any kind may take the bytes that adds leave free."""
         for journal in self.all:
             journal.adds_are_refused(refused)
 

@@ -36,15 +36,11 @@ from protocol.bookie_frame import (
 )
 
 _RELEASE_SLICE = 500
-"""Held adds that are stored in one callback of the loop.
-
-About a millisecond."""
+"""Held adds that are stored in one callback of the loop. About a millisecond."""
 
 
 class Adds:
-    """Accepts, holds and refuses adds.
-
-    The two public calls are the bookie's hot path."""
+    """Accepts, holds and refuses adds. The two public calls are the bookie's hot path."""
 
     def __init__(
         self,
@@ -56,9 +52,7 @@ class Adds:
         held_s_max: float,
         start_checkpoint: Callable[[], None],
     ) -> None:
-        """`start_checkpoint` frees space in the write cache.
-
-        Its end is told by `resume`."""
+        """`start_checkpoint` frees space in the write cache. Its end is told by `resume`."""
         self._ledgers = state.ledgers.by_id
         self._caches = state.write_caches
         self._read_cache = state.read_cache
@@ -72,9 +66,7 @@ class Adds:
         self._held = HeldAdds(held_s_max, state.answers.post, self._expired)
         self._closed = False
         self._always_check = availability.refuses_some
-        """True while no add may skip the checks.
-
-        Some are refused, some are held, or the bookie is closed."""
+        """True while no add may skip the checks. Some are refused, some are held, or the bookie is closed."""
 
     # The fast path: the ledger is known, its key was verified, and nothing is refused or held.
 
@@ -113,9 +105,7 @@ class Adds:
             self._active_cache_full()
 
     def add_run(self, run: EntryRun) -> None:
-        """Stores the entries of a run.
-
-        They become durable together and get one answer."""
+        """Stores the entries of a run. They become durable together and get one answer."""
         ledger = self._ledgers.get(run.ledger_id)
         if ledger is None or ledger.writable_key != run.master_key or self._always_check:
             self._hold_or_check(run)

@@ -17,22 +17,16 @@ class Availability:
     def __init__(
         self, place_of: Callable[[int], int], directories: int, *, forced: bool, any_full_closes_all: bool
     ) -> None:
-        """`place_of(ledger id)` is the number of the ledger's directory.
-
-        `forced` comes from `forceReadOnlyBookie`."""
+        """`place_of(ledger id)` is the number of the ledger's directory. `forced` comes from `forceReadOnlyBookie`."""
         self._place_of = place_of
         self._forced = forced
         self._any_full_closes_all = any_full_closes_all
         self._full = [False] * directories
         self._journals_short = False
         self.read_only = forced
-        """True while the bookie accepts no plain add at all.
-
-        It registers as read-only then."""
+        """True while the bookie accepts no plain add at all. It registers as read-only then."""
         self.refuses_some = forced
-        """True while at least one ledger is refused.
-
-        Adds look at it before they ask `refuses`."""
+        """True while at least one ledger is refused. Adds look at it before they ask `refuses`."""
 
     def directories_changed(self, full: Sequence[bool]) -> None:
         """Sets which ledger directories are full, in the order of their configuration."""
@@ -55,7 +49,7 @@ class Availability:
         return not self.read_only and not self._full[place]
 
     def refuses(self, ledger_id: int) -> bool:
-        """True when plain adds to this ledger are answered "read-only" (105)."""
+        """Returns True when plain adds to this ledger are answered "read-only" (105)."""
         return self.read_only or self._full[self._place_of(ledger_id)]
 
     @property

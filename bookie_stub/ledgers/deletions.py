@@ -38,7 +38,7 @@ class LedgerDeletions:
         self._checkpoint = 0
 
     def __bool__(self) -> bool:
-        """True when the next checkpoint has rows to remove."""
+        """Returns True when the next checkpoint has rows to remove."""
         return bool(self._deleted or self._emptied)
 
     def delete(self, ledger_id: int) -> None:
@@ -48,16 +48,12 @@ class LedgerDeletions:
         self.hidden[ledger_id] = self._checkpoint + 1
 
     def empty(self, ledger_id: int) -> None:
-        """Notes that the ledger lost its entries.
-
-        Entries that are added from now on count."""
+        """Notes that the ledger lost its entries. Entries that are added from now on count."""
         self._emptied.add(ledger_id)
         self.hidden[ledger_id] = self._checkpoint + 1
 
     def has_deleted(self, ledger_id: int) -> bool:
-        """True while a deleted ledger may still have rows in the indexes.
-
-        Later its tombstone answers."""
+        """Returns True while a deleted ledger may still have rows in the indexes. Later its tombstone answers."""
         return ledger_id in self._deleted_and_hidden
 
     def begin_checkpoint(self) -> CheckpointDeletions:
@@ -72,9 +68,9 @@ class LedgerDeletions:
     def checkpoint_done(self, checkpoint: int) -> None:
         """Ends the hiding of rows that this checkpoint has removed.
 
-        Calls `waiting` when nothing is hidden any more.
-
-        A ledger that was deleted during the checkpoint stays hidden: it has a higher number."""
+        Calls `waiting` when nothing is hidden any more. A ledger that was deleted during the checkpoint stays hidden:
+        it has a higher number.
+        """
         for ledger_id in [key for key, number in self.hidden.items() if number <= checkpoint]:
             del self.hidden[ledger_id]
             self._deleted_and_hidden.discard(ledger_id)

@@ -16,9 +16,7 @@ from bookie_stub.base.posting import Post, post_quietly
 from bookie_stub.journal.entry_run import EntryRun
 
 _WAIT_S_MIN = 0.01
-"""Shortest time between two checks for expired adds.
-
-Each check starts and ends a timer thread."""
+"""Shortest time between two checks for expired adds. Each check starts and ends a timer thread."""
 
 
 class HeldAdds:
@@ -35,7 +33,7 @@ class HeldAdds:
         self._timed = False
 
     def __bool__(self) -> bool:
-        """True while at least one run waits."""
+        """Returns True while at least one run waits."""
         return bool(self._runs)
 
     def hold(self, run: EntryRun) -> None:
@@ -45,9 +43,7 @@ class HeldAdds:
             self._expire_after(self._seconds_max)
 
     def next(self) -> EntryRun:
-        """Removes and returns the run that has waited longest.
-
-        Raises IndexError when none waits."""
+        """Removes and returns the run that has waited longest. Raises IndexError when none waits."""
         return self._runs.popleft()[1]
 
     def _expire_after(self, seconds: float) -> None:

@@ -22,9 +22,7 @@ from protocol.bookie_frame import LAST_ENTRY, RC_NO_ENTRY, RC_NO_LEDGER, RC_OK, 
 LacDone = Callable[[int, int], None]
 """Completion of `find`: (rc, LAC)."""
 BodiesDone = Callable[[int, bytes, bytes], None]
-"""Completion of `read_bodies`: (rc, body of the explicit LAC, last entry).
-
-A missing one is empty."""
+"""Completion of `read_bodies`: (rc, body of the explicit LAC, last entry). A missing one is empty."""
 
 
 class LastConfirmed:
@@ -52,9 +50,7 @@ class LastConfirmed:
             self._reads.read(ledger_id, LAST_ENTRY, partial(self._last_read, ledger, done))
 
     def _is_up_to_date(self, ledger: Ledger) -> bool:
-        """Takes the LAC from the last entry if that is in memory.
-
-        False when it must be read."""
+        """Takes the LAC from the last entry if that is in memory. False when it must be read."""
         if ledger.lac_entry == ledger.last and ledger.last_known:
             return True
         if not ledger.last_known:
@@ -85,9 +81,8 @@ class LastConfirmed:
     def read_bodies(self, ledger_id: int, done: BodiesDone) -> None:
         """Calls `done` with the explicit LAC's body and the last entry.
 
-        A reader takes the LAC from them and checks its digest.
-
-        rc is 2 when the ledger has neither."""
+        A reader takes the LAC from them and checks its digest. rc is 2 when the ledger has neither.
+        """
         ledger = self._ledgers.get(ledger_id)
         explicit = b"" if ledger is None else ledger.explicit_lac or b""
 
@@ -102,9 +97,9 @@ class LastConfirmed:
     def added(self, ledger: Ledger, records: bytes, starts: Sequence[int]) -> None:
         """Raises the LAC to the highest one in these records.
 
-        Watchers wake once for the whole run.
-
-        Called for adds on the checked path only; every add of a watched ledger takes that path."""
+        Watchers wake once for the whole run. Called for adds on the checked path only; every add of a watched ledger
+        takes that path.
+        """
         # Without an earlier `find` no watch exists, and the LAC is read from the last entry when it is asked for.
         if ledger.lac_entry != NOT_COUNTED:
             lac = max([lac_of(records, start + LENGTH_BYTES) for start in starts])

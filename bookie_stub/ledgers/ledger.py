@@ -20,9 +20,7 @@ _serials = count(1)
 
 
 class Ledger:
-    """One ledger of a running bookie.
-
-    Its row in the ledger index is `data()`."""
+    """One ledger of a running bookie. Its row in the ledger index is `data()`."""
 
     __slots__ = (
         "_gave_up",
@@ -64,33 +62,23 @@ class Ledger:
         self.explicit_lac = data.explicit_lac
         """Body of the highest WRITE_LAC as its writer made it, or None."""
         self.limbo = data.limbo
-        """True when entries may be lost (BP-46).
-
-        A missing entry is then unknown, never absent."""
+        """True when entries may be lost (BP-46). A missing entry is then unknown, never absent."""
         self.key_journaled = False
-        """True once this process has queued the master key record.
-
-        A failed journal write sets it back."""
+        """True once this process has queued the master key record. A failed journal write sets it back."""
         self.writable_key: bytes | None = None
         """The key that lets a plain add skip all checks; None: all are checked.
 
         Set by the first add that passed the checks; cleared by a fence, a watcher and a journal failure."""
         self.last = -1
-        """The highest entry id seen since the start.
-
-        It is the ledger's highest one when `last_known`."""
+        """The highest entry id seen since the start. It is the ledger's highest one when `last_known`."""
         self.last_known = not stored
         """True when no entry in the location index is higher than `last`."""
         self.lac = -1 if data.explicit_lac is None else explicit_lac_of(data.explicit_lac)
         """The highest LAC seen, taken from entries as far as `lac_entry` says."""
         self.lac_entry = NOT_COUNTED
-        """The entry whose LAC `lac` includes.
-
-        While it differs from `last`, `lac` is a lower bound."""
+        """The entry whose LAC `lac` includes. While it differs from `last`, `lac` is a lower bound."""
         self._gave_up = False
-        """Emptied by this process.
-
-        Entries that are added from then on raise `last` above -1."""
+        """Emptied by this process. Entries that are added from then on raise `last` above -1."""
         self.watchers: dict[Callable[[], None], int] = {}
         """Long polls and the LACs that they wait to be passed; called once."""
 
@@ -120,9 +108,7 @@ class Ledger:
         self._wake([watcher for watcher, beyond in self.watchers.items() if beyond < lac])
 
     def wake_watchers(self) -> None:
-        """Wakes every watcher.
-
-        The ledger was fenced or deleted, so its LAC may never rise again."""
+        """Wakes every watcher. The ledger was fenced or deleted, so its LAC may never rise again."""
         self._wake(list(self.watchers))
 
     def _wake(self, watchers: list[Callable[[], None]]) -> None:

@@ -14,9 +14,7 @@ from bookie_stub.ledgers.ledger import Ledger
 
 
 def put_in_limbo(ledgers: Iterable[Ledger], changed: set[int]) -> None:
-    """Fences every ledger that the start found and marks it limbo.
-
-    `changed` gets their ids."""
+    """Fences every ledger that the start found and marks it limbo. `changed` gets their ids."""
     for ledger in ledgers:
         ledger.limbo = ledger.fenced = ledger.fence_durable = True
         changed.add(ledger.ledger_id)

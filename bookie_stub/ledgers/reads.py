@@ -45,13 +45,9 @@ from protocol.bookie_frame import (
 )
 
 ReadDone = Callable[[int, bytes], None]
-"""Completion of a read: (rc, entry).
-
-The entry is empty unless rc is 0."""
+"""Completion of a read: (rc, entry). The entry is empty unless rc is 0."""
 BatchReadDone = Callable[[int, list[bytes]], None]
-"""Completion of a batch read: (rc, entries).
-
-At least one when rc is 0."""
+"""Completion of a batch read: (rc, entries). At least one when rc is 0."""
 
 log = logging.getLogger(__name__)
 
@@ -73,26 +69,20 @@ class _Request:
         self.count = count
         """Entries that may still be added."""
         self.bytes_left = bytes_left
-        """Bytes that these may have.
-
-        An entry counts as its record, and the first one always fits."""
+        """Bytes that these may have. An entry counts as its record, and the first one always fits."""
         self.entries: list[bytes] = []
         """Entries gathered so far."""
         self.done = done
         """The client's completion."""
         self.missed = -1
-        """The entry that a load was started for.
-
-        It does not count as a hit of the read cache."""
+        """The entry that a load was started for. It does not count as a hit of the read cache."""
         self.started_ns = 0
         """Time at which memory turned out not to be enough.
 
         0 while it is."""
 
     def add(self, entry: bytes) -> bool:
-        """Adds the next entry.
-
-        Returns False when the answer has no space for it."""
+        """Adds the next entry. Returns False when the answer has no space for it."""
         self.bytes_left -= LENGTH_BYTES + len(entry)
         if self.bytes_left < 0 and self.entries:
             return False
@@ -130,9 +120,7 @@ class LedgerReads:
         self._flushes += 1
 
     def close(self) -> None:
-        """Answers the waiting requests with an I/O error (101).
-
-        Running loads still answer theirs."""
+        """Answers the waiting requests with an I/O error (101). Running loads still answer theirs."""
         self._closed = True
         # The queues are emptied and stay: a running load looks its queue up when it ends.
         for waiting in self._waiting.values():
@@ -265,9 +253,7 @@ class LedgerReads:
         return True
 
     def _load(self, request: _Request) -> bool:
-        """Starts a load for the request's next entry.
-
-        Returns False when the request is answered instead."""
+        """Starts a load for the request's next entry. Returns False when the request is answered instead."""
         ledger = request.ledger
         if self._closed:
             self._finish(request, RC_IO_ERROR)
@@ -323,9 +309,7 @@ class LedgerReads:
         self._serve_waiting(request.ledger, _NOTHING)
 
     def _keep(self, ledger: Ledger, loaded: Loaded, served_before: int) -> None:
-        """Puts loaded entries into the read cache.
-
-        Those below `served_before` were served already."""
+        """Puts loaded entries into the read cache. Those below `served_before` were served already."""
         ids, entries = loaded.ids, loaded.entries
         # Entries that were written again since are newer in a write cache. Cached here, their old versions would be
         # served after the next flush.
@@ -342,9 +326,8 @@ class LedgerReads:
     def _serve_waiting(self, ledger: Ledger, fresh: Mapping[int, bytes]) -> None:
         """Serves the requests that waited for a load.
 
-        Stops at the first one that needs another load.
-
-        `fresh` has the loaded entries, and is empty if a flush has overtaken the load.
+        Stops at the first one that needs another load. `fresh` has the loaded entries, and is empty if a flush has
+        overtaken the load.
         """
         waiting = self._waiting[ledger.ledger_id]
         while waiting:

@@ -24,9 +24,7 @@ class LedgerRegistry:
 
         `has_tombstone(ledger id)` looks into the file of deleted ones."""
         self.by_id = by_id
-        """The known ledgers. Adds and reads look into it directly.
-
-        A method would cost them a call each."""
+        """The known ledgers. Adds and reads look into it directly. A method would cost them a call each."""
         self.deletions = LedgerDeletions()
         """Deleted and emptied ledgers that still have rows in the indexes."""
         self.lossy = lossy
@@ -36,16 +34,15 @@ class LedgerRegistry:
         self._has_tombstone = has_tombstone
 
     def has_deleted(self, ledger_id: int) -> bool:
-        """True when the bookie had this ledger and deleted it.
-
-        It never accepts the ledger again."""
+        """Returns True when the bookie had this ledger and deleted it. It never accepts the ledger again."""
         return self.deletions.has_deleted(ledger_id) or self._has_tombstone(ledger_id)
 
     def is_unknown(self, ledger_id: int, entry_id: int) -> bool:
-        """True when the entry may be lost, so that "absent" would be wrong.
+        """Returns True when the entry may be lost, so that "absent" would be wrong.
 
         That holds for an unknown ledger of a lossy bookie, and for the last entry of a ledger in limbo. A single
-        entry of a ledger in limbo is served when it is here."""
+        entry of a ledger in limbo is served when it is here.
+        """
         ledger = self.by_id.get(ledger_id)
         if ledger is None:
             return self.lossy and not self.has_deleted(ledger_id)
@@ -67,9 +64,7 @@ class LedgerRegistry:
                 ledger.writable_key = None
 
     def take_changed(self) -> dict[int, LedgerData]:
-        """Returns the changed rows, for the checkpoint that begins now.
-
-        They no longer count as changed afterwards."""
+        """Returns the changed rows, for the checkpoint that begins now. They no longer count as changed afterwards."""
         changed = {ledger_id: self.by_id[ledger_id].data() for ledger_id in self.changed}
         self.changed.clear()
         return changed

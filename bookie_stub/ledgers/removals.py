@@ -21,9 +21,7 @@ from protocol.bookie_frame import RC_IO_ERROR
 
 
 class Removals:
-    """Deletes and empties ledgers.
-
-    They leave memory and journal at once, and the indexes with the next checkpoint."""
+    """Deletes and empties ledgers. They leave memory and journal at once, and the indexes with the next checkpoint."""
 
     def __init__(
         self, state: BookieState, records: LedgerRecords, start_checkpoint: Callable[[], None]

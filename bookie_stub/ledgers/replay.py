@@ -39,9 +39,7 @@ from bookie_stub.ledgers.ledger import Ledger
 log = logging.getLogger(__name__)
 
 Write = Callable[[WriteCache, Mapping[int, LedgerData], frozenset[int]], None]
-"""Makes replayed entries, rows of the ledger index and deletions durable.
-
-May raise OSError or BookieError."""
+"""Makes replayed entries, rows of the ledger index and deletions durable. May raise OSError or BookieError."""
 
 
 class JournalReplay:
@@ -56,9 +54,7 @@ class JournalReplay:
         write: Write,
         has_tombstone: Callable[[int], bool],
     ) -> None:
-        """`ledgers` are those of the index.
-
-        The replay adds to them and deletes from them."""
+        """`ledgers` are those of the index. The replay adds to them and deletes from them."""
         self._ledgers = ledgers
         self._has_tombstone = has_tombstone
         self._cache_bytes_max = cache_bytes_max
@@ -82,9 +78,8 @@ class JournalReplay:
     def replay_journal(self, directory: Path, mark: JournalMark, *, skip_invalid: bool) -> JournalMark:
         """Applies the records of one journal directory after `mark`.
 
-        Returns the end of its last file.
-
-        Raises CorruptJournal for damage, unless `skip_invalid`."""
+        Returns the end of its last file. Raises CorruptJournal for damage, unless `skip_invalid`.
+        """
         chain = JournalChain(directory, mark, skip_invalid=skip_invalid)
         for record in chain.records():
             # Only after the damage: a key record before it was read, so an entry without one belongs to a deleted
@@ -148,9 +143,7 @@ class JournalReplay:
             self.flush()
 
     def _add_without_key(self, ledger_id: int) -> Ledger | None:
-        """Adds a ledger that accepts the first key presented.
-
-        Returns None for a deleted one."""
+        """Adds a ledger that accepts the first key presented. Returns None for a deleted one."""
         if self._is_deleted(ledger_id):
             return None
         ledger = self._ledgers[ledger_id] = Ledger(ledger_id, LedgerData(UNSET_KEY), stored=True)

@@ -15,9 +15,7 @@ from foundation.value import Value
 
 
 class BookieState(Value, kw_only=True):
-    """Ledgers, caches, journals, files and counters.
-
-    Only lower rooms, so that every part may be given it."""
+    """Ledgers, caches, journals, files and counters. Only lower rooms, so that every part may be given it."""
 
     ledgers: LedgerRegistry
     """Which ledgers there are, and which were deleted."""

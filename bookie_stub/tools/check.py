@@ -136,10 +136,7 @@ class _EntriesOfLedger:
         self._progress = progress
 
     def check(self, rows: Iterator[Put]) -> None:
-        """Checks all entries of one ledger.
-
-        `rows` are its rows of the location index.
-        """
+        """Checks all entries of one ledger. `rows` are its rows of the location index."""
         report = self._report
         fits = 0
         misfits: list[_Row] = []

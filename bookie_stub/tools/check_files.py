@@ -80,10 +80,7 @@ def inventory_of(logs: Path, report: CheckReport) -> InventoryContents | None:
 
 
 def check_last_id(logs: Path, report: CheckReport) -> None:
-    """Checks that `lastId` is a number no log's id exceeds.
-
-    Such a log's id would be given out again.
-    """
+    """Checks that `lastId` is a number no log's id exceeds. Such a log's id would be given out again."""
     path = logs / LAST_ID_FILE
     try:
         last_id = int(path.read_text(errors="replace"), 16)
@@ -98,10 +95,7 @@ def check_last_id(logs: Path, report: CheckReport) -> None:
 
 
 def check_logs(logs: Path, inventory: InventoryContents | None, report: CheckReport, say: Say) -> None:
-    """Checks each log's records, header and ledgers map.
-
-    A listed log that is missing is damage too.
-    """
+    """Checks each log's records, header and ledgers map. A listed log that is missing is damage too."""
     ids = log_ids(logs)
     report.damaged += missing_logs(logs, ids, inventory)
     progress = Progress(f"check {logs}", "records", say)
@@ -117,10 +111,7 @@ def check_logs(logs: Path, inventory: InventoryContents | None, report: CheckRep
 
 
 def check_tombstones(index: Path, inventory: InventoryContents | None, report: CheckReport) -> None:
-    """Checks the tombstones and their number.
-
-    The inventory says how many there must be.
-    """
+    """Checks the tombstones and their number. The inventory says how many there must be."""
     try:
         Tombstones(index / TOMBSTONES, FileSystem(), 0 if inventory is None else inventory.counts.tombstones)
     except BookieStorageError as error:

@@ -66,10 +66,7 @@ def current(directory: Path) -> Path:
 
 
 def journal_lines(path: Path, wanted: int | None = None) -> Iterator[str]:
-    """Yields the records of a journal with their offsets.
-
-    With `wanted` only those of one ledger.
-    """
+    """Yields the records of a journal with their offsets. With `wanted` only those of one ledger."""
     reader = JournalReader(path, skip_invalid=True)
     size = path.stat().st_size
     heading = True
@@ -123,10 +120,7 @@ def entry_text(entry: bytes) -> str:
 
 
 def entry_log_lines(path: Path, wanted: int | None = None) -> Iterator[str]:
-    """Yields a log's entries with their offsets, and its map.
-
-    With `wanted` only those of one ledger.
-    """
+    """Yields a log's entries with their offsets, and its map. With `wanted` only those of one ledger."""
     size = path.stat().st_size
     try:
         header = read_header(path)
@@ -171,10 +165,7 @@ def location_lines(directory: Path, wanted: int | None = None) -> Iterator[str]:
 
 
 def ledger_lines(directory: Path, wanted: int | None = None) -> Iterator[str]:
-    """Yields key, fence, explicit LAC and entries of each ledger.
-
-    They come from both indexes. BookieStorageError.
-    """
+    """Yields key, fence, explicit LAC and entries of each ledger. They come from both indexes. BookieStorageError."""
     path = current(directory)
     yield f"{path / LEDGERS}: ledger index"
     ranges = _entry_ranges(path / LOCATIONS, wanted)

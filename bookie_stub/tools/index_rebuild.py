@@ -137,10 +137,7 @@ def _in_doubt(
 
 
 def _inventory_of(logs: Path) -> tuple[InventoryContents | None, list[str]]:
-    """Returns the inventory and what is wrong with it.
-
-    A damaged one is removed, as nothing in it can be believed.
-    """
+    """Returns the inventory and what is wrong with it. A damaged one is removed, as nothing in it can be believed."""
     try:
         return read_inventory(logs), []
     except BookieStorageError:
@@ -149,10 +146,7 @@ def _inventory_of(logs: Path) -> tuple[InventoryContents | None, list[str]]:
 
 
 def require_directories(directories: Sequence[Path]) -> None:
-    """Raises BookieError for the first directory that does not exist.
-
-    A tool must not make an empty one.
-    """
+    """Raises BookieError for the first directory that does not exist. A tool must not make an empty one."""
     for directory in directories:
         if not directory.is_dir():
             raise BookieError(f"there is no {directory}: check the settings of this bookie")

@@ -38,10 +38,7 @@ class JournalSalvage:
         """The keys of the entries that were written again."""
 
     def run(self, logs: Path, into: LocationIndex) -> None:
-        """Writes the entries to a new log, and their rows to `into`.
-
-        Raises BookieError or OSError.
-        """
+        """Writes the entries to a new log, and their rows to `into`. Raises BookieError or OSError."""
         newest = self._newest()
         writer = EntryLogWriter(logs, _LOG_BYTES_MAX, FileSystem())
         puts: list[Put] = []

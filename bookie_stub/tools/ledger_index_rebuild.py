@@ -25,18 +25,12 @@ from bookie_stub.tools.ledger_row_sources import LedgerRowSources
 
 
 class LedgerIndexRebuild:
-    """The ledger index of one directory while a rebuild runs.
-
-    Close it at the end.
-    """
+    """The ledger index of one directory while a rebuild runs, which closes it at its end."""
 
     def __init__(
         self, logs: Path, index: Path, inventory: InventoryContents | None, file_system: FileSystem
     ) -> None:
-        """Opens the index, an empty one where it is missing.
-
-        Raises BookieInUse, BookieStorageError and OSError.
-        """
+        """Opens the index, an empty one where it is missing. Raises BookieInUse, BookieStorageError and OSError."""
         self._logs = logs
         self._index = index
         self._counts = IndexCounts() if inventory is None else inventory.counts
@@ -73,10 +67,7 @@ class LedgerIndexRebuild:
         return self._all_known or ledger_id in (self._sources.rows or ())
 
     def rows(self, with_entries: Iterable[int]) -> dict[int, LedgerData]:
-        """Returns the rows that the index is to have.
-
-        `with_entries` are the ledgers that the entry logs have.
-        """
+        """Returns the rows that the index is to have. `with_entries` are the ledgers that the entry logs have."""
         sources = self._sources
         rows = sources.rebuilt_rows(with_entries) if self._all_known else sources.rows or {}
         return {each: row for each, row in rows.items() if not sources.has_deleted(each)}
@@ -87,17 +78,11 @@ class LedgerIndexRebuild:
 
     @property
     def lossy(self) -> bool:
-        """True when ledgers may be lost of which nothing is known.
-
-        The next start asks the metadata store for them.
-        """
+        """True when ledgers may be lost of which nothing is known. The next start asks the metadata store for them."""
         return self._sources.lossy
 
     def write(self, rows: Mapping[int, LedgerData], in_doubt: Mapping[int, LedgerData]) -> None:
-        """Writes the rows in doubt, and all rows if made anew.
-
-        BookieStorageError, OSError.
-        """
+        """Writes the rows in doubt, and all rows if made anew. BookieStorageError, OSError."""
         sources = self._sources
         if sources.lossy or in_doubt:
             self._file_system.remove(self._logs / NOTHING_LOST_FILE)
@@ -108,10 +93,7 @@ class LedgerIndexRebuild:
         self._database.write(changed, [each for each in sources.rows or () if sources.has_deleted(each)])
 
     def counts(self) -> IndexCounts:
-        """Returns the counts for the inventory.
-
-        An index that was made anew counts its changes from the start.
-        """
+        """Returns the counts for the inventory. An index that was made anew counts its changes from the start."""
         kept = 0 if self._sources.rows is None else self._counts.ledgers
         return IndexCounts(0, kept, self._sources.tombstone_count)
 

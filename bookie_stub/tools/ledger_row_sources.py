@@ -61,10 +61,7 @@ class LedgerRowSources:
         """True when any ledger may have been in limbo."""
 
     def read(self, journals: Sequence[Path], share: tuple[int, int]) -> None:
-        """Reads the special records of the journals.
-
-        `share` is (place, count) of the ledger directories. OSError.
-        """
+        """Reads the special records of the journals. `share` is (place, count) of the ledger directories. OSError."""
         place, count = share
         for directory in journals:
             for journal_id in journal_ids(directory):
@@ -120,10 +117,7 @@ class LedgerRowSources:
 
 
 def _open_tombstones(path: Path, count_min: int) -> Tombstones:
-    """Opens the tombstones.
-
-    A damaged file is given up, as the journals may still have the latest of its ids.
-    """
+    """Opens the tombstones. A damaged file is given up, as the journals may still have the latest of its ids."""
     try:
         return Tombstones(path, FileSystem(), count_min)
     except BookieStorageError:

@@ -34,18 +34,12 @@ _BATCH = 50_000
 
 
 class LocationIndexRebuild:
-    """The new location index of one directory while a rebuild runs.
-
-    Close it at the end.
-    """
+    """The new location index of one directory while a rebuild runs, which closes it at its end."""
 
     def __init__(
         self, logs: Path, index: Path, inventory: InventoryContents | None, entry_bytes_max: int, say: Say
     ) -> None:
-        """Reads nothing yet.
-
-        An entry that says to be longer than `entry_bytes_max` is damaged.
-        """
+        """Reads nothing yet. An entry that says to be longer than `entry_bytes_max` is damaged."""
         self._logs = logs
         self._index = index
         self._inventory = inventory
@@ -70,10 +64,7 @@ class LocationIndexRebuild:
         """Entries that only the journals had."""
 
     def scan(self, is_known: Callable[[int], bool]) -> None:
-        """Fills a new index from the entry logs and the old one.
-
-        Raises BookieError and OSError.
-        """
+        """Fills a new index from the entry logs and the old one. Raises BookieError and OSError."""
         shutil.rmtree(self._index / _BUILT, ignore_errors=True)
         self._built = built = LocationIndex(self._index / _BUILT)
         ids = log_ids(self._logs)
@@ -119,10 +110,7 @@ class LocationIndexRebuild:
         built.write(puts, ())
 
     def hidden_ledgers(self) -> set[int] | None:
-        """Returns the ledgers that may have lost entries no row names.
-
-        None when any ledger may.
-        """
+        """Returns the ledgers that may have lost entries no row names. None when any ledger may."""
         if self.previous.complete:
             return set()
         ids = log_ids(self._logs)
@@ -139,10 +127,7 @@ class LocationIndexRebuild:
         return hidden
 
     def salvage(self, journals: Sequence[Path], ledgers: Container[int]) -> None:
-        """Looks in the journals for lost entries of these ledgers.
-
-        Raises BookieError and OSError.
-        """
+        """Looks in the journals for lost entries of these ledgers. Raises BookieError and OSError."""
         previous, built = self.previous, self._index_built()
 
         def wanted(key: bytes, record: bytes) -> bool:
@@ -159,10 +144,7 @@ class LocationIndexRebuild:
             del previous.unreadable[key]
 
     def has_all(self, ledger_id: int, entry_ids: Iterable[int]) -> bool:
-        """Returns whether the new index has all these entries of a ledger.
-
-        BookieStorageError.
-        """
+        """Returns whether the new index has all these entries of a ledger. BookieStorageError."""
         return set(self._index_built().entry_ids(ledger_id)).issuperset(entry_ids)
 
     def _index_built(self) -> LocationIndex:
@@ -179,7 +161,7 @@ class LocationIndexRebuild:
     def take_place(self) -> None:
         """Puts the new index in the place of the old one.
 
-        Close it first. OSError.
+        To be called after `close`. OSError.
         A start between the two renames is refused, and the rebuild must run again.
         """
         # Two renames instead of one, because a rename cannot replace a directory that has files.
@@ -197,10 +179,7 @@ class LocationIndexRebuild:
 
 
 def _no_log_was_removed(logs: Path, ids: Sequence[int]) -> bool:
-    """Returns True when the logs' ids have no gap up to `lastId`.
-
-    Then every log that there ever was is there.
-    """
+    """Returns True when the logs' ids have no gap up to `lastId`. Then every log that there ever was is there."""
     try:
         last = int((logs / LAST_ID_FILE).read_text(), 16)
     except FileNotFoundError:

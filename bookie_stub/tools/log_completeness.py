@@ -45,7 +45,7 @@ _DAMAGED = LogHeader(-1, 0, 0, None)
 
 
 class ScannedLog:
-    """One log: iterate over its entries to the end, then call `completeness`."""
+    """One log, whose entries it yields; `completeness` is to be called after the last one."""
 
     def __init__(self, directory: Path, log_id: int) -> None:
         self.path = directory / file_name(log_id)
@@ -55,10 +55,7 @@ class ScannedLog:
         self._scan = LogScan(self.path)
 
     def __iter__(self) -> Iterator[ScannedEntry]:
-        """Yields the entries of the log, in the order of their places.
-
-        OSError.
-        """
+        """Yields the entries of the log, in the order of their places. OSError."""
         found = self._found
         for entry in self._scan:
             found[entry.ledger_id] = found.get(entry.ledger_id, 0) + LENGTH_BYTES + entry.size
@@ -71,10 +68,7 @@ class ScannedLog:
         return f"{self.path} from {self._scan.end} on, {rest} bytes" if rest else ""
 
     def completeness(self, inventory: InventoryContents | None) -> LogCompleteness:
-        """Returns the judgement; call it after the last entry.
-
-        `inventory` is None where there is none. OSError.
-        """
+        """Returns the judgement; to be called after the last entry. `inventory` is None where there is none. OSError."""
         try:
             header = read_header(self.path)
         except CorruptEntry:

@@ -38,10 +38,7 @@ class PreviousLocations:
         """The location, by key, of each entry that no log has."""
 
     def keep(self, into: LocationIndex, is_known: Callable[[int], bool], reader: EntryLogReader) -> None:
-        """Adds the rows of known ledgers that the new index lacks.
-
-        BookieStorageError when that cannot be written.
-        """
+        """Adds the rows of known ledgers that the new index lacks. BookieStorageError when that cannot be written."""
         puts: list[Put] = []
         for key, location in self._rows_beyond(into, is_known):
             self.ledgers.add(KEY.unpack(key)[0])

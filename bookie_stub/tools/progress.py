@@ -26,10 +26,7 @@ class Progress:
         """Bytes so far."""
 
     def add(self, count: int, size: int) -> None:
-        """Counts `count` things of `size` bytes together.
-
-        It prints a line if a second has passed.
-        """
+        """Counts `count` things of `size` bytes together. It prints a line if a second has passed."""
         self.count += count
         self.bytes += size
         now = time.monotonic()

@@ -53,10 +53,7 @@ class _Move(NamedTuple):
 
 
 class EntryLogCompactor:
-    """Compacts the logs of one ledger directory.
-
-    It works in its caller's thread, one log after the other.
-    """
+    """Compacts the logs of one ledger directory. It works in its caller's thread, one log after the other."""
 
     def __init__(
         self,
@@ -147,10 +144,7 @@ class EntryLogCompactor:
 
 
 def _make_available(storage: LedgerStorage, marked: Path, new_id: int) -> None:
-    """Gives the complete copy its name as an entry log.
-
-    A second call, after a kill, finds the name.
-    """
+    """Gives the complete copy its name as an entry log. A second call, after a kill, finds the name."""
     with contextlib.suppress(FileExistsError):
         storage.file_system.link(marked, storage.directory / file_name(new_id))
     storage.file_system.sync_directory(storage.directory)
@@ -184,10 +178,7 @@ def remove_unnamed(storage: LedgerStorage, log_id: int, ledgers: Iterable[int] |
 
 
 def is_named(storage: LedgerStorage, log_id: int, ledgers: Iterable[int] | None) -> bool:
-    """Returns whether a row of these ledgers names the log.
-
-    None stands for all ledgers.
-    """
+    """Returns whether a row of these ledgers names the log. None stands for all ledgers."""
     if ledgers is None:
         return any(location >> 32 == log_id for _, _, location in storage.locations.all_rows())
     return any(
@@ -200,7 +191,7 @@ def is_named(storage: LedgerStorage, log_id: int, ledgers: Iterable[int] | None)
 def finish_compactions(storage: LedgerStorage) -> None:
     """Removes compactions that were being written, and finishes those that were complete.
 
-    Call it at a start, before anything is flushed. Raises OSError and BookieError.
+    To be called at a start, before anything is flushed. Raises OSError and BookieError.
     """
     for path in storage.directory.glob(f"*{_COMPACTING}"):
         log.info("%s removed: its compaction did not end", path.name)

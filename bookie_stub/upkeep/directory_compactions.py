@@ -29,10 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class ForcedRound(NamedTuple):
-    """A request for a round of garbage collection at once.
-
-    It may include compactions that are not due.
-    """
+    """A request for a round of garbage collection at once. It may include compactions that are not due."""
 
     minor: bool = False
     """Run a minor compaction."""
@@ -159,10 +156,7 @@ class DirectoryCompactions:
     # The location index.
 
     def compact_index(self) -> None:
-        """Rewrites the location index without the rows of deleted ledgers.
-
-        Reads and writes go on beside it.
-        """
+        """Rewrites the location index without the rows of deleted ledgers. Reads and writes go on beside it."""
         locations = self.usage.storage.locations
         started = time.monotonic()
         before = locations.bytes_on_disk()

@@ -75,10 +75,7 @@ class DiskMonitor:
         self._thread = threading.Thread(target=self._run, name="bookie-disk", daemon=True)
 
     def look(self) -> DiskStates:
-        """Looks at the disks now and returns the states.
-
-        OSError. A start calls it before the first request.
-        """
+        """Looks at the disks now and returns the states. OSError. A start calls it before the first request."""
         self._states = tuple(map(self._look_at, self._places, self._states))
         return self._states
 

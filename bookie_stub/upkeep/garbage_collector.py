@@ -47,10 +47,7 @@ _CHECKPOINT_WAIT_S = 30.0
 
 
 class KnownLedgers:
-    """The bookie's ledgers as the collector's thread sees them.
-
-    The loop's thread changes them meanwhile.
-    """
+    """The bookie's ledgers as the collector's thread sees them. The loop's thread changes them meanwhile."""
 
     def __init__(
         self,
@@ -85,10 +82,7 @@ class KnownLedgers:
         return ledger is not None and ledger.needs_logs
 
     def delete(self, ledger_ids: Sequence[int], done: Answer) -> None:
-        """Has the loop delete ledgers.
-
-        `done` runs when a checkpoint has taken them out of the indexes.
-        """
+        """Has the loop delete ledgers. `done` runs when a checkpoint has taken them out of the indexes."""
         post_quietly(self._post, partial(self._removal.delete_all, ledger_ids, done))
 
     def empty(self, ledger_ids: Sequence[int], done: Answer) -> None:
@@ -97,10 +91,7 @@ class KnownLedgers:
 
 
 class GarbageCollectorThread:
-    """Runs one round after the other.
-
-    Its calls come from the loop's thread.
-    """
+    """Runs one round after the other. Its calls come from the loop's thread."""
 
     def __init__(
         self,
@@ -110,7 +101,7 @@ class GarbageCollectorThread:
         metadata: ZooKeeperLedgers | None,
         stats: CollectionStats,
     ) -> None:
-        """Without `metadata` only `Bookie.delete_ledger` deletes ledgers."""
+        """`metadata` None: only `Bookie.delete_ledger` deletes ledgers."""
         own = settings.collection
         self._closing = threading.Event()
         whole_log_bytes = settings.entry_log_bytes_max if own.by_whole_logs else 1
@@ -155,27 +146,18 @@ class GarbageCollectorThread:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread.
-
-        A compaction that is copying is given up; one that changes the index comes to its end.
-        """
+        """Ends the thread. A compaction that is copying is given up; one that changes the index comes to its end."""
         self._closing.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def nudge(self) -> None:
-        """Has dead logs removed soon.
-
-        Call it when deleted ledgers are out of the indexes.
-        """
+        """Has dead logs removed soon. To be called when deleted ledgers are out of the indexes."""
         self._wake.set()
 
     def force(self, force: ForcedRound) -> None:
-        """Asks for a complete round at once (`PUT /api/v1/bookie/gc`).
-
-        Requests before its start are joined.
-        """
+        """Asks for a complete round at once (`PUT /api/v1/bookie/gc`). Requests before its start are joined."""
         older = self._force or ForcedRound()
         self._force = ForcedRound(*(one or other for one, other in zip(older, force, strict=True)))
         self.forced = True
@@ -187,10 +169,7 @@ class GarbageCollectorThread:
         return [directory.usage.storage.locations.path for directory in self._directories]
 
     def compact_indexes(self, places: Iterable[int]) -> None:
-        """Asks for a compaction of the location indexes at these places.
-
-        `PUT .../entry_location_compact` calls it.
-        """
+        """Asks for a compaction of the location indexes at these places. `PUT .../entry_location_compact` calls it."""
         self._indexes_to_compact.update(places)
         self._wake.set()
 
@@ -199,10 +178,7 @@ class GarbageCollectorThread:
         return place in self._indexes_to_compact or self.stats.directories[place].compacting_index
 
     def disks_changed(self, disks: DiskStates) -> None:
-        """Takes over the free space of the ledger directories.
-
-        It decides about their compactions.
-        """
+        """Takes over the free space of the ledger directories. It decides about their compactions."""
         for directory, disk in zip(self._directories, disks, strict=True):
             directory.disk = disk
         if self._settings.force_when_full and any(disk.almost_full for disk in disks):
@@ -251,10 +227,7 @@ class GarbageCollectorThread:
         self.stats.rounds.observe_ns(True, time.perf_counter_ns() - started)
 
     def _delete_missing(self, metadata: ZooKeeperLedgers) -> None:
-        """Deletes the ledgers that the metadata store lacks.
-
-        Waits until they are out of the indexes.
-        """
+        """Deletes the ledgers that the metadata store lacks. Waits until they are out of the indexes."""
         # The own list is made before the store is asked: a new ledger is in the store before it has an entry here.
         known = sorted(self._ledgers.ids())
         try:
@@ -298,4 +271,4 @@ class GarbageCollectorThread:
 
 
 def _nothing() -> None:
-    """The completion of all but the last of many deletions."""
+    """Does nothing: the completion of all but the last of many deletions."""

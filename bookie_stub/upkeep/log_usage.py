@@ -29,10 +29,7 @@ class LogUsage:
     """The settled logs of one ledger directory, with their ledgers."""
 
     def __init__(self, storage: LedgerStorage, pause: Pause, whole_log_bytes: int = 1) -> None:
-        """A log smaller than `whole_log_bytes` counts as that large.
-
-        The difference counts as dead (by_whole_logs).
-        """
+        """A log smaller than `whole_log_bytes` counts as that large. The difference counts as dead (by_whole_logs)."""
         self.storage = storage
         """The ledger directory."""
         self._pause = pause
@@ -91,10 +88,7 @@ class LogUsage:
             return 0
 
     def give_up(self, log_id: int) -> None:
-        """Leaves a log alone until the next start.
-
-        It could not be compacted.
-        """
+        """Leaves a log alone until the next start. It could not be compacted."""
         self._in_doubt.add(log_id)
 
     def forget(self, log_id: int) -> None:
@@ -175,10 +169,7 @@ def _alive_bytes(ledgers: LedgerBytes, living: Living) -> int:
 
 
 def _is_named_after(storage: LedgerStorage, log_id: int, offset: int) -> bool:
-    """Returns whether a row names the log after `offset`.
-
-    It walks the whole index, which only torn logs need.
-    """
+    """Returns whether a row names the log after `offset`. It walks the whole index, which only torn logs need."""
     return any(
         location >> 32 == log_id and location & 0xFFFFFFFF > offset
         for _, _, location in storage.locations.all_rows()

@@ -67,10 +67,7 @@ class OverReplicatedLedgers:
         self._last_s = time.monotonic()
 
     def remove_if_due(self) -> None:
-        """Looks for over-replicated ledgers if it is time.
-
-        An error is logged, and the next look tries again.
-        """
+        """Looks for over-replicated ledgers if it is time. An error is logged, and the next look tries again."""
         if self._wait_s <= 0 or time.monotonic() - self._last_s < self._wait_s:
             return
         try:

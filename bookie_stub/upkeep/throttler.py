@@ -30,10 +30,7 @@ class Throttler:
         self._due = monotonic()
 
     def pause(self) -> None:
-        """Gives the interpreter to other threads for a moment, whatever the rate.
-
-        Raises CompactionStopped.
-        """
+        """Gives the interpreter to other threads for a moment, whatever the rate. Raises CompactionStopped."""
         if self._stopping.wait(_PAUSE_S):
             raise CompactionStopped("compaction: the bookie stops")
 

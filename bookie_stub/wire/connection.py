@@ -33,13 +33,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READ_COST_BYTES = 256 << 10
-"""Smallest charge of a read until it is answered.
-
-The size of its answer is unknown before."""
+"""Smallest charge of a read until it is answered. The size of its answer is unknown before."""
 ADD_COST_BYTES = 150
-"""Charge of an add on top of its bytes.
-
-The measured size of the objects that hold its record, id and answer."""
+"""Charge of an add on top of its bytes. The measured size of the objects that hold its record, id and answer."""
 
 
 FRONT_BYTES = 64 << 10
@@ -116,9 +112,7 @@ class ServedConnection(asyncio.BufferedProtocol):
         """Received bytes that are not yet cut into frames."""
         self._waiting_bytes = 0
         self._wanted_bytes = LENGTH_BYTES
-        """Number of waiting bytes that complete the next frame.
-
-        It is 4 while the frame's length is unknown."""
+        """Number of waiting bytes that complete the next frame. It is 4 while the frame's length is unknown."""
         # The limit counts the length field too: with 5 MiB, BookKeeper accepts 5,242,876 in it and not one more.
         self._length_max = server.frame_bytes_max - LENGTH_BYTES
         self._counted_bytes = 0
@@ -135,9 +129,7 @@ class ServedConnection(asyncio.BufferedProtocol):
         """Reads that are not yet answered."""
         self._adding_bytes = 0
         self._read_cost = server.frame_bytes_max
-        """Charge of a read: the largest recent answer.
-
-        Before the first answer the largest possible one."""
+        """Charge of a read: the largest recent answer. Before the first answer the largest possible one."""
         self._postponed: deque[Callable[[], None]] = deque()
         self._reading_paused = False
         self._writing_paused = False
@@ -156,9 +148,7 @@ class ServedConnection(asyncio.BufferedProtocol):
         log.debug("+ %s", self._address)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Called by asyncio at the end.
-
-        Completions that come later find no transport and are dropped."""
+        """Called by asyncio at the end. Completions that come later find no transport and are dropped."""
         self._transport = None
         if self._handshaking and self._handshake is not None:
             self._handshake.cancel()
@@ -181,9 +171,7 @@ class ServedConnection(asyncio.BufferedProtocol):
     # Frames.
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Called by asyncio before it receives.
-
-        Returns the memory for the next bytes."""
+        """Called by asyncio before it receives. Returns the memory for the next bytes."""
         if self._large is not None and self._large.active:
             return self._large.free()
         return self._scratch.free
@@ -276,9 +264,7 @@ class ServedConnection(asyncio.BufferedProtocol):
         return length
 
     def _handle_first(self, packet: memoryview) -> None:
-        """Handles packets until one is not v3.
-
-        That packet and all later ones are v2."""
+        """Handles packets until one is not v3. That packet and all later ones are v2."""
         if not self._clear_text:
             if not asks_for_tls(packet):
                 # A certificate that clients may leave out by not asking for TLS would protect nothing.
@@ -363,9 +349,7 @@ class ServedConnection(asyncio.BufferedProtocol):
         self.send(answer)
 
     def send(self, frame: bytes) -> None:
-        """Queues an answer for the write at the end of the turn.
-
-        Drops it when the connection is gone."""
+        """Queues an answer for the write at the end of the turn. Drops it when the connection is gone."""
         if self._transport is not None:
             if not self._answers:
                 self._server.has_answers(self)
@@ -422,9 +406,7 @@ class ServedConnection(asyncio.BufferedProtocol):
     # Answers and pace.
 
     def write_answers(self) -> None:
-        """Writes all queued answers in one call.
-
-        Called by the server at the end of the turn."""
+        """Writes all queued answers in one call. Called by the server at the end of the turn."""
         if self._handshaking:
             # The plain transport belongs to TLS now; the answers are written when the handshake has ended.
             return
@@ -456,16 +438,12 @@ class ServedConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def pause_writing(self) -> None:
-        """Called by asyncio when the peer does not read its answers.
-
-        Stop reading its requests."""
+        """Stops reading requests. Called by asyncio when the peer does not read its answers."""
         self._writing_paused = True
         self._pace()
 
     def resume_writing(self) -> None:
-        """Called by asyncio when the peer has read its answers.
-
-        Handle what waited."""
+        """Handles the requests that waited. Called by asyncio when the peer has read its answers."""
         self._writing_paused = False
         if not self._blocked:
             self._go_on_with_waiting()

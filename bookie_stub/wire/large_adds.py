@@ -53,9 +53,7 @@ class LargeAdds:
         """Bytes received of the head, or of the allocated record."""
 
     def begin(self, rest: bytes) -> bool:
-        """Starts the mode with the received part of a frame.
-
-        Returns False when it is no large add."""
+        """Starts the mode with the received part of a frame. Returns False when it is no large add."""
         self.active = True
         head = rest[:_HEAD_BYTES]
         self._head_view[: len(head)] = head
@@ -84,9 +82,7 @@ class LargeAdds:
         return (self._head_view if self._record is None else self._record)[self._filled :]
 
     def received(self, count: int) -> bytes | None:
-        """Notes `count` received bytes.
-
-        Returns all bytes of the frame when it is no large add, else None."""
+        """Notes `count` received bytes. Returns all bytes of the frame when it is no large add, else None."""
         self._filled += count
         if self._record is None:
             if self._is_large_add():
@@ -101,9 +97,7 @@ class LargeAdds:
         return None
 
     def _is_large_add(self) -> bool:
-        """True while the received head fits a large add.
-
-        Allocates the record when the head is complete."""
+        """Returns True while the received head fits a large add. Allocates the record when the head is complete."""
         if self._filled < LENGTH_BYTES:
             return True
         length: int = LENGTH.unpack_from(self._head)[0]

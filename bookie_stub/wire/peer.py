@@ -9,9 +9,7 @@ from bookie_stub.compose.bookie import Bookie
 
 
 class Peer(Protocol):
-    """Implemented by `ServedConnection`.
-
-    The requests of both wire versions use nothing else of it."""
+    """Implemented by `ServedConnection`. The requests of both wire versions use nothing else of it."""
 
     bookie: Bookie
     """Serves the requests."""
@@ -38,9 +36,7 @@ class Peer(Protocol):
 
     @property
     def offers_tls(self) -> bool:
-        """True while the connection may start TLS.
-
-        It is configured and not yet in use."""
+        """True while the connection may start TLS. It is configured and not yet in use."""
         ...
 
     def start_tls(self, answer: bytes) -> None:

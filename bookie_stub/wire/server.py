@@ -68,9 +68,7 @@ class BookieServer:
         self.unfinished = ReceiveMemory(unfinished_bytes_max, time.monotonic_ns)
         """Accounts for long frames that are not complete."""
         self.blocked = 0
-        """Number of connections that have stopped reading.
-
-        They resume when some of their requests are answered."""
+        """Number of connections that have stopped reading. They resume when some of their requests are answered."""
         self._connections: set[ServedConnection] = set()
         self._with_answers: list[ServedConnection] = []
         self._loop = asyncio.get_running_loop()
@@ -85,9 +83,7 @@ class BookieServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on, also when port 0 was configured.
-
-        Only after `start`."""
+        """The port it listens on, also when port 0 was configured. Only after `start`."""
         assert self._server is not None, "not started"
         port: int = self._server.sockets[0].getsockname()[1]
         return port
@@ -123,9 +119,7 @@ class BookieServer:
         self._connections.discard(connection)
 
     def has_answers(self, connection: ServedConnection) -> None:
-        """Called by a connection with its first answer of this turn.
-
-        Its answers are written at the turn's end."""
+        """Called by a connection with its first answer of this turn. Its answers are written at the turn's end."""
         # One callback per turn for all connections: their answers join into one write each.
         self._with_answers.append(connection)
         if len(self._with_answers) == 1:

@@ -51,9 +51,7 @@ class V2Requests:
         self._records = peer.bookie.records
         self._availability = peer.bookie.availability
         self.adds_are_large = False
-        """True when the last run ended with a large add.
-
-        The next add is probably large too."""
+        """True when the last run ended with a large add. The next add is probably large too."""
 
     def handle(self, packet: memoryview) -> None:
         """Handles one request. Raises FrameError when the packet is not v2."""
@@ -170,7 +168,5 @@ class V2Requests:
 
 
 def _v2_code(rc: int) -> int:
-    """Translates "unknown" (107).
-
-    BookKeeper's v2 client does not know it and would wait for its time limit."""
+    """Translates "unknown" (107). BookKeeper's v2 client does not know it and would wait for its time limit."""
     return RC_IO_ERROR if rc == RC_UNKNOWN_LEDGER_STATE else rc

@@ -52,9 +52,7 @@ from protocol.bookkeeper_api_pb2 import (
 )
 
 LONG_POLLS_MAX: Final = 10_000
-"""Long polls that may wait on one connection.
-
-The next one is answered "too many requests"."""
+"""Long polls that may wait on one connection. The next one is answered "too many requests"."""
 
 
 def asks_for_tls(packet: memoryview) -> bool:
@@ -241,9 +239,7 @@ class V3Requests:
         self._records.force(request.forceLedgerRequest.ledgerId, done)
 
     def _begin_record(self, request: Request, size: int) -> Done:
-        """Charges a request that waits for the disk like an add.
-
-        Returns its completion."""
+        """Charges a request that waits for the disk like an add. Returns its completion."""
         self._peer.begin_adds(1, size)
         return lambda rc, _ledger_id: self._peer.end_adds(1, size, encode_message(answer_to(request, rc)))
 

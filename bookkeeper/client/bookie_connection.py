@@ -35,10 +35,7 @@ class FrameReceiver(Protocol):
         ...
 
     def received(self, packet: memoryview) -> None:
-        """Any other answer has arrived, without its length.
-
-        Raises FrameError for one that was not asked for.
-        """
+        """Any other answer has arrived, without its length. Raises FrameError for one that was not asked for."""
         ...
 
     def connection_lost(self, connection: FrameCutter, error: Exception | None) -> None:

@@ -92,7 +92,7 @@ class Connect(Protocol):
 
 
 async def ask_disk_space(connect: Connect) -> DiskSpace:
-    """Returns the space of a bookie's disks, by GET_BOOKIE_INFO. Raises OSError; set a limit of time around it."""
+    """Returns the space of a bookie's disks, by GET_BOOKIE_INFO. Raises OSError. Has no limit of time."""
     question = Question(GET_BOOKIE_INFO)
     question.request.getBookieInfoRequest.requested = _BOTH
     transport = await connect(question)

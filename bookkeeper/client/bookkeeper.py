@@ -140,10 +140,7 @@ class BookKeeperLedgerClient:
         return self._connection is not None
 
     async def connected(self) -> None:
-        """Waits for the attempt that is being made.
-
-        Raises ConnectionError when it failed.
-        """
+        """Waits for the attempt that is being made. Raises ConnectionError when it failed."""
         # Shielded: a caller that is cancelled must not end the attempt, which requests wait for.
         if self._connecting is not None:
             await asyncio.shield(self._connecting)
@@ -153,7 +150,7 @@ class BookKeeperLedgerClient:
     async def disk_space(self) -> DiskSpace:
         """Asks the bookie for its disks, on a connection of its own.
 
-        Raises OSError. There is no limit of time: set one around the call.
+        Raises OSError. There is no limit of time: a caller sets one around the call.
         """
         return await ask_disk_space(self._open)
 
@@ -175,7 +172,7 @@ class BookKeeperLedgerClient:
         recovery: bool,
         done: AddDone,
     ) -> None:
-        """A frame for each entry; an entry that is out already may be added again.
+        """Sends a frame for each entry; an entry that is out already may be added again.
 
         Several answers to an entry are told apart by their order.
         """
@@ -233,14 +230,11 @@ class BookKeeperLedgerClient:
         self._read((ledger_id, entry_id), frame, done)
 
     def file_of(self, ledger_id: int, entry_id: int) -> str:
-        """Empty: the protocol does not tell it; the log of the bookie has it."""
+        """Returns "": the protocol does not tell the file; the log of the bookie names it."""
         return ""
 
     def delete(self, ledger_id: int, done: DeleteDone) -> None:
-        """Answers only: the wire has no request for it.
-
-        The bookie's garbage collection finds the ledger gone.
-        """
+        """Answers only: the wire has no request for it. The bookie's garbage collection finds the ledger gone."""
         done(RC_OK, ledger_id)
 
     def _read(self, key: _Key, frame: bytes, done: ReadDone) -> None:
@@ -432,7 +426,7 @@ class BookKeeperLedgerClient:
         )
 
     async def close(self) -> None:
-        """Outstanding requests are answered with an I/O error, inside this call."""
+        """Answers outstanding requests with an I/O error, inside this call."""
         self._closed = True
         self._watch.cancel()
         if self._retry is not None:

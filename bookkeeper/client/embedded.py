@@ -21,10 +21,7 @@ _LENGTH_BYTES = 4
 
 
 class LocalBookie(Protocol):
-    """The bookie's own calls, by the laws of `LedgerClient`.
-
-    Called in the loop's thread.
-    """
+    """The bookie's own calls, by the laws of `LedgerClient`. Called in the loop's thread."""
 
     def add(
         self,
@@ -76,14 +73,11 @@ class LocalBookie(Protocol):
         ...
 
     def report(self) -> BookieReport:
-        """State of disks and read cache; asks the file system."""
+        """Returns the state of disks and read cache; asks the file system."""
         ...
 
     def close(self) -> None:
-        """Blocks until all is on disk.
-
-        Completions of outstanding requests are still posted to the loop.
-        """
+        """Blocks until all is on disk. Completions of outstanding requests are still posted to the loop."""
         ...
 
 
@@ -143,10 +137,7 @@ class EmbeddedLedgerClient:
         )
 
     async def close(self) -> None:
-        """Blocks the loop until all is on disk.
-
-        Outstanding requests are answered when this returns.
-        """
+        """Blocks the loop until all is on disk. Outstanding requests are answered when this returns."""
         self._bookie.close()
         # The bookie's threads post completions to the loop with call_soon_threadsafe; the first turn runs them, the
         # second one what they posted in turn.

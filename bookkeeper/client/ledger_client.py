@@ -35,10 +35,7 @@ that the journal writes. Each earlier join would copy the body once more."""
 
 
 class EntryAdds(Protocol):
-    """The destination of a ledger's entries.
-
-    It is one bookie, or an EnsembleWriter in front of several.
-    """
+    """The destination of a ledger's entries. It is one bookie, or an EnsembleWriter in front of several."""
 
     def add(
         self,
@@ -70,17 +67,11 @@ class LedgerClient(EntryAdds, Protocol):
     def batch_read(
         self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
     ) -> None:
-        """Reads consecutive entries.
-
-        The first is returned whatever its size; a count of 0 or less has no limit.
-        """
+        """Reads consecutive entries. The first is returned whatever its size; a count of 0 or less has no limit."""
         ...
 
     def fence(self, ledger_id: int, master_key: bytes, done: ReadDone, entry_id: int = LAST_ENTRY) -> None:
-        """Refuses further plain adds, durably, then reads the entry.
-
-        The entry that is returned has its LAC inside.
-        """
+        """Refuses further plain adds, durably, then reads the entry. The entry that is returned has its LAC inside."""
         ...
 
     def file_of(self, ledger_id: int, entry_id: int) -> str:
@@ -96,8 +87,5 @@ class LedgerClient(EntryAdds, Protocol):
         ...
 
     async def close(self) -> None:
-        """Closes the bookie or the connection to it.
-
-        Outstanding requests are answered first.
-        """
+        """Closes the bookie or the connection to it. Outstanding requests are answered first."""
         ...

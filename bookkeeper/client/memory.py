@@ -82,14 +82,14 @@ class MemoryLedgerClient:
         return RC_OK
 
     def _known(self, ledger_id: int, master_key: bytes) -> _Ledger | None:
-        """The ledger, created if need be; None when its key is another one."""
+        """Returns the ledger, created if need be; None when its key is another one."""
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
             ledger = self._ledgers[ledger_id] = _Ledger(master_key)
         return ledger if ledger.master_key == master_key else None
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
-        """Answered in the next turn."""
+        """Calls back in the next turn."""
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
             self._answer(partial(done, RC_NO_LEDGER, b""))
@@ -128,7 +128,7 @@ class MemoryLedgerClient:
         self.read(ledger_id, entry_id, done)
 
     def file_of(self, ledger_id: int, entry_id: int) -> str:
-        """Empty: there is no file."""
+        """Returns "": there is no file."""
         return ""
 
     def delete(self, ledger_id: int, done: DeleteDone) -> None:

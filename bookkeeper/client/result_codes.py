@@ -47,7 +47,7 @@ _ERRORS: dict[int, type[PersistenceError]] = {
 
 
 def error_of_read(rc: int, what: str) -> BrokerError:
-    """The error for the result code of a read other than OK.
+    """Returns the error for the result code of a read other than OK.
 
     `what`: the request and the bookie, for the text.
     """
@@ -57,10 +57,7 @@ def error_of_read(rc: int, what: str) -> BrokerError:
 
 
 def error_of(rc: int, what: str) -> BrokerError:
-    """The error for a result code other than OK.
-
-    `what`: the request, for the text.
-    """
+    """Returns the error for a result code other than OK. `what`: the request, for the text."""
     if rc == NOT_ENOUGH_BOOKIES:
         return NotEnoughBookies(
             f"{what}: a bookie failed and no other can take its place; start more bookies"

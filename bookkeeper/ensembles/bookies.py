@@ -70,52 +70,41 @@ class Bookies(Protocol):
         ...
 
     def http_address(self, name: str) -> str | None:
-        """host:port of the bookie's HTTP server; None where it is not known."""
+        """Returns host:port of the bookie's HTTP server; None where it is not known."""
         ...
 
     def read_only(self, name: str) -> bool | None:
-        """True if the bookie has registered as one that refuses new entries; None where none registers."""
+        """Returns True if the bookie has registered as one that refuses new entries; None where none registers."""
         ...
 
     def client(self, address: str) -> LedgerClient:
-        """The bookie with this name in ledger metadata.
-
-        A connection is begun when there is none.
-        """
+        """Returns the bookie with this name in ledger metadata. Begins a connection when there is none."""
         ...
 
     def reachable_clients(self) -> Collection[LedgerClient]:
-        """Bookies for new entries that there is a connection to."""
+        """Returns the connected bookies for new entries."""
         ...
 
     def choose(
         self, count: int, *, avoid: Collection[str] = (), count_min: int | None = None
     ) -> tuple[str, ...]:
-        """Names of `count` different bookies for new entries.
+        """Returns the names of `count` different bookies for new entries, none of them in `avoid`.
 
-        None of them is in `avoid`.
-
-        Fewer, down to `count_min`, where there are no more. Raises NotEnoughBookies.
+        Returns fewer, down to `count_min`, where there are no more. Raises NotEnoughBookies.
         """
         ...
 
     def failed(self, address: str) -> None:
-        """Note that the bookie did not take an entry.
-
-        It counts towards the bookie's quarantine.
-        """
+        """Notes that the bookie did not take an entry, which counts towards the bookie's quarantine."""
         ...
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Closes every connection."""
         ...
 
 
 class OneBookie:
-    """`Bookies` with one bookie for new entries.
-
-    It is embedded, in memory, or the only one configured.
-    """
+    """`Bookies` with one bookie for new entries. It is embedded, in memory, or the only one configured."""
 
     def __init__(
         self,
@@ -147,11 +136,11 @@ class OneBookie:
         return (self._address, *self._others)
 
     def http_address(self, name: str) -> str | None:
-        """host:port of the bookie's HTTP server; None where it is not known."""
+        """Returns host:port of the bookie's HTTP server; None where it is not known."""
         return self._http.get(name)
 
     def read_only(self, _name: str) -> bool | None:
-        """True if the bookie has registered as one that refuses new entries; None where none registers."""
+        """Returns True if the bookie has registered as one that refuses new entries; None where none registers."""
         return None
 
     def client(self, address: str) -> LedgerClient:
@@ -170,34 +159,28 @@ class OneBookie:
         return other
 
     def reachable_clients(self) -> Collection[LedgerClient]:
-        """The one bookie, also when its connection is down.
-
-        Nothing else could be chosen.
-        """
+        """Returns the one bookie, also when its connection is down: nothing else could be chosen."""
         return (self._client,)
 
     def choose(
         self, count: int, *, avoid: Collection[str] = (), count_min: int | None = None
     ) -> tuple[str, ...]:
-        """The one bookie, or NotEnoughBookies."""
+        """Returns the one bookie. Raises NotEnoughBookies."""
         if avoid or (count if count_min is None else count_min) > 1:
             raise NotEnoughBookies(f"{count} bookies wanted, there is only {self._address}")
         return (self._address,)
 
     def failed(self, address: str) -> None:
-        """Do nothing: there is no other bookie to prefer."""
+        """Does nothing: there is no other bookie to prefer."""
 
     async def close(self) -> None:
-        """Close the connections in turn."""
+        """Closes the connections in turn."""
         for client in (self._client, *self._others.values()):
             await client.close()
 
 
 class Unreachable:
-    """A bookie without an address: every request fails.
-
-    The I/O error comes in a later turn of the loop.
-    """
+    """A bookie without an address: every request fails. The I/O error comes in a later turn of the loop."""
 
     reachable = False
     """Always False: no request reaches this bookie."""
@@ -230,15 +213,15 @@ class Unreachable:
         asyncio.get_running_loop().call_soon(done, UNREACHABLE, b"")
 
     def file_of(self, ledger_id: int, entry_id: int) -> str:
-        """Empty: nothing is known of it."""
+        """Returns "": nothing is known of the bookie."""
         return ""
 
     def delete(self, ledger_id: int, done: DeleteDone) -> None:
-        """Answer only: no bookie has the ledger's entries."""
+        """Answers only: no bookie has the ledger's entries."""
         done(RC_OK, ledger_id)
 
     async def close(self) -> None:
-        """Do nothing: there is no connection."""
+        """Does nothing: there is no connection."""
 
 
 class BookieSet:
@@ -286,18 +269,15 @@ class BookieSet:
         return tuple(dict.fromkeys((*self._addresses, *self._clients)))
 
     def http_address(self, name: str) -> str | None:
-        """host:port of the bookie's HTTP server; None where it is not known."""
+        """Returns host:port of the bookie's HTTP server; None where it is not known."""
         return self._http.get(name)
 
     def read_only(self, _name: str) -> bool | None:
-        """True if the bookie has registered as one that refuses new entries; None where none registers."""
+        """Returns True if the bookie has registered as one that refuses new entries; None where none registers."""
         return None
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
-        """Make these the bookies for new entries.
-
-        Connections to others stay open for the entries they have.
-        """
+        """Makes these the bookies for new entries. Connections to others stay open for the entries they have."""
         self._addresses = tuple(dict.fromkeys(addresses))
         for address in self._addresses:
             self.client(address)
@@ -310,20 +290,17 @@ class BookieSet:
         return client
 
     def renew(self, address: str) -> BookieClient | None:
-        """Connect again to a bookie that has moved.
-
-        Returns its old client, which the caller closes.
-        """
+        """Connects again to a bookie that has moved. Returns its old client, which the caller closes."""
         before = self._clients.pop(address, None)
         self.client(address)
         return before
 
     def reachable(self) -> list[str]:
-        """Names of connected bookies for new entries."""
+        """Returns the names of connected bookies for new entries."""
         return [address for address in self._addresses if self._clients[address].reachable]
 
     def reachable_clients(self) -> Collection[LedgerClient]:
-        """Those of `reachable`."""
+        """Returns those of `reachable`."""
         return [self._clients[address] for address in self.reachable()]
 
     def choose(
@@ -360,7 +337,7 @@ class BookieSet:
             log.warning("bookie %s is in quarantine for %d s", address, rules.quarantine_s)
 
     async def close(self) -> None:
-        """Close the connections in turn."""
+        """Closes the connections in turn."""
         for client in self._clients.values():
             await client.close()
 

@@ -53,7 +53,7 @@ class Timer(Protocol):
     """A call that is due later, as the loop's TimerHandle."""
 
     def cancel(self) -> None:
-        """Do not call."""
+        """Prevents the call."""
         ...
 
 
@@ -67,7 +67,7 @@ class EnsembleReader:
     def __init__(
         self, bookies: Bookies, call_later: CallLater, *, sticky: bool, speculative_s: float
     ) -> None:
-        """`sticky`: begin all reads of a ledger with one bookie."""
+        """`sticky`: all reads of a ledger begin with one bookie."""
         self._bookies = bookies
         self.call_later = call_later
         """For the timers of speculative reads."""
@@ -79,10 +79,7 @@ class EnsembleReader:
         id, so nothing is kept for a ledger whose bookie never failed."""
 
     def read(self, metadata: LedgerMetadata, request: EnsembleRead) -> None:
-        """Read from the segment that has the first entry.
-
-        A run ends at the segment's end.
-        """
+        """Reads from the segment that has the first entry; a run ends at the segment's end."""
         segment, following = metadata.segment_of(request.first)
         if following is not None and following <= request.last:
             request = request._replace(last=following - 1)
@@ -99,19 +96,16 @@ class EnsembleReader:
         _Read(self, digest, order, request).begin()
 
     def client(self, address: str) -> LedgerClient:
-        """The bookie with this name in ledger metadata."""
+        """Returns the bookie with this name in ledger metadata."""
         return self._bookies.client(address)
 
     def move_on(self, ledger_id: int) -> None:
-        """Begin later reads of the ledger with the next bookie.
-
-        The first one did not serve a read.
-        """
+        """Begins later reads of the ledger with the next bookie, because the first one did not serve a read."""
         if self._sticky:
             self._moved[ledger_id] = self._moved.get(ledger_id, 0) + 1
 
     def forget(self, ledger_id: int) -> None:
-        """Forget a ledger that is deleted, or read no more."""
+        """Forgets a ledger that is deleted, or that is not read any more."""
         self._moved.pop(ledger_id, None)
 
 
@@ -149,7 +143,7 @@ class _Read:
         self._timer: Timer | None = None
 
     def begin(self) -> None:
-        """Ask the first bookie."""
+        """Asks the first bookie."""
         self._ask_next()
 
     def _ask_next(self) -> None:
@@ -268,7 +262,7 @@ class _StripedRead:
         ]
 
     def begin(self) -> None:
-        """Ask for all entries at once."""
+        """Asks for all entries at once."""
         for read in self._reads:
             read.begin()
 

@@ -49,7 +49,7 @@ class WrittenLedger(Protocol):
     """The present one; the last segment has the ensemble that is written to."""
 
     async def change_ensemble(self, first_entry_id: int, members: tuple[str, ...]) -> None:
-        """Put entries from `first_entry_id` on onto `members`.
+        """Puts entries from `first_entry_id` on onto `members`.
 
         A writer's change is stored when this returns; a recovery's is stored with the ledger's end.
 
@@ -111,7 +111,7 @@ class EnsembleWriter:
     ) -> None:
         """`first_entry_id` is added first; every add is one higher.
 
-        `recovering`: go on without a failed bookie when no other can take its place (law 4).
+        `recovering`: the writer goes on without a failed bookie when no other can take its place (law 4).
         """
         metadata = ledger.metadata
         self._ledger = ledger
@@ -153,7 +153,7 @@ class EnsembleWriter:
         recovery: bool,
         done: AddDone,
     ) -> None:
-        """Send the next entries to their write sets.
+        """Sends the next entries to their write sets.
 
         `done` is called when all are confirmed, or with all that failed.
         """
@@ -191,10 +191,7 @@ class EnsembleWriter:
         )
 
     def answered(self, member: _Member, rc: int, entry_id: int) -> None:
-        """A bookie has answered the add of an entry.
-
-        Called by `_Member`'s completion, once per entry and bookie.
-        """
+        """A bookie has answered the add of an entry. Called by `_Member`'s completion, once per entry and bookie."""
         # An answer of a bookie that was replaced says nothing about the present one (law 2).
         if self._rc != OK or self._members[member.position] is not member:
             return
@@ -281,7 +278,7 @@ class EnsembleWriter:
         self._fail_if_hopeless()
 
     def _fail_if_hopeless(self) -> None:
-        """Fail when an entry can never be confirmed any more.
+        """Fails when an entry can never be confirmed any more.
 
         Too many bookies refused it, and no other bookie can be had.
         """
@@ -315,7 +312,7 @@ class EnsembleWriter:
 
 
 def _code_of(error: BrokerError) -> int:
-    """The result code that stands for this error."""
+    """Returns the result code that stands for this error."""
     if isinstance(error, LedgerFenced):
         return RC_FENCED
     return NOT_ENOUGH_BOOKIES if isinstance(error, NotEnoughBookies) else RC_IO_ERROR

@@ -32,16 +32,10 @@ Added: TypeAlias = tuple[object, int, int]
 
 
 class AddedRun(Protocol):
-    """The ledger's owner.
-
-    `ledger_failing` may come in any turn; the other two are called at a turn's end.
-    """
+    """The ledger's owner. `ledger_failing` may come in any turn; the other two are called at a turn's end."""
 
     def ledger_failing(self, handle: LedgerHandle, rc: int) -> None:
-        """An add was refused: send no more.
-
-        Entries before it may still be confirmed.
-        """
+        """An add was refused: the ledger sends no more. Entries before it may still be confirmed."""
         ...
 
     def entries_confirmed(
@@ -51,17 +45,11 @@ class AddedRun(Protocol):
         added: list[Added],
         now_ns: int,
     ) -> None:
-        """The next entries, at least one, are confirmed.
-
-        `added`: their adds, whose times never decrease.
-        """
+        """The next entries, at least one, are confirmed. `added`: their adds, whose times never decrease."""
         ...
 
     def adds_failed(self, handle: LedgerHandle, entries: list[Entry], added: list[Added], rc: int) -> None:
-        """The refused add and all after it have failed, in order.
-
-        Called once.
-        """
+        """The refused add and all after it have failed, in order. Called once."""
         ...
 
 
@@ -97,10 +85,7 @@ class LedgerHandle:
         owner: AddedRun,
         digest: Digest = DEFAULT_DIGEST,
     ) -> None:
-        """`adds`: the destination of the entries.
-
-        `digest` is that of the ledger's metadata.
-        """
+        """`adds`: the destination of the entries. `digest` is that of the ledger's metadata."""
         self.ledger_id = ledger_id
         """BookKeeper's id of the ledger that is written."""
         self.next_entry_id = 0
@@ -145,7 +130,7 @@ class LedgerHandle:
     def add(
         self, headers: Sequence[bytes], bodies: Sequence[Buffer], messages: int, context: object, now_ns: int
     ) -> None:
-        """Add the next entries, at least one.
+        """Adds the next entries, at least one.
 
         Their outcome is reported to the owner, with `context` and `now_ns`.
 
@@ -194,13 +179,13 @@ class LedgerHandle:
             self._turn.confirm(self._deliver)
 
     def _take_early(self) -> None:
-        """Move past adds whose answers came early."""
+        """Moves past adds whose answers came early."""
         while self._answered in self._early:
             self._early.remove(self._answered)
             self._answered += self._counts.pop(self._answered)
 
     def _note_failure(self, rc: int, entry_id: int) -> bool:
-        """Remember the earliest failed add; returns False for one after it, which has failed with it already."""
+        """Remembers the earliest failed add; returns False for one after it, which has failed with it already."""
         if self._rc != _OK and entry_id > self._failed_entry:
             return False
         # A later answer may tell of an earlier entry; that one then is the failure, because nothing after it counts.
@@ -226,7 +211,7 @@ class LedgerHandle:
             self._owner.adds_failed(self, entries, added, self._rc)
 
     def _cut(self, count: int) -> tuple[list[Entry], list[Added]]:
-        """Remove the oldest `count` entries and their adds. Most often these are all, and then nothing is copied."""
+        """Removes the oldest `count` entries and their adds. Most often these are all, and then nothing is copied."""
         if count == len(self._entries):
             cut = self._entries, self._added
             self._entries, self._added = [], []

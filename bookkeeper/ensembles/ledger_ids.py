@@ -37,11 +37,10 @@ class LedgerIdSource(Protocol):
     """Gives each new ledger its id."""
 
     async def next(self, above: int = -1) -> int:
-        """An unused id greater than `above`.
+        """Returns an unused id greater than `above`.
 
-        A log's ledgers are ordered by id, so its next one needs an id above its last.
-
-        Raises MetadataError when the store refuses, or has no ids left.
+        A log's ledgers are ordered by id, so its next one needs an id above its last. Raises MetadataError when the
+        store refuses, or has no ids left.
         """
         ...
 
@@ -90,10 +89,7 @@ class LedgerIdsAbove:
     """Ids of another source, above all that the bookie had."""
 
     def __init__(self, source: LedgerIdSource, highest: int) -> None:
-        """`highest` is the highest id in the bookie's files.
-
-        -1 when it has no ledger.
-        """
+        """`highest` is the highest id in the bookie's files, -1 when it has no ledger."""
         self._source = source
         self._highest = highest
         self._warned = False
@@ -144,7 +140,7 @@ class LedgerIdsUnused:
 
 
 async def _is_taken(ledger_id: int, clients: Collection[LedgerClient]) -> bool:
-    """True when a bookie has a ledger of that id. A bookie that fails or is silent proves nothing."""
+    """Returns True when a bookie has a ledger of that id. A bookie that fails or is silent proves nothing."""
     if not clients:
         return False
     loop = asyncio.get_running_loop()

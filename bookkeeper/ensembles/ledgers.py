@@ -78,19 +78,16 @@ class Ledgers:
     # Writing
 
     async def create(self, ledger_id: int, custom: dict[str, bytes]) -> OwnLedger:
-        """Begin a ledger; returns it.
-
-        Raises NotEnoughBookies, or MetadataError (BadVersion when it exists).
-        """
+        """Begins a ledger and returns it. Raises NotEnoughBookies, or MetadataError (BadVersion when it exists)."""
         own, _ = await self.create_beside(ledger_id, custom, ())
         return own
 
     async def create_beside(
         self, ledger_id: int, custom: dict[str, bytes], beside: Sequence[Put], copies: Copies | None = None
     ) -> tuple[OwnLedger, list[int]]:
-        """As `create`, together with the writes in `beside`.
+        """Begins a ledger as `create` does, together with the writes in `beside`.
 
-        All is stored, or nothing; the new versions of `beside` are returned too. `copies` replaces the numbers of the
+        All is stored, or nothing. Returns the new versions of `beside` too. `copies` replaces the numbers of the
         settings; a broker with one bookie stores each entry once all the same.
         """
         settings = self.settings
@@ -119,10 +116,7 @@ class Ledgers:
         return own, versions
 
     def writer(self, ledger: OwnLedger) -> EntryAdds:
-        """The destination of a created ledger's entries, from entry 0 on.
-
-        Call it once per ledger.
-        """
+        """Returns the destination of a created ledger's entries, from entry 0 on. To be called once per ledger."""
         sole = self.bookies.sole
         if sole is not None:  # Without a wrapper, which would cost a call per entry and add nothing.
             return sole
@@ -131,9 +125,9 @@ class Ledgers:
     # Reading
 
     def read(self, ledger_id: int, first: int, last: int, bytes_max: int, done: RunRead) -> None:
-        """Read some entries from `first` on, none after `last`.
+        """Reads some entries from `first` on, none after `last`.
 
-        They have about `bytes_max` bytes in all.
+        The entries have about `bytes_max` bytes in all.
 
         `done` is called once, never inside this call. Its error is NoSuchLedger or NoSuchEntry only when every bookie
         that might have the entry says so.
@@ -166,7 +160,7 @@ class Ledgers:
         entries: list[Entry],
         error: BrokerError | None,
     ) -> None:
-        """Report the outcome, or read again where newer metadata says.
+        """Reports the outcome, or reads again where newer metadata says.
 
         Only an error leads to a second read, and only when the loaded metadata names other segments than `before`, by
         which the first read went.
@@ -185,7 +179,7 @@ class Ledgers:
         self._load_then(request.ledger_id, loaded)
 
     def _load_then(self, ledger_id: int, loaded: _Loaded) -> None:
-        """Load the metadata and call `loaded` with it; calls for one ledger share one load."""
+        """Loads the metadata and calls `loaded` with it; calls for one ledger share one load."""
         waiting = self._loading.setdefault(ledger_id, [])
         waiting.append(loaded)
         if len(waiting) == 1:
@@ -208,7 +202,7 @@ class Ledgers:
                 log.exception("a reader of ledger %d failed on its metadata", ledger_id)
 
     def _keep(self, ledger_id: int, metadata: LedgerMetadata) -> None:
-        """Keep the metadata of a ledger that this broker does not write."""
+        """Keeps the metadata of a ledger that this broker does not write."""
         self._own.pop(ledger_id, None)
         # Removed first, so that it goes to the end: dicts keep the place of a key that is set again.
         self._kept.pop(ledger_id, None)
@@ -222,7 +216,7 @@ class Ledgers:
     # Ends
 
     async def recover(self, ledger_id: int, *, keeps_damaged: bool = False) -> LedgerMetadata | None:
-        """Fence and close a ledger that another writer left open.
+        """Fences and closes a ledger that another writer left open.
 
         Returns its metadata, None for a missing ledger.
 
@@ -244,10 +238,11 @@ class Ledgers:
         return taken
 
     async def delete(self, ledger_id: int) -> None:
-        """Delete the ledger's metadata; bookies reclaim its space.
+        """Deletes the ledger's metadata; bookies reclaim its space.
 
-        Returns when an embedded bookie has it durably too: a caller may then forget the ledger. A missing ledger is fine.
-        Raises MetadataError, and PersistenceError when the bookie cannot write its journal; ask again then.
+        Returns when an embedded bookie has it durably too: a caller may then forget the ledger. A missing ledger is
+        fine. Raises MetadataError, and PersistenceError when the bookie cannot write its journal; the caller then asks
+        again.
         """
         # The metadata first: bookies give the space back when they find it gone, and a crash in between leaves nothing
         # that points to deleted entries.
@@ -263,7 +258,7 @@ class Ledgers:
                 raise error_of(rc, f"deleting ledger {ledger_id}")
 
     async def close(self) -> None:
-        """Close the bookies; outstanding requests fail with an I/O error."""
+        """Closes the bookies; outstanding requests fail with an I/O error."""
         await self.bookies.close()
         # Again and again: a task that ends with an error may have begun another one.
         while self._tasks:

@@ -35,10 +35,7 @@ Closed = Callable[[int, LedgerMetadata], None]
 
 
 class OwnLedger:
-    """A ledger that this process writes.
-
-    It is OPEN in the store until it is closed or taken over.
-    """
+    """A ledger that this process writes. It is OPEN in the store until it is closed or taken over."""
 
     def __init__(
         self,
@@ -48,7 +45,7 @@ class OwnLedger:
         version: int,
         closed: Closed,
     ) -> None:
-        """Use `create`. `closed` is called after `close` has ended the ledger."""
+        """Called by `create` alone. `closed` is called after `close` has ended the ledger."""
         self.ledger_id = ledger_id
         """The ledger's node in the store is named after it."""
         self.metadata = metadata
@@ -68,11 +65,10 @@ class OwnLedger:
         closed: Closed,
         beside: Sequence[Put] = (),
     ) -> tuple[OwnLedger, list[int]]:
-        """Begin a ledger together with the writes in `beside`.
+        """Begins a ledger together with the writes in `beside`; returns it and the new versions of `beside`.
 
-        Returns it and the new versions of `beside`. All is stored, or nothing.
-
-        Raises MetadataError; BadVersion when another process made the ledger or changed a key in `beside`.
+        All is stored, or nothing. Raises MetadataError; BadVersion when another process made the ledger or changed a
+        key in `beside`.
         """
         try:
             version, *others = await store.put_all(
@@ -98,7 +94,7 @@ class OwnLedger:
         return cls(store, ledger_id, metadata, version, closed), others
 
     async def change_ensemble(self, first_entry_id: int, members: tuple[str, ...]) -> None:
-        """Store that entries from `first_entry_id` on are on `members`.
+        """Stores that entries from `first_entry_id` on are on `members`.
 
         Raises LedgerFenced when the ledger was taken over or closed, MetadataError when the outcome is not known.
         """
@@ -106,10 +102,7 @@ class OwnLedger:
             await self._write(lambda metadata: metadata.with_ensemble(first_entry_id, members))
 
     async def close(self, last_entry_id: int, length: int) -> None:
-        """End the ledger for ever.
-
-        Raises as `change_ensemble`; does nothing for a ledger that is closed.
-        """
+        """Ends the ledger for ever. Raises as `change_ensemble`; does nothing for a ledger that is closed."""
         async with self._one_change:
             if self.metadata.state is not LedgerState.CLOSED:
                 await self._write(lambda metadata: closed_at(metadata, last_entry_id, length))
@@ -133,7 +126,10 @@ class OwnLedger:
             return
 
     async def _is_stored(self, wanted: LedgerMetadata) -> bool:
-        """Take the store's metadata. True when it is as wanted: a write was carried out and its answer lost."""
+        """Takes the store's metadata.
+
+        Returns True when it is as wanted: a write was carried out and its answer lost.
+        """
         found = await read_metadata(self._store, self.ledger_id)
         if found is None:
             raise LedgerFenced(f"ledger {self.ledger_id} was deleted")
@@ -142,13 +138,10 @@ class OwnLedger:
 
 
 class RecoveringLedger:
-    """A ledger that this process has taken over.
-
-    It is IN_RECOVERY in the store until it is closed.
-    """
+    """A ledger that this process has taken over. It is IN_RECOVERY in the store until it is closed."""
 
     def __init__(self, store: MetadataStore, ledger_id: int, metadata: LedgerMetadata, version: int) -> None:
-        """Use `take_over`."""
+        """Called by `take_over` alone."""
         assert metadata.state is LedgerState.IN_RECOVERY
         self.ledger_id = ledger_id
         """The ledger's node in the store is named after it."""
@@ -161,7 +154,7 @@ class RecoveringLedger:
     async def take_over(
         cls, store: MetadataStore, ledger_id: int
     ) -> RecoveringLedger | LedgerMetadata | None:
-        """Forbid the writer every change of the metadata. Raises MetadataError.
+        """Forbids the writer every change of the metadata. Raises MetadataError.
 
         Returns the metadata itself for a ledger that is closed already, None for a missing one.
         """
@@ -182,15 +175,13 @@ class RecoveringLedger:
             return cls(store, ledger_id, metadata, version)
 
     async def change_ensemble(self, first_entry_id: int, members: tuple[str, ...]) -> None:
-        """Change the ensemble in memory; `close` stores it."""
+        """Changes the ensemble in memory; `close` stores it."""
         self.metadata = self.metadata.with_ensemble(first_entry_id, members)
 
     async def close(self, last_entry_id: int, length: int) -> LedgerMetadata:
-        """End the ledger; returns its metadata.
+        """Ends the ledger; returns its metadata.
 
-        Where another recovery was faster, the end is that one's.
-
-        Raises MetadataError when the end is not stored.
+        The end is that of another recovery where that one was faster. Raises MetadataError when the end is not stored.
         """
         # With the version of the take-over, so only one of several recoveries stores its end.
         closed = closed_at(self.metadata, last_entry_id, length)
@@ -205,7 +196,7 @@ class RecoveringLedger:
 
 
 async def read_metadata(store: MetadataStore, ledger_id: int) -> tuple[LedgerMetadata, int] | None:
-    """The ledger's metadata and its version, None for a missing ledger.
+    """Returns the ledger's metadata and its version, None for a missing ledger.
 
     Raises MetadataError when the store cannot be read, or its value not understood.
     """
@@ -223,8 +214,5 @@ async def read_metadata(store: MetadataStore, ledger_id: int) -> tuple[LedgerMet
 
 
 def closed_at(metadata: LedgerMetadata, last_entry_id: int, length: int) -> LedgerMetadata:
-    """A copy that is CLOSED after this entry.
-
-    `length`: payload bytes of the whole ledger.
-    """
+    """Returns a copy that is CLOSED after this entry. `length`: payload bytes of the whole ledger."""
     return replace(metadata, state=LedgerState.CLOSED, last_entry_id=last_entry_id, length=length)

@@ -14,15 +14,12 @@ from collections.abc import Sequence
 
 
 def write_set(entry_id: int, ensemble_size: int, write_quorum: int) -> tuple[int, ...]:
-    """The positions that get the entry.
-
-    Readers should ask them in this order.
-    """
+    """Returns the positions that get the entry. Readers should ask them in this order."""
     return tuple((entry_id + number) % ensemble_size for number in range(write_quorum))
 
 
 def is_covered(answered: Sequence[bool], write_quorum: int, ack_quorum: int) -> bool:
-    """True when fenced bookies prevent every further confirmed add.
+    """Returns True when fenced bookies prevent every further confirmed add.
 
     That is so when in every write set fewer than Qa bookies have not answered. `answered`: by position.
     """
@@ -33,10 +30,8 @@ def is_covered(answered: Sequence[bool], write_quorum: int, ack_quorum: int) -> 
 
 
 def proves_absence(negatives: int, write_quorum: int, ack_quorum: int) -> bool:
-    """True when so many negative answers exclude a confirmed entry.
+    """Returns True when so many negative answers exclude a confirmed entry.
 
-    The answers are of fenced bookies of the entry's write set.
-
-    The rest of its write set is then fewer than Qa bookies.
+    The answers are of fenced bookies of the entry's write set. The rest of its write set is then fewer than Qa bookies.
     """
     return write_quorum - negatives < ack_quorum

@@ -46,7 +46,7 @@ async def recover(
     spawn: Spawn,
     keeps_damaged: bool = False,
 ) -> LedgerMetadata:
-    """Close the ledger; returns its metadata.
+    """Closes the ledger; returns its metadata.
 
     An entry that no bookie has whole refuses the recovery, or with `keeps_damaged` stays as it is: readers find it
     lost. Nothing after it is cut off, because its end counts from the entries that are there, damaged or whole.
@@ -75,7 +75,7 @@ class _Recovery:
         self._quorums = metadata.write_quorum, metadata.ack_quorum
 
     async def find_confirmed(self) -> int:
-        """Step 2: fence the last ensemble; returns the last confirmed entry.
+        """Fences the last ensemble (step 2); returns the last confirmed entry.
 
         Every write set is fenced. The entry is the highest one that was surely confirmed.
         """
@@ -114,7 +114,7 @@ class _Recovery:
         return confirmed
 
     async def write_back(self, confirmed: int, writer: EnsembleWriter) -> tuple[int, int]:
-        """Step 3: write entries after `confirmed` back to Qa bookies.
+        """Writes entries after `confirmed` back to Qa bookies (step 3).
 
         Returns the ledger's last entry and its length.
         """
@@ -167,7 +167,7 @@ class _Recovery:
         return outcome
 
     async def _length_at(self, entry_id: int) -> int:
-        """Payload bytes of the ledger up to and with a confirmed entry; 0 for entry -1."""
+        """Returns the payload bytes of the ledger up to and with a confirmed entry; 0 for entry -1."""
         if entry_id < 0:
             return 0
         segment, _ = self._metadata.segment_of(entry_id)
@@ -177,7 +177,7 @@ class _Recovery:
         return ledger_length(stored)
 
     def _read(self, entry_id: int, segment: LedgerSegment, *, fencing: bool) -> _Wait:
-        """Ask the entry's whole write set. The result is the stored entry, None when it is certainly absent."""
+        """Asks the entry's whole write set. Returns the stored entry, None when it is certainly absent."""
         what = f"reading entry {self._ledger_id}:{entry_id}"
         positions = write_set(entry_id, len(segment.members), self._quorums[0])
         wait = _Wait(len(positions), what)
@@ -208,7 +208,9 @@ class _Recovery:
         return wait
 
     def _damage(self, address: str, stored: bytes, entry_id: int | None = None) -> BrokerError | None:
-        """The error in an entry that a bookie sent; None for a good one. Without an entry id any of the ledger will do."""
+        """Returns the error in an entry that a bookie sent; None for a good one. Without an entry id any of the ledger
+        will do.
+        """
         entry_id = entry_id_of(stored) if entry_id is None else entry_id
         try:
             self._digest.check(self._ledger_id, entry_id, stored)
@@ -239,10 +241,7 @@ class _Wait:
             self.over.set_result(stored)
 
     def negative(self, *, enough: bool) -> None:
-        """A bookie certainly does not have the entry.
-
-        `enough`: with the others that proves its absence.
-        """
+        """A bookie certainly does not have the entry. `enough`: with the others that proves its absence."""
         self._left -= 1
         if enough and not self.over.done():
             self.over.set_result(None)

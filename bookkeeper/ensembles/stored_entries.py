@@ -26,7 +26,7 @@ _BODY_AFTER_BLOCK = OVERHEAD_BYTES + _BLOCK.size
 def decode_run(
     ledger_id: int, first: int, stored: list[bytes], into: list[Entry], digest: Digest = DEFAULT_DIGEST
 ) -> None:
-    """Append an Entry to `into` for each stored entry.
+    """Appends an Entry to `into` for each stored entry.
 
     The first one must have the entry id `first`.
 

@@ -54,26 +54,26 @@ class NodeFacts(NamedTuple):
     kind: str
     """One of JUDGED."""
     persistent: bool
-    """It belongs to a persistent topic. Others leave no node that would show whether they exist."""
+    """True when the node belongs to a persistent topic. Others leave no node that would show whether they exist."""
     topic_exists: bool
-    """Its topic has a ledger list that is not being deleted, has partitions, or is one of those partitions.
+    """True when its topic has a ledger list that is not being deleted, has partitions, or is one of those partitions.
 
     Of a schema also: a partitioned topic that is not persistent has its name.
     """
     beyond_partitions: bool
-    """It belongs to a partition that its partitioned topic does not have."""
+    """True when the node belongs to a partition that its partitioned topic does not have."""
     has_namespace: bool
-    """Its namespace has policies."""
+    """True when its namespace has policies."""
     has_tenant: bool
-    """Its tenant exists."""
+    """True when its tenant exists."""
     broker_gone: bool
-    """It is a broker's own, and other brokers are registered but this one is not."""
+    """True when the node is a broker's own, and other brokers are registered but this one is not."""
     of_brokers: bool
-    """It is in a namespace that brokers use for themselves, with or without policies."""
+    """True when the node is in a namespace that brokers use for themselves, with or without policies."""
     empty: bool
-    """It has no value, no children, and is no root."""
+    """True when the node has no value and no children, and is no root."""
     being_deleted: bool
-    """The deletion of its topic or namespace is decided and goes on."""
+    """True while the deletion of its topic or namespace is decided and goes on."""
 
 
 class Finding(NamedTuple):

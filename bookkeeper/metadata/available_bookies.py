@@ -48,10 +48,7 @@ class AvailableBookies:
     """Watches the bookies' nodes from `open` to `close`."""
 
     def __init__(self, requests: ZookeeperRequests, changed: Callable[[Bookies], None]) -> None:
-        """`changed` is called on the loop after each change.
-
-        It gets all bookies.
-        """
+        """`changed` is called on the loop after each change, with all bookies."""
         self._requests = requests
         self._changed = changed
         self._path = f"{requests.url.root}/ledgers/available"
@@ -62,17 +59,14 @@ class AvailableBookies:
         """The bookies that the last read found."""
 
     async def open(self) -> Bookies:
-        """The bookies that are there now; `changed` is called from here on.
-
-        Raises MetadataError.
-        """
+        """Returns the bookies that are there now, and calls `changed` from here on. Raises MetadataError."""
         self.bookies = await self._read()
         # After the first read, which sets the watches that wake the task.
         self._following = asyncio.create_task(self._follow(), name="available bookies")
         return self.bookies
 
     async def close(self) -> None:
-        """Stop watching."""
+        """Stops watching."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
@@ -133,7 +127,7 @@ class AvailableBookies:
         return await self._requests.ask(lambda: self._requests.client.get_async(path, watch=self._fired))
 
     def _fired(self, _event: object) -> None:
-        """In a thread of kazoo's. A broken connection calls it too, because it ends every watch."""
+        """Runs in a thread of kazoo's. A broken connection calls it too, because it ends every watch."""
         self._loop.call_soon_threadsafe(self._stale.set)
 
 

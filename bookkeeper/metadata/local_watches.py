@@ -18,7 +18,7 @@ class LocalWatches:
         self._of_names: _Watchers = {}
 
     def __bool__(self) -> bool:
-        """True while there is a watcher."""
+        """Returns True while there is a watcher."""
         return bool(self._of_values or self._of_names)
 
     def add(self, key: str, changed: Callable[[], None]) -> Stop:

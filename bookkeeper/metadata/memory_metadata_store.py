@@ -45,7 +45,7 @@ class MemoryMetadataStore:
         return other
 
     async def get(self, key: str) -> Versioned | None:
-        """A look into the dictionary."""
+        """Looks into a dictionary."""
         return self._values.get(key)
 
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
@@ -64,7 +64,7 @@ class MemoryMetadataStore:
         ]
 
     async def delete(self, key: str, expected: int | None = None) -> None:
-        """A key that comes again begins with version 0."""
+        """Stores the value; a key that comes again begins with version 0."""
         if self._checked_version(key, expected) != ABSENT:
             self._remove(key)
 
@@ -125,7 +125,7 @@ class MemoryMetadataStore:
         self._watches.tell(key, names=True)
 
     def _link(self, key: str) -> None:
-        """Enter the key into the names of its parents.
+        """Enters the key into the names of its parents.
 
         Ends at the first parent that has the name already: those above it have theirs too.
         """
@@ -138,7 +138,7 @@ class MemoryMetadataStore:
             key = parent
 
     def _unlink(self, key: str) -> None:
-        """Remove the key from its parent's names, and parents that became empty.
+        """Removes the key from its parent's names, and removes parents that became empty.
 
         A parent with a value or another child stays.
         """

@@ -79,7 +79,7 @@ class SessionState(StrEnum):
     SUSPENDED = "suspended"
     """The store does not answer; ephemeral keys may be gone, which only an answer can tell."""
     CONNECTED = "connected"
-    """It answers again, in the same session: ephemeral keys are there."""
+    """The store answers again, in the same session: ephemeral keys are there."""
     LOST = "lost"
     """The session has ended, and every ephemeral key of it: another process may have them."""
     RE_ESTABLISHED = "re-established"
@@ -106,53 +106,49 @@ class MetadataStore(Protocol):
         ...
 
     async def get(self, key: str) -> Versioned | None:
-        """The value, None for a key that does not exist."""
+        """Returns the value; None for a key that does not exist."""
         ...
 
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
-        """Write; returns the new version.
-
-        Raises BadVersion when `expected` is another; None does not compare.
+        """Writes the value; returns its new version. Raises BadVersion when `expected` is another; None does not
+        compare.
         """
         ...
 
     async def put_all(self, puts: Sequence[Write]) -> list[int]:
-        """Write all of them, of different keys, or none.
+        """Writes all values, of different keys, or none.
 
         Returns the version of each key afterwards. Raises BadVersion.
         """
         ...
 
     async def delete(self, key: str, expected: int | None = None) -> None:
-        """Remove the key.
-
-        A missing one is fine unless `expected` names a version; then BadVersion.
-        """
+        """Removes the key. A missing one is fine unless `expected` names a version; then raises BadVersion."""
         ...
 
     async def children(self, key: str) -> list[str]:
-        """The names one level below `key`, sorted, each once, without slashes."""
+        """Returns the names one level below `key`, sorted, each once, without slashes."""
         ...
 
     async def sync(self) -> None:
-        """Return when reads show every write that any process had finished before this call."""
+        """Returns when reads show every write that any process had finished before this call."""
         ...
 
     async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
-        """Call `changed` on the loop after every change of the key's value, made here or by another process.
+        """Calls `changed` on the loop after every change of the key's value, made here or by another process.
 
-        Several changes may be one call, and there are calls without a change: after the session was suspended, too.
+        Several changes may be one call. A call may come without a change, also after the session was suspended.
         """
         ...
 
     async def watch_children(self, key: str, changed: Callable[[], None]) -> Stop:
-        """Call `changed` as `watch` does, after names below the key have come or gone."""
+        """Calls `changed` as `watch` does, after names below the key were added or removed."""
         ...
 
     def listen(self, told: Callable[[SessionState], None]) -> None:
-        """Call `told` on the loop at each news of the session, from now on; stores in the process have none."""
+        """Calls `told` on the loop at each news of the session, from now on; a store in the process has no news."""
         ...
 
     async def close(self) -> None:
-        """Finish the writes that wait; later ones raise MetadataError."""
+        """Finishes the writes that wait; later ones raise MetadataError."""
         ...

@@ -212,12 +212,11 @@ class SqliteMetadataStore:
         return self._watches.add_children(key, changed)
 
     def listen(self, told: Callable[[SessionState], None]) -> None:
-        """Never tells anything: the session is the store's life."""
+        """Never calls `told`: the session lives as long as the store."""
 
     async def close(self) -> None:
-        """Commit the writes that wait, remove the ephemeral keys, then close the file.
-
-        Later writes raise MetadataError.
+        """Commits the writes that wait, removes the ephemeral keys, then closes the file. Later writes raise
+        MetadataError.
         """
         self._closing = True
         self._wanted.set()
@@ -249,7 +248,7 @@ class SqliteMetadataStore:
                 write.done.set_result(outcome)
 
     def _write_groups(self) -> None:
-        """The writer thread: for each group one commit and one call back into the loop."""
+        """Runs the writer thread: for each group one commit and one call back into the loop."""
         while True:
             self._wanted.wait()
             # Before the look at the queue: a write that comes after it sets the event again.

@@ -47,11 +47,10 @@ class WriteGroups:
     async def submit(
         self, keys: frozenset[str], apply: Callable[[], Awaitable[list[int]]], *, urgent: bool = False
     ) -> list[int]:
-        """The new versions, after `apply` was called in its turn.
+        """Calls `apply` in its turn, and returns the new versions.
 
-        Raises what `apply` raises.
-
-        Raises MetadataError when the store is closing. A caller that is cancelled cancels only its own wait.
+        Raises what `apply` raises. Raises MetadataError when the store is closing. A caller that is cancelled cancels
+        only its own wait.
         """
         if self._closing:
             raise MetadataError("the metadata store is closed")
@@ -68,16 +67,13 @@ class WriteGroups:
         return await done
 
     async def drain(self, timeout_s: float) -> None:
-        """Refuse new writes, and wait until the queue is empty.
-
-        Returns after `timeout_s` at the latest.
-        """
+        """Refuses new writes, and waits until the queue is empty, at most `timeout_s`."""
         self._closing = True
         self._wanted.set()
         await asyncio.wait((self._worker, *self._urgent_tasks), timeout=timeout_s)
 
     async def ended(self) -> None:
-        """Wait until every write is answered, after ZooKeeper's session was closed."""
+        """Waits until every write is answered, after ZooKeeper's session was closed."""
         await asyncio.gather(self._worker, *self._urgent_tasks)
 
     def _may_overtake(self, keys: frozenset[str]) -> bool:
@@ -113,7 +109,9 @@ class WriteGroups:
                     _settle(write, outcome)
 
     def _next_group(self) -> list[_Write]:
-        """Remove a group of writes from the queue, each key once; empty while an urgent write of the first's keys is out."""
+        """Removes a group of writes from the queue, each key once; empty while an urgent write of the first's keys is
+        out.
+        """
         group: list[_Write] = []
         while self._queue and len(group) < GROUP_MAX:
             keys = self._queue[0].keys

@@ -28,7 +28,7 @@ VALUE_BYTES_MAX = 1_000_000
 
 
 class ZookeeperMetadataStore:
-    """`MetadataStore` in ZooKeeper. Open with `await ZookeeperMetadataStore.open(...)`."""
+    """`MetadataStore` in ZooKeeper; `open` makes one."""
 
     value_bytes_max: Final = VALUE_BYTES_MAX
     """Longest value, in bytes."""
@@ -68,10 +68,7 @@ class ZookeeperMetadataStore:
         return found if found is not None and found.value else None
 
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
-        """Waits while ZooKeeper is away.
-
-        Raises MetadataError for a value of more than 1,000,000 bytes.
-        """
+        """Waits while ZooKeeper is away. Raises MetadataError for a value of more than 1,000,000 bytes."""
         path = self._path(key)
         _check_size(key, value)
         (version,) = await self._groups.submit(
@@ -80,9 +77,9 @@ class ZookeeperMetadataStore:
         return version
 
     async def put_all(self, puts: Sequence[Write]) -> list[int]:
-        """As `put`, for all values together.
+        """Writes all values together, otherwise as `put`.
 
-        They have at most 1,000,000 bytes, because they are one request.
+        The values have at most 1,000,000 bytes, because they are one request.
         """
         values = [put.value for put in puts if not isinstance(put, Check)]
         _check_size(puts[0].key, b"".join(values))
@@ -136,7 +133,7 @@ class ZookeeperMetadataStore:
         self.requests.listen(told)
 
     async def close(self) -> None:
-        """Finish the writes that wait, then end the session.
+        """Finishes the writes that wait, then ends the session.
 
         Writes that wait for ZooKeeper longer than the store's timeout raise MetadataError, and so do later ones.
         """

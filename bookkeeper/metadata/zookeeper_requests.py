@@ -40,11 +40,11 @@ class Pending(Protocol):
         ...
 
     def get_nowait(self) -> object:
-        """The answer, which must be there."""
+        """Returns the answer, which must be there."""
         ...
 
     def rawlink(self, callback: Callable[[Pending], object]) -> None:
-        """Call `callback` in a thread of kazoo's when the request is answered."""
+        """Calls `callback` in a thread of kazoo's when the request is answered."""
         ...
 
 
@@ -59,14 +59,11 @@ class Answer(NamedTuple):
     """1, or more when a connection broke in between; an earlier attempt may then have been carried out."""
 
     def refused(self, reason: type[KazooException]) -> bool:
-        """True for a refusal of that kind."""
+        """Returns True for a refusal of that kind."""
         return isinstance(self.refusal, reason)
 
     def value_or_raise(self) -> object:
-        """The value.
-
-        Raises MetadataError for a refusal, after the caller has handled those it expects.
-        """
+        """Returns the value. Raises MetadataError for a refusal, after the caller has handled those it expects."""
         if self.refusal is not None:
             raise MetadataError(f"ZooKeeper refused: {type(self.refusal).__name__} {self.refusal}")
         return self.value
@@ -76,7 +73,7 @@ class ZookeeperRequests:
     """The loop's side of one ZooKeeper session, and its listener."""
 
     def __init__(self, session: ZookeeperSession) -> None:
-        """Use `connect`. Belongs to the running loop."""
+        """Called by `connect` alone; belongs to the running loop."""
         self.session = session
         """Replaces itself when ZooKeeper expires it; `close` ends it."""
         self._loop = asyncio.get_running_loop()
@@ -89,7 +86,7 @@ class ZookeeperRequests:
     async def connect(
         cls, url: ZookeeperUrl, timeout_s: float, tls: ZookeeperTls | None = None
     ) -> ZookeeperRequests:
-        """A new session whose root exists. Raises MetadataError when no ZooKeeper answers.
+        """Returns a new session whose root exists. Raises MetadataError when no ZooKeeper answers.
 
         `timeout_s` is the session's, and how long to wait for ZooKeeper.
         """
@@ -123,11 +120,9 @@ class ZookeeperRequests:
         return self.session.url
 
     async def ask(self, request: Callable[[], Pending]) -> Answer:
-        """ZooKeeper's answer to `request`, which is called once per attempt.
+        """Returns ZooKeeper's answer to `request`, which is called once per attempt.
 
-        Waits while ZooKeeper is away.
-
-        Raises MetadataError after `close`.
+        Waits while ZooKeeper is away. Raises MetadataError after `close`.
         """
         asked = 0
         while True:
@@ -148,7 +143,7 @@ class ZookeeperRequests:
         self._listeners.append(told)
 
     async def close(self) -> None:
-        """End the session. Requests that wait for ZooKeeper raise MetadataError."""
+        """Ends the session. Requests that wait for ZooKeeper raise MetadataError."""
         self._closed = True
         self._connected.set()
         await asyncio.to_thread(self.session.close)
@@ -170,11 +165,11 @@ class ZookeeperRequests:
     # The session's listener, in kazoo's threads.
 
     def connected(self, *, new_session: bool) -> None:
-        """Send the requests that wait."""
+        """Sends the requests that wait."""
         self._on_loop(self._resume, SessionState.RE_ESTABLISHED if new_session else SessionState.CONNECTED)
 
     def disconnected(self) -> None:
-        """Hold new requests back."""
+        """Holds new requests back."""
         self._on_loop(
             self._pause,
             SessionState.SUSPENDED,
@@ -182,7 +177,7 @@ class ZookeeperRequests:
         )
 
     def expired(self) -> None:
-        """Hold new requests back until the next session."""
+        """Holds new requests back until the next session."""
         self._on_loop(
             self._pause,
             SessionState.LOST,

@@ -88,7 +88,7 @@ class _Watch:
             self._loop.call_soon_threadsafe(self._has_fired.set)
 
     def stop(self) -> None:
-        """The watcher is told nothing any more."""
+        """Tells the watcher nothing any more."""
         self._stopped = True
         self.ended.cancel()
 

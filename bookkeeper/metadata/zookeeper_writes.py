@@ -40,19 +40,13 @@ _ANY_VERSION = -1
 
 
 class ZookeeperWrites:
-    """Compare-and-set writes of nodes by their paths.
-
-    Each returns when ZooKeeper has answered it for certain.
-    """
+    """Compare-and-set writes of nodes by their paths. Each returns when ZooKeeper has answered it for certain."""
 
     def __init__(self, requests: ZookeeperRequests) -> None:
         self._requests = requests
 
     async def put(self, path: str, value: bytes, expected: int | None) -> list[int]:
-        """Write one node; returns its new version.
-
-        Raises BadVersion; None as `expected` does not compare.
-        """
+        """Writes one node; returns its new version. Raises BadVersion; None as `expected` does not compare."""
         if expected is None:
             return [await self._put_any(path, value)]
         if expected == ABSENT:
@@ -60,9 +54,8 @@ class ZookeeperWrites:
         return [await self._set(path, value, expected)]
 
     async def put_all(self, puts: Sequence[Write]) -> list[int]:
-        """Write all of the nodes or none; returns their versions afterwards.
-
-        `puts` have paths as keys. Raises BadVersion.
+        """Writes all of the nodes or none; returns their versions afterwards. Raises BadVersion. `puts` have paths as
+        keys.
         """
         placeholders: dict[str, int] = {}
         """Versions of nodes that are there without bytes, and count as absent."""
@@ -83,19 +76,13 @@ class ZookeeperWrites:
                 return await self._versions_if_ours(puts, placeholders, answer)
 
     async def delete(self, path: str, expected: int | None) -> list[int]:
-        """Remove the node, and parents that nothing needs any more.
-
-        Raises BadVersion.
-        """
+        """Removes the node, and parents that are not needed any more. Raises BadVersion."""
         await self._delete_node(path, expected)
         await self._delete_empty_parents(path)
         return [0]
 
     async def node(self, path: str) -> Versioned | None:
-        """The node as it is, None for a missing one.
-
-        A node without bytes is returned too.
-        """
+        """Returns the node as it is, None for a missing one. A node without bytes is returned too."""
         answer = await self._requests.ask(lambda: self._requests.client.get_async(path))
         if answer.refused(NoNodeError):
             return None
@@ -151,7 +138,7 @@ class ZookeeperWrites:
         return pending
 
     async def _is_absent(self, put: Put | Ephemeral, placeholders: dict[str, int]) -> bool:
-        """Return True when the node counts as absent: then try again.
+        """Returns True when the node counts as absent, so that another attempt is due.
 
         The transaction took it for one in another version.
         """
@@ -166,7 +153,7 @@ class ZookeeperWrites:
         return True
 
     async def _remove_placeholder(self, path: str, version: int) -> None:
-        """Make room for an ephemeral node: a node that lasts cannot become one, and no node is below one."""
+        """Makes room for an ephemeral node: a node that lasts cannot become one, and no node is below one."""
         answer = await self._requests.ask(lambda: self._requests.client.delete_async(path, version))
         if answer.refused(NotEmptyError):
             raise MetadataError(f"{path} cannot end with the session: there are keys below it")
@@ -174,7 +161,7 @@ class ZookeeperWrites:
     async def _versions_if_ours(
         self, puts: Sequence[Write], placeholders: dict[str, int], answer: Answer
     ) -> list[int]:
-        """Return the versions if an earlier attempt was carried out.
+        """Returns the versions if an earlier attempt was carried out.
 
         Raises BadVersion otherwise: the refusal of the transaction stands.
         """
@@ -189,7 +176,7 @@ class ZookeeperWrites:
         raise BadVersion(f"{', '.join(put.key for put in puts)} do not all have the expected versions")
 
     async def _is_ours(self, put: Put | Ephemeral, placeholders: dict[str, int]) -> bool:
-        """Return True for a node as this write leaves it."""
+        """Returns True for a node as this write leaves it."""
         answer = await self._requests.ask(lambda: self._requests.client.get_async(put.key))
         if answer.refused(NoNodeError):
             return False
@@ -235,13 +222,13 @@ class ZookeeperWrites:
 
 
 def version_of(stat: object) -> int:
-    """The version in kazoo's description of a node."""
+    """Returns the version in kazoo's description of a node."""
     assert isinstance(stat, ZnodeStat)
     return int(stat.version)
 
 
 def _version_after(put: Write, result: object) -> int:
-    """The version of a key after its part of a transaction."""
+    """Returns the version of a key after its part of a transaction."""
     if isinstance(put, Check):
         return put.expected
     # A create returns its path, a set the node's description.
@@ -249,7 +236,10 @@ def _version_after(put: Write, result: object) -> int:
 
 
 def _is_refusal(result: object) -> bool:
-    """True for the operation that made its transaction fail; the others were undone, or not tried, because of it."""
+    """Returns True for the operation that made its transaction fail.
+
+    The others were undone, or not tried, because of it.
+    """
     return isinstance(result, KazooException) and not isinstance(
         result, RolledBackError | RuntimeInconsistency
     )

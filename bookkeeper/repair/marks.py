@@ -60,7 +60,7 @@ class Lock(Protocol):
     """A ledger's lock that this process has."""
 
     async def is_held(self) -> bool:
-        """True when no other process can have had the lock since it was taken. Raises MetadataError."""
+        """Returns True when no other process can have had the lock since it was taken. Raises MetadataError."""
         ...
 
     async def release(self) -> None:
@@ -92,7 +92,7 @@ class Marks:
     """The marks of one cluster."""
 
     def __init__(self, store: MetadataStore) -> None:
-        """Call `prepare` before the first use."""
+        """`prepare` is to be called before the first use."""
         self._store = store
 
     async def prepare(self, delay_s: int | None = None) -> None:
@@ -171,7 +171,7 @@ class Marks:
     # Switches
 
     async def enabled(self) -> bool:
-        """True unless re-replication was switched off. Raises MetadataError."""
+        """Returns True unless re-replication was switched off. Raises MetadataError."""
         # The name and not the value: BookKeeper writes the node without bytes, which a metadata store takes for absent.
         return DISABLED.rpartition("/")[2] not in await self._store.children(FOLDER)
 

@@ -89,7 +89,7 @@ def good_count(ledger_id: int, entry_ids: Sequence[int], stored: Sequence[bytes]
 
 
 def is_good(ledger_id: int, entry_id: int, stored: bytes, digest: Digest) -> bool:
-    """True when the stored bytes are those that the writer sealed for this entry."""
+    """Returns True when the stored bytes are those that the writer sealed for this entry."""
     try:
         digest.check(ledger_id, entry_id, stored)
     except PersistenceError:

@@ -317,6 +317,6 @@ class ReplicationWorker:
 
 
 def _open_lost(metadata: LedgerMetadata, registered: Collection[str]) -> bool:
-    """True when the last ensemble of a ledger that is not closed has a lost bookie."""
+    """Returns True when the last ensemble of a ledger that is not closed has a lost bookie."""
     last = fragments_of(metadata)[-1]
     return last.is_open and any(member not in registered for member in last.segment.members)

@@ -122,7 +122,7 @@ class ZookeeperLock:
         self._session_id = session_id
 
     async def is_held(self) -> bool:
-        """True when no other process can have had the lock since it was taken. Raises MetadataError."""
+        """Returns True when no other process can have had the lock since it was taken. Raises MetadataError."""
         return await self._nodes.owner(self._key) == self._session_id
 
     async def release(self) -> None:

@@ -28,7 +28,7 @@ class Chunk(NamedTuple):
     uuid: str | bytes
     """Equal in all chunks of a message."""
     is_last: bool
-    """It completes the message."""
+    """True when the chunk completes the message."""
 
 
 class EntryContent(NamedTuple):

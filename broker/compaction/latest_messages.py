@@ -150,7 +150,7 @@ class LatestMessages:
         return self._kept.count(1)
 
     def fates(self) -> bytes:
-        """Returns DROP, KEEP or REWRITE for each entry; call it after the last round."""
+        """Returns DROP, KEEP or REWRITE for each entry; to be called after the last round."""
         ends = chain(islice(self._starts, 1, None), (self.messages,))
         count = self._kept.count
         fates = bytearray()

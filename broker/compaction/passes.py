@@ -17,7 +17,7 @@ class PassesSettings(Value):
     """The rules of a compaction."""
 
     retain_null_key: bool
-    """Keep messages without a key (`topicCompactionRetainNullKey`)."""
+    """True to keep messages without a key (`topicCompactionRetainNullKey`)."""
     memory_bytes: int
     """Memory for keys; more keys take more rounds over the entries."""
 

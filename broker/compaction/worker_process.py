@@ -66,7 +66,7 @@ class WorkerProcess:
     """A worker in a process of its own."""
 
     def __init__(self, process: Process) -> None:
-        """For `start`."""
+        """Called by `start` alone."""
         assert process.stdin is not None
         assert process.stdout is not None
         self._process = process

@@ -305,7 +305,7 @@ class BrokerService:
         self._timers.every(TIME_OUTS_INTERVAL_S, coordinators.tick)
 
     async def start_admin(self) -> None:
-        """Begins to answer at the admin port, and to count for metrics and console. Call it after `start`."""
+        """Begins to answer at the admin port, and to count for metrics and console. To be called after `start`."""
         # In a thread and only now: clients need none of it, so it must not lengthen the start.
         for module in ("broker.compose.metrics_source", "broker.compose.console"):
             await asyncio.to_thread(import_module, module)

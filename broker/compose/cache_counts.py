@@ -51,7 +51,7 @@ class CountsPort(SinglePort):
         """Does nothing: one message per interval is no load to slow down."""
 
     def go_on(self) -> None:
-        """Does nothing; see `pause`."""
+        """Does nothing, for the same reason as `pause`."""
 
     def ready(self, topic_epoch: int | None) -> None:
         """Does nothing: a producer with shared access is ready at once."""

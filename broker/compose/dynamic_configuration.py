@@ -17,7 +17,7 @@ KEY: Final = "/admin/configuration"
 
 
 async def load_dynamic_configuration(metadata: MetadataStore) -> dict[str, str]:
-    """The texts by key, none before the first change. Raises MetadataError."""
+    """Returns the texts by key, none before the first change. Raises MetadataError."""
     stored = await metadata.get(KEY)
     return {} if stored is None else dict(json.loads(stored.value))
 

@@ -51,7 +51,7 @@ class HealthPort:
         return int(self._server.server_address[1])
 
     def close(self) -> None:
-        """Closes the port; call it in a thread, because it waits for the port's own."""
+        """Closes the port; to be called in a thread, because it waits for the port's own."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()

@@ -126,11 +126,11 @@ class FilteredTransport(asyncio.Transport):
         self._transport.abort()
 
     def is_closing(self) -> bool:
-        """True once the socket closes."""
+        """Returns True once the socket closes."""
         return self._transport.is_closing()
 
     def is_reading(self) -> bool:
-        """True while the socket is read."""
+        """Returns True while the socket is read."""
         return self._transport.is_reading()
 
     def get_extra_info(self, name: str, default: object = None) -> object:
@@ -178,15 +178,15 @@ class FilteredConnection(asyncio.BufferedProtocol):
         self._inner.connection_lost(error)
 
     def pause_writing(self) -> None:
-        """Passed on."""
+        """Passes the call on."""
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """Passed on."""
+        """Passes the call on."""
         self._inner.resume_writing()
 
     def eof_received(self) -> bool | None:
-        """Passed on."""
+        """Passes the call on."""
         return self._inner.eof_received()
 
     def get_buffer(self, sizehint: int) -> bytearray:

@@ -32,10 +32,7 @@ NOTHING_PROMISED: Mapping[tuple[int, int], int] = MappingProxyType({})
 
 
 class Acks:
-    """The acknowledgements of one cursor.
-
-    Pure bookkeeping: nothing here reads, stores or waits.
-    """
+    """The acknowledgements of one cursor. Pure bookkeeping: nothing here reads, stores or waits."""
 
     __slots__ = (
         "_batches",
@@ -67,7 +64,7 @@ class Acks:
 
     @classmethod
     def restore(cls, ledgers: LedgerList, info: CursorInfo) -> Acks:
-        """Restore stored acknowledgements, without entries that no longer exist."""
+        """Restores stored acknowledgements, without entries that no longer exist."""
         # A position past the last entry would acknowledge entries that are still to be added.
         mark_delete = min(info.mark_delete, ledgers.last())
         acks = cls(ledgers, mark_delete, info.properties)
@@ -87,7 +84,7 @@ class Acks:
         return acks
 
     def info(self, ranges_max: int, batches_max: int) -> CursorInfo:
-        """Return the info to store, within the limits.
+        """Returns the info to store, within the limits.
 
         The lowest ranges and batches are kept. Acknowledgements above the limits are delivered again after a
         crash.
@@ -104,7 +101,7 @@ class Acks:
         )
 
     def copy(self) -> Acks:
-        """Return the acknowledgements of now, for a thread that stores them while more arrive here."""
+        """Returns the acknowledgements of now, for a thread that stores them while more arrive here."""
         twin = Acks(self._ledgers, self.mark_delete, self.properties)
         twin.beyond = self.beyond.copy()
         twin._batches = self._batches.copy()
@@ -116,7 +113,7 @@ class Acks:
         return self.beyond.pages + len(self._batches)
 
     def has_more_ranges(self, limit: int) -> bool:
-        """Return True when the acknowledged entries beyond the mark-delete position form more ranges than `limit`.
+        """Returns True when the acknowledged entries beyond the mark-delete position form more ranges than `limit`.
 
         Cheap enough for each run of a dispatcher: an acknowledgement adds or closes one range at most, so the ranges are
         counted again only when enough entries were acknowledged since the last count to change the answer.
@@ -143,7 +140,7 @@ class Acks:
         return Position(self.ledger_id, self.entry_id)
 
     def acknowledge(self, positions: Iterable[tuple[int, int]]) -> int:
-        """Acknowledge whole entries; return how many were not acknowledged before."""
+        """Acknowledges whole entries; returns how many were not acknowledged before."""
         newly = 0
         last = self._ledgers.last_entry(self.ledger_id)
         for ledger_id, entry_id in positions:
@@ -199,7 +196,7 @@ class Acks:
         return newly
 
     def acknowledge_batch(self, position: tuple[int, int], ack_set: Sequence[int], batch_size: int) -> bool:
-        """Acknowledge the messages whose bit is clear.
+        """Acknowledges the messages whose bit is clear.
 
         Returns True when none of the entry is left. `batch_size` 0 = not known: messages that the words do
         not mention are then acknowledged. An ack set of more than WORDS_MAX words has no effect.
@@ -220,7 +217,7 @@ class Acks:
         return False
 
     def acknowledge_cumulative(self, position: tuple[int, int], ack_set: Sequence[int] | None) -> bool:
-        """Acknowledge everything up to the position, as far as entries exist.
+        """Acknowledges everything up to the position, as far as entries exist.
 
         Returns True if that changed anything. With an `ack_set`, of the entry itself only the messages whose
         bit is clear.
@@ -246,13 +243,13 @@ class Acks:
         return True
 
     def reset(self, mark_delete: Position) -> None:
-        """Set the mark-delete position, forwards or backwards; nothing after it stays acknowledged."""
+        """Sets the mark-delete position, forwards or backwards; nothing after it stays acknowledged."""
         self.ledger_id, self.entry_id = mark_delete
         self.beyond.clear()
         self._batches.clear()
 
     def is_acknowledged(self, position: tuple[int, int]) -> bool:
-        """Return True when every message of the entry is acknowledged."""
+        """Returns True when every message of the entry is acknowledged."""
         return tuple(position) <= (self.ledger_id, self.entry_id) or position in self.beyond
 
     def left_of(self, position: tuple[int, int]) -> int:
@@ -260,10 +257,7 @@ class Acks:
         return 0 if self.is_acknowledged(position) else self._batches.get((position[0], position[1]), -1)
 
     def ack_set_of(self, position: tuple[int, int]) -> tuple[int, ...] | None:
-        """Return the words for MESSAGE.ack_set, None to deliver the whole entry.
-
-        A set bit = a message to deliver.
-        """
+        """Returns the words for MESSAGE.ack_set, None to deliver the whole entry. A set bit = a message to deliver."""
         key = (position[0], position[1])
         bits = self._batches.get(key)
         if self.promised and (left := self.promised.get(key)) is not None:
@@ -276,9 +270,9 @@ class Acks:
         return len(self._batches) + len(self.promised)
 
     def first_open(self, position: Position) -> Position:
-        """Return the first unacknowledged entry at or after the position.
+        """Returns the first unacknowledged entry at or after the position.
 
-        Without one, the place where the next entry will stand.
+        Without one: the place where the next entry will stand.
         """
         position = self._ledgers.at_or_after(max(position, self._ledgers.next_valid(self.mark_delete)))
         while position in self.beyond:
@@ -292,7 +286,7 @@ class Acks:
         )
 
     def _advance(self) -> None:
-        """Move the mark-delete position over the acknowledged entries after it."""
+        """Moves the mark-delete position over the acknowledged entries after it."""
         following = self._ledgers.next_valid((self.ledger_id, self.entry_id))
         while following in self.beyond:
             ledger_id = following.ledger_id
@@ -315,7 +309,7 @@ class Acks:
             self._drop_batches(before, mark_delete)
 
     def _drop_batches(self, after: tuple[int, int], through: Position) -> None:
-        """Forget the batches in (after, through]: their entries are acknowledged as a whole."""
+        """Forgets the batches in (after, through]: their entries are acknowledged as a whole."""
         batches = self._batches
         # The shorter way: there may be many thousand batches, and nearly always the position moves by a few entries.
         if after[0] == through.ledger_id and through.entry_id - after[1] < len(batches):
@@ -327,7 +321,7 @@ class Acks:
 
 
 def split(entries: list[Entry], left_out: RangeSet) -> tuple[list[Entry], list[Entry]]:
-    """Divide consecutive entries of one ledger into (to deliver, those in `left_out`)."""
+    """Divides consecutive entries of one ledger into (to deliver, those in `left_out`)."""
     ledger_id, first, last = entries[0].ledger_id, entries[0].entry_id, entries[-1].entry_id
     if left_out.first_present(ledger_id, first, last) > last:
         return entries, []
@@ -336,15 +330,12 @@ def split(entries: list[Entry], left_out: RangeSet) -> tuple[list[Entry], list[E
 
 
 def bits_of(words: Sequence[int]) -> int:
-    """Join 64-bit words, signed or not, lowest first, into one number."""
+    """Joins 64-bit words, signed or not, lowest first, into one number."""
     # Through bytes: shifting word by word takes a time that grows with the square of their number.
     return int.from_bytes(b"".join([(word & _WORD).to_bytes(8, "little") for word in words]), "little")
 
 
 def words_of(bits: int) -> tuple[int, ...]:
-    """Split the number into signed words of 64 bits, lowest first.
-
-    Without empty words at the end.
-    """
+    """Splits the number into signed words of 64 bits, lowest first, without empty words at the end."""
     count = -(-bits.bit_length() // WORD_BITS)
     return struct.unpack(f"<{count}q", bits.to_bytes(8 * count, "little"))

@@ -12,7 +12,7 @@ from foundation.model.errors import BrokerError
 async def read_entries(
     ledgers: Ledgers, ledger_id: int, first: int, last: int, bytes_max: int
 ) -> list[Entry]:
-    """Return some entries from `first` on, at least one, none after `last`.
+    """Returns some entries from `first` on, at least one, none after `last`.
 
     They have about `bytes_max` bytes. Raises as `Ledgers.read`: NoSuchLedger, NoSuchEntry, PersistenceError.
     """

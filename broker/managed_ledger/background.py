@@ -20,7 +20,7 @@ class Background:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, coroutine: Coroutine[None, None, None]) -> None:
-        """Run the coroutine as a task."""
+        """Runs the coroutine as a task."""
         task = asyncio.get_running_loop().create_task(coroutine, name=self._name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -33,7 +33,7 @@ class Background:
             )
 
     async def drain(self) -> None:
-        """Wait until all tasks have ended, including those that they started."""
+        """Waits until all tasks have ended, including those that they started."""
         # A task may start another one, so look again after each wait.
         while self._tasks:
             await asyncio.wait(self._tasks)

@@ -16,7 +16,7 @@ Cursor = TypeVar("Cursor")
 def followed_closely(
     backlogs: Mapping[Cursor, int], *, cursors_min: int, entries_min: int, between_max: int
 ) -> set[Cursor]:
-    """Return the cursors that enough other cursors are close to.
+    """Returns the cursors that enough other cursors are close to.
 
     Only cursors with at least `entries_min` entries of backlog count. A cursor is returned if at least `cursors_min`
     of these, itself included, differ from its backlog by at most `between_max` entries. `cursors_min` 0 or less =

@@ -87,7 +87,7 @@ class CursorStore(Protocol):
     """The part of a cursor that keeps its acknowledgements, or does not."""
 
     cursor_properties: Mapping[str, str]
-    """Text kept beside the position. Change it with `keep_properties`."""
+    """Text kept beside the position. `keep_properties` changes it."""
 
     @property
     def durable(self) -> bool:
@@ -108,36 +108,27 @@ class CursorStore(Protocol):
         ...
 
     def changed(self) -> None:
-        """Store a new acknowledgement soon.
-
-        Called per acknowledgement, so it must be cheap.
-        """
+        """Stores a new acknowledgement soon. Called per acknowledgement, so it must be cheap."""
         ...
 
     def keep_properties(self, properties: Mapping[str, str]) -> None:
-        """Replace the cursor's properties and store them soon."""
+        """Replaces the cursor's properties and stores them soon."""
         ...
 
     def on_durable(self, callback: Callable[[], None]) -> None:
-        """Call back when all acknowledgements so far would survive a crash.
-
-        At once when they already would.
-        """
+        """Calls back when all acknowledgements so far would survive a crash, at once when they already would."""
         ...
 
     async def flush(self) -> None:
-        """Store changes at once, past the rate limit. Raises MetadataError."""
+        """Stores changes at once, past the rate limit. Raises MetadataError."""
         ...
 
     async def close(self) -> None:
-        """Flush and write no more.
-
-        Raises MetadataError; the writer is closed all the same.
-        """
+        """Flushes and writes no more. Raises MetadataError; the writer is closed all the same."""
         ...
 
     def abandon(self) -> None:
-        """Write no more, because the cursor is being deleted."""
+        """Writes no more, because the cursor is being deleted."""
         ...
 
 
@@ -156,24 +147,24 @@ class NoCursorInfo:
         """Texts that the subscription was given; kept in memory."""
 
     def keep_properties(self, properties: Mapping[str, str]) -> None:
-        """Keep them as long as the cursor lives."""
+        """Keeps the properties as long as the cursor lives."""
         self.cursor_properties = properties
 
     def changed(self) -> None:
-        """Do nothing: the cursor ends with the process."""
+        """Does nothing: the cursor ends with the process."""
 
     def on_durable(self, callback: Callable[[], None]) -> None:
-        """Call back at once: nothing will make it safer."""
+        """Calls back at once: nothing will make it safer."""
         callback()
 
     async def flush(self) -> None:
-        """Do nothing: the cursor ends with the process."""
+        """Does nothing: the cursor ends with the process."""
 
     async def close(self) -> None:
-        """Do nothing: the cursor ends with the process."""
+        """Does nothing: the cursor ends with the process."""
 
     def abandon(self) -> None:
-        """Do nothing: no write is ever in flight."""
+        """Does nothing: no write is ever in flight."""
 
 
 class CursorInfoWriter:
@@ -273,7 +264,7 @@ class CursorInfoWriter:
             self._waiting.append((self._wanted, callback))
 
     def write_if_due(self, now_ns: int) -> None:
-        """Begin a write if something changed and the interval has passed."""
+        """Begins a write if something changed and the interval has passed."""
         self._look_pending = False
         # A write in flight looks again when it ends.
         if self._writing or self.closed or self._written == self._wanted:
@@ -333,7 +324,7 @@ class CursorInfoWriter:
         self._call_waiting()
 
     async def _encoded(self) -> StoredInfo:
-        """Encode the acknowledgements of now; those that come meanwhile are the next write's."""
+        """Encodes the acknowledgements of now; those that come meanwhile are the next write's."""
         environment, settings = self._context.environment, self._context.settings
         acks, value_bytes = self._acks, environment.metadata.value_bytes_max
         limits = InfoLimits(settings.ack_ranges_max, settings.batch_ack_sets_max, value_bytes)
@@ -383,10 +374,7 @@ class CursorInfoWriter:
             await self._write()
 
     async def settle(self) -> None:
-        """Wait for the write in flight.
-
-        A deletion needs that: a later write would make the info anew.
-        """
+        """Waits for the write in flight. A deletion needs that: a later write would create the info again."""
         await self._background.drain()
         # A write that began in `flush` is no background task; holding the lock once means that it has ended.
         async with self._one_at_a_time:

@@ -57,21 +57,21 @@ class ReadOwner(Protocol):
         ...
 
     def ranges(self) -> Sequence[EntryRange]:
-        """Return the ranges to read now; empty when nothing is left.
+        """Returns the ranges to read now; empty when nothing is left.
 
         Called when permits are granted. The ranges exist and are disjoint.
         """
         ...
 
     def expected_reads(self) -> int | None:
-        """Return how many readers of fetched entries are to come.
+        """Returns how many readers of fetched entries are to come.
 
         None keeps them out of the cache. Called when the entries have arrived.
         """
         ...
 
     def read_ended(self, entries: list[Entry], error: BrokerError | None) -> None:
-        """Receive the entries in order, and the reason why some are missing.
+        """Receives the entries in order, and the reason why some are missing.
 
         A range is complete or missing as a whole.
         """
@@ -128,7 +128,7 @@ class EntryRead:
         """Parts that failed at first and are being read again with their whole range."""
 
     def begin(self, ranges: Sequence[EntryRange]) -> None:
-        """Read these ranges as soon as permits are there.
+        """Reads these ranges as soon as permits are there.
 
         With a limit of reads in flight, the read asks `request.ranges` once more when its permits are granted.
         """
@@ -141,10 +141,7 @@ class EntryRead:
         self.permits.acquire(size_bytes, self._granted, self._refused)
 
     def withdraw(self) -> None:
-        """End a wait for permits with an empty result.
-
-        A read that has begun goes on.
-        """
+        """Ends a wait for permits with an empty result; a read that has begun goes on."""
         if self.permits.waiting:
             self.permits.release()
             self._context.at_end_of_turn(self._end)
@@ -183,7 +180,7 @@ class EntryRead:
             self._context.at_end_of_turn(self._end)
 
     def _carry_out(self, wanted: EntryRange, plan: ReadPlan) -> None:
-        """Join and start the plan's reads; no part ends inside this call."""
+        """Joins and starts the plan's reads; no part ends inside this call."""
         # Counted before the calls, as nothing may look complete while parts are still being started.
         self._open += len(plan.join) + len(plan.fetch)
         for join in plan.join:
@@ -202,7 +199,7 @@ class EntryRead:
             environment.read_deadlines.add(self, environment.now_ns() + timeout_s * NS_PER_SECOND)
 
     def overdue(self) -> None:
-        """Fail the storage reads that this read started, for all their readers."""
+        """Fails the storage reads that this read started, for all their readers."""
         limit = f"{self._context.settings.read_timeout_s} s (managedLedgerReadEntryTimeoutSeconds)"
         # The last failure ends this pass, which sets `_own_reads` to a new list; the loop keeps the old one.
         for read in self._own_reads:
@@ -212,10 +209,7 @@ class EntryRead:
     # Parts end
 
     def part_arrived(self, part: ReadPart, entries: list[Entry], *, fetched: bool) -> None:
-        """Keep the entries and count them.
-
-        Entries of a second pass are counted at its end.
-        """
+        """Keeps the entries and counts them. Entries of a second pass are counted at its end."""
         if not self._repeating:
             read = StorageRead.MISS if fetched else StorageRead.COALESCED
             self._context.cache.count_arrived(read, self._request.reader, entries)
@@ -223,7 +217,7 @@ class EntryRead:
         self._part_ended()
 
     def part_failed(self, part: ReadPart, error: BrokerError) -> None:
-        """Keep the error until the other parts have ended too."""
+        """Keeps the error until the other parts have ended too."""
         self._note(StorageRead.FAILED, part)
         self._failed.append(_FailedPart(part, error))
         self._part_ended()
@@ -259,7 +253,7 @@ class EntryRead:
     # A second pass, from storage alone
 
     def _end_first_pass(self) -> None:
-        """Read ranges with a failed part again where law 3 says so.
+        """Reads ranges with a failed part again where law 3 says so.
 
         The others are given up, with their first error.
         """
@@ -289,7 +283,7 @@ class EntryRead:
         self._set_deadline()
 
     def _end_second_pass(self) -> None:
-        """Count the entries that had failed at first: as missed, or as failed for good."""
+        """Counts the entries that had failed at first: as missed, or as failed for good."""
         # Reversed, so that of several errors of a range the first one stays.
         lost = {part.wanted: error for part, error in reversed(self._failed)}
         self._entries.sort(key=_place)
@@ -313,7 +307,7 @@ class EntryRead:
         ]
 
     def _note(self, read: StorageRead, part: ReadPart) -> None:
-        """Report an event to the cache's observers; a second pass reports none."""
+        """Reports an event to the cache's observers; a second pass reports none."""
         if not self._repeating:
             self._note_always(read, part)
 

@@ -62,7 +62,7 @@ class ManagedLedgerEnvironment(Value):
     """Add fields of one's own to the broker entry metadata; None, the usual case, adds none."""
 
     def stamp(self, topic: str, *, timestamp: bool, index: bool) -> EntryStamp:
-        """Return the stamp of a topic that is about to open."""
+        """Returns the stamp of a topic that is about to open."""
         if self.interceptors is not None:
             return self.interceptors.stamp(
                 topic, timestamp=timestamp, index=index, now_ms=self.wall_ms, clamps=self.clock_clamps

@@ -46,19 +46,16 @@ class ForwardRead:
         self._read = EntryRead(parts.context, parts.storage_reads, self)
 
     def begin(self, first: EntryRange) -> None:
-        """Acquire permits for the range and read it."""
+        """Acquires permits for the range and reads it."""
         self._read.begin((first,))
 
     def position_jumped(self) -> None:
-        """Drop the result if the range is fixed already.
-
-        A read that waits for permits reads at the new position.
-        """
+        """Drops the result if the range is fixed already; a read that waits for permits reads at the new position."""
         if self._read.begun:
             self._stale = True
 
     def withdraw(self) -> None:
-        """Stop waiting for permits, or drop the result once it comes."""
+        """Stops waiting for permits, or drops the result once it comes."""
         self.position_jumped()
         self._read.withdraw()
 
@@ -97,7 +94,7 @@ class ReadyEntries:
         self._turn = turn
 
     def keep(self, entries: list[Entry], permits: ReadPermits) -> None:
-        """Hold the entries of a read; its permits shrink to their size."""
+        """Holds the entries of a read; its permits shrink to their size."""
         self.entries = entries
         self._permits = permits
         # Without a limit there is nothing to settle, so skip the sum over all entries.
@@ -106,7 +103,7 @@ class ReadyEntries:
             self._settle_later()
 
     def take(self, entries_max: int, bytes_max: int) -> list[Entry]:
-        """Remove and return entries from the front, at least one."""
+        """Removes and returns entries from the front, at least one."""
         ready = self.entries
         count = 0
         size_bytes = 0
@@ -122,33 +119,33 @@ class ReadyEntries:
         return ready[:count]
 
     def prepend(self, entries: Sequence[Entry]) -> None:
-        """Hold entries again that were taken and not dispatched."""
+        """Holds entries again that were taken and not dispatched."""
         self.entries = [*entries, *self.entries]
 
     def leaves_out(self, ledger_id: int, entry_id: int) -> bool:
-        """Return True when the entry stands between these and is not among them."""
+        """Returns True when the entry stands between the held entries and is not one of them."""
         ready = self.entries
         if not ready or ready[0].ledger_id != ledger_id or entry_id > ready[-1].entry_id:
             return False
         return all(entry.entry_id != entry_id for entry in ready)
 
     def drop(self) -> None:
-        """Forget the entries and release their permits."""
+        """Forgets the entries and releases their permits."""
         self.entries = []
         if self._permits is not None:
             permits, self._permits = self._permits, None
             permits.release()
 
     def _settle_later(self) -> None:
-        """Settle the permits after the dispatchers of this turn.
+        """Settles the permits after the dispatchers of this turn.
 
-        They take entries first: the rank of writes comes after theirs.
+        The dispatchers take entries first: the rank of writes comes after theirs.
         """
         if self._permits is not None and self._permits.held:
             self._turn.write(self._settle)
 
     def _settle(self, now_ns: int) -> None:
-        """Release the permits when all was taken; lend them while entries wait for a slow client."""
+        """Releases the permits when all was taken; lends them while entries wait for a slow client."""
         if not self.entries:
             self.drop()
         elif self._permits is not None:

@@ -80,7 +80,7 @@ class InflightReadsLimiter:
         return len(self._waiters)
 
     def acquire(self, size_bytes: int, now_ns: int, granted: Granted) -> Permits | None:
-        """Return permits, or None: `granted` is then called later.
+        """Returns permits, or None: `granted` is then called later.
 
         Raises TooManyRequests if the queue is full.
 
@@ -104,7 +104,7 @@ class InflightReadsLimiter:
         return None
 
     def acquire_read_ahead(self, size_bytes: int) -> Permits | None:
-        """Return permits for a read ahead of demand, or None at once."""
+        """Returns permits for a read ahead of demand, or None at once."""
         if not self.enabled:
             return Permits(0)
         used_bytes = self.budget_bytes - self.remaining_bytes
@@ -113,10 +113,7 @@ class InflightReadsLimiter:
         return self._take(size_bytes)
 
     def withdraw(self, granted: Granted, now_ns: int) -> bool:
-        """Remove the waiting read with this callback.
-
-        Returns False if it has been granted or refused already.
-        """
+        """Removes the waiting read with this callback; returns False if it has been granted or refused already."""
         for waiter in self._waiters:
             if waiter.granted is granted:
                 self._waiters.remove(waiter)
@@ -126,9 +123,9 @@ class InflightReadsLimiter:
         return False
 
     def correct(self, permits: Permits, size_bytes: int, now_ns: int) -> None:
-        """Adjust the permits to the real size; not after `release`.
+        """Adjusts the permits to the real size; not after `release`.
 
-        A surplus goes back. Of a deficit, as much is taken as is left. A deficit never waits: the bytes are
+        A surplus returns to the budget. Of a deficit, as much is taken as is left. A deficit never waits: the bytes are
         in memory already.
         """
         if not self.enabled:
@@ -142,36 +139,36 @@ class InflightReadsLimiter:
             self._serve(now_ns)
 
     def release(self, permits: Permits, now_ns: int) -> None:
-        """Give the permits back to the budget; harmless when called again."""
+        """Gives the permits back to the budget; harmless when called again."""
         self._lent.pop(permits, None)
         self.remaining_bytes += permits.size_bytes
         permits.size_bytes = 0
         self._serve(now_ns)
 
     def lend(self, permits: Permits, drop: Callable[[], None]) -> None:
-        """Mark permits whose entries wait for a slow client.
+        """Marks permits whose entries wait for a slow client.
 
-        `drop` drops the entries and releases the permits. It is called when other reads need them, maybe
-        inside this call.
+        `drop` drops the entries and releases the permits. `drop` is called when other reads need them, maybe inside
+        this call.
         """
         # Reads may be waiting already: they had nothing to recall until now.
         self._lent[permits] = drop
         self.recall()
 
     def recall(self) -> None:
-        """Take back lent permits, the longest lent first, while reads wait."""
+        """Takes back lent permits, the longest lent first, while reads wait."""
         while self._waiters and self._lent:
             # `drop` releases, and releasing serves the queue, so the condition is looked at anew.
             permits = next(iter(self._lent))
             self._lent.pop(permits)()
 
     def expire_due(self, now_ns: int) -> None:
-        """Refuse the reads that have waited too long, if any has."""
+        """Refuses the reads that have waited too long, if any has."""
         if self.timer_due_ns is not None and now_ns >= self.timer_due_ns:
             self.timer_fired(now_ns)
 
     def timer_fired(self, now_ns: int) -> None:
-        """Refuse the reads that have waited too long; call at `timer_due_ns`."""
+        """Refuses the reads that have waited too long; to be called at `timer_due_ns`."""
         self.timer_due_ns = None
         answers: list[tuple[_Waiter, Permits | None]] = []
         while self._waiters and now_ns - self._waiters[0].since_ns >= self._timeout_ns:
@@ -183,7 +180,7 @@ class InflightReadsLimiter:
         self._answer(answers)
 
     def _serve(self, now_ns: int) -> None:
-        """Answer waiting reads from the head while it is late or fits."""
+        """Answers waiting reads from the head while the first is late or fits."""
         answers: list[tuple[_Waiter, Permits | None]] = []
         self._take_for_waiters(now_ns, answers)
         self._answer(answers)
@@ -250,10 +247,10 @@ class ReadPermits:
     def acquire(
         self, size_bytes: int, begin: Callable[[], None], refuse: Callable[[BrokerError], None]
     ) -> None:
-        """Call `begin` as soon as so many bytes may be read.
+        """Calls `begin` as soon as so many bytes may be read, maybe inside this call.
 
-        Maybe inside this call. Otherwise `refuse` is called with TooManyRequests, never inside this call: the
-        queue is full, or the wait took too long.
+        Otherwise calls `refuse` with TooManyRequests, never inside this call: the queue is full, or the wait took too
+        long.
         """
         limiter = self._limiter
 
@@ -284,17 +281,17 @@ class ReadPermits:
             limiter.recall()
 
     def correct(self, size_bytes: int) -> None:
-        """Adjust the share to the real size of the entries."""
+        """Adjusts the share to the real size of the entries."""
         if self._held is not None:
             self._limiter.correct(self._held, size_bytes, self._now_ns())
 
     def lend(self, drop: Callable[[], None]) -> None:
-        """Let the limiter call `drop` when other reads wait; it must release."""
+        """Lets the limiter call `drop`, which must release the share, when other reads wait."""
         if self._held is not None:
             self._limiter.lend(self._held, drop)
 
     def release(self) -> None:
-        """Give back the share, or leave the queue."""
+        """Gives back the share, or leaves the queue."""
         if self._waiting is not None:
             waiting, self._waiting = self._waiting, None
             self._limiter.withdraw(waiting, self._now_ns())

@@ -50,11 +50,11 @@ class ReadView(Protocol):
     """
 
     def last_readable(self, last_confirmed: Position) -> Position:
-        """Return the last entry that may be read, at or before `last_confirmed`; never goes back."""
+        """Returns the last entry that may be read, at or before `last_confirmed`; never goes back."""
         ...
 
     def divide(self, cursor_name: str, taken: list[Entry]) -> Divided:
-        """Divide consecutive entries of one ledger; `taken` may itself be the first list."""
+        """Divides consecutive entries of one ledger; `taken` may itself be the first list."""
         ...
 
 
@@ -123,9 +123,9 @@ class LedgerContext:
         return self.last_confirmed if self.view is None else self.view.last_readable(self.last_confirmed)
 
     def estimated_bytes(self, ledger_id: int, entries: int) -> int:
-        """Return the estimated bytes of so many entries of the ledger."""
+        """Returns the estimated bytes of so many entries of the ledger."""
         return entries * (self.ledgers.average_entry_bytes(ledger_id) + OVERHEAD_ESTIMATE_BYTES)
 
     def at_end_of_turn(self, callback: Callable[[], None]) -> None:
-        """Call back at the end of this loop turn, before the dispatchers."""
+        """Calls back at the end of this loop turn, before the dispatchers."""
         self.environment.turn.confirm(lambda _: callback())

@@ -49,7 +49,7 @@ class LedgerCursors:
         """Of the durable cursors."""
 
     async def load(self) -> None:
-        """Open all cursors that the metadata store has. Raises MetadataError."""
+        """Opens all cursors that the metadata store has. Raises MetadataError, and PersistenceError for a cursor's ledger."""
         name, metadata = self._context.name, self._context.environment.metadata
         for last_part in await metadata.children(managed_ledger_key(name)):
             cursor_name = cursor_name_of(last_part)
@@ -102,7 +102,7 @@ class LedgerCursors:
         properties: Mapping[str, int] = NO_NUMBERS,
         cursor_properties: Mapping[str, str] = NO_PROPERTIES,
     ) -> ManagedCursor:
-        """Return the durable cursor of that name, made if there is none.
+        """Returns the durable cursor of that name, made if there is none.
 
         A new one reads on from `initial` (EARLIEST and LATEST allowed), has both kinds of properties, and is durable
         when this returns. Raises MetadataError; a new cursor then does not exist.
@@ -135,10 +135,7 @@ class LedgerCursors:
     def open_non_durable(
         self, name: str, start: Position, cursor_properties: Mapping[str, str] = NO_PROPERTIES
     ) -> ManagedCursor:
-        """Make a cursor in memory that reads on from `start`.
-
-        EARLIEST and LATEST are allowed.
-        """
+        """Makes a cursor in memory that reads on from `start`, EARLIEST and LATEST allowed."""
         assert name not in self.by_name, f"{self._context.name} has a cursor {name}"
         ledgers = self._context.ledgers
         first = ledgers.at_or_after(start)
@@ -148,7 +145,7 @@ class LedgerCursors:
         return cursor
 
     async def delete(self, name: str) -> None:
-        """Remove the cursor if it exists. Raises MetadataError."""
+        """Removes the cursor if it exists. Raises MetadataError."""
         cursor = self.by_name.get(name)
         if cursor is None:
             return
@@ -165,7 +162,7 @@ class LedgerCursors:
         self._parts.trimming.trim(self._context.environment.wall_ms())
 
     def drop_non_durable(self, cursor: ManagedCursor) -> None:
-        """Forget a cursor in memory: its reader will not return."""
+        """Forgets a cursor in memory: its reader will not return."""
         assert not cursor.durable
         cursor.abandon()
         self._parts.reading_cursors.forget(cursor)
@@ -174,11 +171,11 @@ class LedgerCursors:
             self._forget(cursor.name)
 
     def check_backlogs(self) -> None:
-        """Apply the older rules for backlogs; to be called once a minute."""
+        """Applies the older rules for backlogs; to be called once a minute."""
         self._parts.reading_cursors.check_backlogs(self.by_name.values(), self._context.settings)
 
     async def close(self) -> list[BaseException | None]:
-        """Close every cursor; return an error or None for each."""
+        """Closes every cursor; returns an error or None for each."""
         cursors = list(self.by_name.values())
         for cursor in cursors:
             if not cursor.durable:
@@ -186,7 +183,7 @@ class LedgerCursors:
         return await asyncio.gather(*(cursor.close() for cursor in cursors), return_exceptions=True)
 
     def abandon(self) -> None:
-        """Forget all cursors without storing anything: the managed ledger is being deleted."""
+        """Forgets all cursors without storing anything: the managed ledger is being deleted."""
         for cursor in list(self.by_name.values()):
             cursor.abandon()
         self.by_name.clear()

@@ -50,22 +50,22 @@ class LedgerList:
         return ledger_id in self._infos
 
     def get(self, ledger_id: int) -> LedgerInfo | None:
-        """Return a ledger of the list, or None."""
+        """Returns a ledger of the list, or None."""
         return self._infos.get(ledger_id)
 
     def infos(self) -> list[LedgerInfo]:
-        """Return the ledgers in order, the current one last."""
+        """Returns the ledgers in order, the current one last."""
         return [self._infos[ledger_id] for ledger_id in self._ids]
 
     def append(self, info: LedgerInfo) -> None:
-        """Make this ledger the current one; its id exceeds all others."""
+        """Makes this ledger the current one; its id exceeds all others."""
         assert info.ledger_id > self._ids[-1]
         self._ids.append(info.ledger_id)
         self._infos[info.ledger_id] = info
         self.current = info
 
     def remove(self, ledger_id: int) -> LedgerInfo:
-        """Remove a ledger other than the current one, and return it."""
+        """Removes a ledger other than the current one, and returns it."""
         assert ledger_id != self.current.ledger_id
         # Trimming removes from the front, where the search ends at once.
         self._ids.remove(ledger_id)
@@ -82,34 +82,31 @@ class LedgerList:
         return sum(info.size_bytes for info in self._infos.values())
 
     def average_entry_bytes(self, ledger_id: int) -> int:
-        """Return the average size of the ledger's entries, at least 1."""
+        """Returns the average size of the ledger's entries, at least 1."""
         info = self._infos.get(ledger_id)
         return max(1, info.size_bytes // info.entries) if info is not None and info.entries else 1
 
     def last_entry(self, ledger_id: int) -> int:
-        """Return the ledger's last confirmed entry id, -1 if it has none."""
+        """Returns the ledger's last confirmed entry id, -1 if it has none."""
         info = self._infos.get(ledger_id)
         return -1 if info is None else info.entries - 1
 
     def has_entry(self, ledger_id: int, entry_id: int) -> bool:
-        """Return True for a confirmed entry of a ledger in the list."""
+        """Returns True for a confirmed entry of a ledger in the list."""
         info = self._infos.get(ledger_id)
         return info is not None and 0 <= entry_id < info.entries
 
     def first(self) -> Position:
-        """Return the first entry, or the place where it will stand."""
+        """Returns the first entry, or the place where it will stand."""
         return self.at_or_after(Position(-1, -1))
 
     def last(self) -> Position:
-        """Return the last entry, or (current ledger, -1) without one."""
+        """Returns the last entry, or (current ledger, -1) without one."""
         found = self.at_or_before(Position(self._ids[-1], self.current.entries))
         return found if found.entry_id >= 0 else Position(self._ids[-1], -1)
 
     def at_or_after(self, position: tuple[int, int]) -> Position:
-        """Return the first entry at or after the position.
-
-        After the last entry: the place where the next one will stand.
-        """
+        """Returns the first entry at or after the position, or the place where the next one will stand."""
         ledger_id, entry_id = position
         place = bisect_left(self._ids, ledger_id)
         if place < len(self._ids) and self._ids[place] == ledger_id:
@@ -124,14 +121,11 @@ class LedgerList:
         return Position(self._ids[-1], self.current.entries)
 
     def next_valid(self, position: tuple[int, int]) -> Position:
-        """Return the first entry after the position, or the next one's place."""
+        """Returns the first entry after the position, or the next one's place."""
         return self.at_or_after((position[0], position[1] + 1))
 
     def at_or_before(self, position: tuple[int, int]) -> Position:
-        """Return the last entry at or in front of the position.
-
-        In front of the first entry: (first ledger, -1).
-        """
+        """Returns the last entry at or before the position; (first ledger, -1) before the first entry."""
         ledger_id, entry_id = position
         place = bisect_left(self._ids, ledger_id)
         if place < len(self._ids) and self._ids[place] == ledger_id:
@@ -144,14 +138,11 @@ class LedgerList:
         return Position(self._ids[0], -1)
 
     def previous(self, position: tuple[int, int]) -> Position:
-        """Return the last entry before the position, or (first ledger, -1)."""
+        """Returns the last entry before the position, or (first ledger, -1)."""
         return self.at_or_before((position[0], position[1] - 1))
 
     def entries_between(self, after: tuple[int, int], through: tuple[int, int]) -> int:
-        """Count the entries after `after`, up to and including `through`.
-
-        0 when `through` is not later than `after`.
-        """
+        """Counts the entries after `after`, up to and including `through`; 0 when `through` is not later than `after`."""
         # A dispatcher asks per look; mostly both positions are in the current ledger.
         if after[0] == through[0] == self._ids[-1]:
             last = min(through[1], self.current.entries - 1)
@@ -159,7 +150,7 @@ class LedgerList:
         return max(self.rank(through) - self.rank(after), 0)
 
     def rank(self, position: tuple[int, int]) -> int:
-        """Count the entries at or in front of the position."""
+        """Counts the entries at or before the position."""
         ledger_id, entry_id = position
         count = 0
         for known in self._ids:
@@ -171,10 +162,7 @@ class LedgerList:
         return count
 
     def position_at(self, index: int) -> Position:
-        """Return the entry with `index` entries before it.
-
-        Raises IndexError past the last entry.
-        """
+        """Returns the entry with `index` entries before it. Raises IndexError past the last entry."""
         assert index >= 0
         for ledger_id in self._ids:
             entries = self._infos[ledger_id].entries

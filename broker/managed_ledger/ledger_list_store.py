@@ -35,7 +35,7 @@ from foundation.model.position import Position
 class LedgerListStore:
     """Writes the list by compare-and-set.
 
-    BadVersion means that another broker has the managed ledger now. Hold `lock` around a change of the list
+    BadVersion means that another broker has the managed ledger now. A caller holds `lock` around a change of the list
     and the call that stores it.
     """
 
@@ -77,12 +77,12 @@ class LedgerListStore:
         """Ledgers whose own metadata says open."""
 
     async def save(self) -> None:
-        """Store the ends of closed ledgers, then the list. Raises MetadataError."""
+        """Stores the ends of closed ledgers, then the list. Raises MetadataError."""
         await self._seal()  # Second rule: the ledger's own metadata first.
         await self._put(self._encoded())
 
     async def start_current(self, copies: Copies | None) -> OwnLedger:
-        """Make the current ledger writable, with so many copies; None = as many as the settings say.
+        """Makes the current ledger writable, with so many copies; None = as many as the settings say.
 
         The list and the ledger's metadata are stored in one write. Raises MetadataError and NotEnoughBookies.
         """
@@ -104,20 +104,20 @@ class LedgerListStore:
         return own
 
     async def start_bucket(self, ledger_id: int) -> OwnLedger:
-        """Make a ledger for a bucket of delayed entries, and name it in the list, in one write.
+        """Makes a ledger for a bucket of delayed entries, and names it in the list, in one write.
 
         Raises MetadataError and NotEnoughBookies.
         """
         return await self._begin_named(self.buckets, ledger_id, self._custom(b"delayed-index-bucket"))
 
     def drop_buckets(self, ledger_ids: Iterable[int]) -> None:
-        """Mark ledgers of buckets for deletion; the next write of the list stores that they have left it."""
+        """Marks ledgers of buckets for deletion; the next write of the list stores that they have left it."""
         gone = [ledger_id for ledger_id in ledger_ids if ledger_id in self.buckets]
         self.buckets = [ledger_id for ledger_id in self.buckets if ledger_id not in gone]
         self._deleting += gone
 
     async def begin_beside(self, ledger_id: int, custom: dict[str, bytes]) -> OwnLedger:
-        """Begin a ledger beside the list, which names it from the same write on.
+        """Begins a ledger beside the list; the same write names it in the list.
 
         `custom`: its owner, for tools. Raises MetadataError and NotEnoughBookies; nothing is stored then.
         """
@@ -145,17 +145,14 @@ class LedgerListStore:
         return own, version
 
     async def remove_beside(self, ledger_id: int) -> None:
-        """Delete a ledger beside the list, then its name. Raises MetadataError; the next open goes on."""
+        """Deletes a ledger beside the list, then its name. Raises MetadataError; the next opening continues."""
         # The name goes last: while it is there, an interrupted deletion is done again.
         await self._client.delete(ledger_id)
         self.beside.remove(ledger_id)
         await self.save()
 
     def mark_deleting(self, ledger_ids: Iterable[int]) -> None:
-        """Mark ledgers that have left the list for deletion.
-
-        The next write of the list stores the marks.
-        """
+        """Marks ledgers that have left the list for deletion; the next write of the list stores the marks."""
         self._deleting += ledger_ids
 
     @property
@@ -164,9 +161,9 @@ class LedgerListStore:
         return bool(self._deleting)
 
     async def delete_marked(self) -> None:
-        """Store the marks, then delete those ledgers.
+        """Stores the marks, then deletes those ledgers.
 
-        Raises MetadataError; the next call or the next open goes on.
+        Raises MetadataError; the next call or the next opening continues.
         """
         if self._deleting:
             # Marks that come during the wait belong to the next call: their list is not stored yet.

@@ -84,10 +84,7 @@ class LedgerListener(Protocol):
         ...
 
     def add_failed(self, added: list[Added], error: BrokerError) -> None:
-        """The entries of these adds were not stored.
-
-        Adds that waited after them fail with the same error.
-        """
+        """The entries of these adds were not stored. Adds that waited after them fail with the same error."""
         ...
 
 
@@ -144,7 +141,7 @@ class LedgerWriter:
     # Adding
 
     def add(self, bodies: Sequence[Buffer], messages: int, context: object) -> None:
-        """Append entries, at least one; the listener receives their outcome, with `context`.
+        """Appends entries, at least one; the listener receives their outcome, with `context`.
 
         `messages`: in each of them. Raises ServiceNotReady, TopicTerminated or LedgerFenced, and adds nothing, when the
         managed ledger takes no adds.
@@ -190,7 +187,7 @@ class LedgerWriter:
             raise _REFUSALS[self.state](f"{self._context.name} is {self.state.value}")
 
     def _roll_when_old_enough(self, handle: LedgerHandle, now_ns: int) -> None:
-        """Roll, unless the ledger is full but too young."""
+        """Rolls, unless the ledger is full but younger than the minimum age."""
         allowed_ns = self._started_ns + self._context.settings.rollover_ns_min
         if now_ns < min(allowed_ns, self._roll_at_ns):
             # Leave one comparison per add until the minimum age is reached, instead of coming here with each add.
@@ -200,7 +197,7 @@ class LedgerWriter:
             self._stop_adding(handle)
 
     def roll_if_due(self, now_ns: int) -> None:
-        """Close a ledger that has entries and its maximum age.
+        """Closes a ledger that has entries and has reached its maximum age.
 
         To be called about once a minute. Without this a topic that gets no more messages would keep its last
         ledger open for ever.
@@ -210,7 +207,7 @@ class LedgerWriter:
             self._stop_adding(handle)
 
     def _stop_adding(self, handle: LedgerHandle) -> None:
-        """Finish the adds in flight, then go on in a new ledger."""
+        """Finishes the adds in flight, then goes on in a new ledger."""
         self._handle = None
         self._closing = handle
         if self.state is ManagedLedgerState.OPEN:
@@ -228,7 +225,7 @@ class LedgerWriter:
         added: list[Added],
         now_ns: int,
     ) -> None:
-        """Make confirmed entries readable and report them."""
+        """Makes confirmed entries readable and reports them."""
         context = self._context
         current = context.ledgers.current
         assert current.ledger_id == handle.ledger_id
@@ -243,7 +240,7 @@ class LedgerWriter:
             self._ledger_drained()
 
     def ledger_failing(self, handle: LedgerHandle, rc: int) -> None:
-        """Send no more to this ledger: an add was refused.
+        """Sends no more to this ledger: an add was refused.
 
         Fencing means that another broker has taken the managed ledger over.
         """
@@ -254,7 +251,7 @@ class LedgerWriter:
             self._stop_adding(handle)
 
     def adds_failed(self, handle: LedgerHandle, entries: list[Entry], added: list[Added], rc: int) -> None:
-        """Report every add from the refused one on as failed."""
+        """Reports the refused add and all later ones as failed."""
         # The index counts stored messages (PIP-70), so take off those that were not stored.
         self._stamp.rollback(sum(map(_messages, entries)))
         self._context.stats.add_errors += len(entries)
@@ -284,7 +281,7 @@ class LedgerWriter:
     # From one ledger to the next
 
     async def _roll(self) -> None:
-        """Close the ledger before, begin the next, add what has waited.
+        """Closes the previous ledger, begins the next, and adds the entries that waited.
 
         The first ledger after an opening trims nothing: readers that the restart cut off will return.
         """
@@ -318,7 +315,7 @@ class LedgerWriter:
         return self.state is ManagedLedgerState.ROLLING
 
     async def _retire_current(self) -> None:
-        """End the current ledger, if it was begun; reserve the next id."""
+        """Ends the current ledger, if it was begun; reserves the next id."""
         context = self._context
         self.end_current()
         current = context.ledgers.current
@@ -348,14 +345,11 @@ class LedgerWriter:
     # Ends
 
     def refuse_unless_usable(self) -> None:
-        """Raise LedgerFenced or ServiceNotReady when this broker can change nothing any more."""
+        """Raises LedgerFenced or ServiceNotReady when this broker can change nothing any more."""
         self._refuse_in(ManagedLedgerState.FENCED, ManagedLedgerState.CLOSED)
 
     def end_current(self) -> None:
-        """Give the current ledger, if begun, its end in the list.
-
-        The next write of the list stores it.
-        """
+        """Gives the current ledger, if begun, its end in the list; the next write of the list stores it."""
         context = self._context
         current = context.ledgers.current
         if context.store.current_started and current.closed_at_ms is None:
@@ -364,10 +358,7 @@ class LedgerWriter:
             keep_last(context.store.properties, self._stamp)
 
     async def stop(self, state: ManagedLedgerState) -> None:
-        """Refuse further adds and wait for those in flight.
-
-        Adds that wait for a ledger fail.
-        """
+        """Refuses further adds and waits for those in flight; adds that wait for a ledger fail."""
         # Before the wait, so that adds which come meanwhile are refused.
         self.state = state
         if self._handle is not None:

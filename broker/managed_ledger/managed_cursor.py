@@ -72,13 +72,13 @@ class ManagedCursor:
         self.ledger = parts.context
         """The shared state of its managed ledger."""
         self.acks = acks
-        """The acknowledgements. To look at; acknowledge through the cursor."""
+        """The acknowledgements. To look at; the cursor changes them."""
         self.store = store
         """Keeps the acknowledgements in the metadata store, or not."""
         self.durable = store.durable
-        """It survives a restart."""
+        """True if the cursor survives a restart."""
         self.active = False
-        """A consumer reads through it, so entries are cached for it."""
+        """True while a consumer reads through the cursor, so that entries are cached for it."""
         self.caches_reads = False
         """Its storage reads fill the cache although expected reads are not counted (backlog caching)."""
         self.deferred = NOTHING_DEFERRED
@@ -86,7 +86,7 @@ class ManagedCursor:
         self.on_acknowledged: Callable[[], None] | None = None
         """Called after each acknowledgement; a dispatcher that waits for some sets it, and None otherwise."""
         self.closed = False
-        """It reads no more."""
+        """True when the cursor reads no more."""
         self.last_error: BrokerError | None = None
         """Why the last read from the read position failed; None after one that succeeded."""
         self.reader = self.ledger.cache.reader(name)
@@ -132,15 +132,15 @@ class ManagedCursor:
         return later - acks.beyond.count
 
     def activate(self) -> None:
-        """Cache entries for this cursor from now on: a consumer has connected."""
+        """Caches entries for this cursor from now on: a consumer has connected."""
         if not self.active:
             self.active = True
             self._reading_cursors.activated(self)
 
     def deactivate(self) -> None:
-        """Stop reading: the last consumer has disconnected.
+        """Stops reading: the last consumer has disconnected.
 
-        Entries that were read are dropped now, those of a read in flight when it ends.
+        Entries that were read are dropped now; those of a read in flight are dropped when it ends.
         """
         if self.active:
             self.active = False
@@ -153,10 +153,7 @@ class ManagedCursor:
     # Reading
 
     def has_more(self) -> bool:
-        """Return True when an entry stands at or after the read position.
-
-        It may turn out to be acknowledged.
-        """
+        """Returns True when an entry, perhaps an acknowledged one, stands at or after the read position."""
         end_ledger, end_entry = self.ledger.last_readable
         # Every run of a dispatcher asks; nearly always the read position is in the current ledger.
         if self._read_ledger == end_ledger:
@@ -164,10 +161,10 @@ class ManagedCursor:
         return self._ledgers.at_or_after((self._read_ledger, self._read_entry)) <= (end_ledger, end_entry)
 
     def take(self, entries_max: int, bytes_max: int) -> list[Entry]:
-        """Return the next unacknowledged entries that are in memory; [] if none.
+        """Returns the next unacknowledged entries that are in memory; [] if none.
 
-        One call returns consecutive entries of one ledger only, so call again for more. The first entry is returned
-        whatever its size.
+        One call returns consecutive entries of one ledger only, so a caller calls again for more. The first entry is
+        returned whatever its size.
         """
         beyond = self.acks.beyond
         view = self.ledger.view
@@ -208,7 +205,7 @@ class ManagedCursor:
         return taken
 
     def shown(self, view: ReadView, taken: list[Entry]) -> list[Entry]:
-        """Return the entries that the view shows; acknowledge those that no reader will ever get.
+        """Returns the entries that the view shows; acknowledges those that no reader will ever get.
 
         The result may be empty although there is more; the dispatcher then reads on from storage.
         """
@@ -221,7 +218,7 @@ class ManagedCursor:
         return shown
 
     def _last_entry(self, ledger_id: int) -> int:
-        """Return the ledger's last entry that may be read, -1 for none."""
+        """Returns the ledger's last entry that may be read, -1 for none."""
         last = self._ledgers.last_entry(ledger_id)
         view = self.ledger.view
         if view is None:
@@ -232,7 +229,7 @@ class ManagedCursor:
         return last if ledger_id < end.ledger_id else -1
 
     def give_back(self, position: Position, rest: Sequence[Entry] = ()) -> None:
-        """Undo the last `take` from `position` on.
+        """Undoes the last `take` from `position` on.
 
         The next `take` begins there. `rest` has the entries from there on; without it, those that the cache has lost
         are read from storage again.
@@ -249,11 +246,11 @@ class ManagedCursor:
         self._move_to(position)
 
     def request(self, entries_max: int, bytes_max: int, ready: Callable[[], None]) -> None:
-        """Read on, and call `ready` after this call has returned.
+        """Reads on, and calls `ready` after this call has returned.
 
-        `take` then has entries, or `last_error` says why not. One read at a time. It ends before the first
-        entry that is acknowledged, so that no entry is read in vain. A read that waits for permits reads
-        where the cursor stands when it has them.
+        `take` then has entries, or `last_error` says why not. One read runs at a time. It ends before the first entry
+        that is acknowledged, so that no entry is read in vain. A read that waits for permits reads where the cursor
+        stands when it has them.
         """
         assert self._request is None, "one read at a time"
         assert entries_max > 0
@@ -269,7 +266,7 @@ class ManagedCursor:
         self._request.begin(wanted)
 
     def range_to_read(self, entries_max: int, bytes_max: int) -> EntryRange | None:
-        """Return the range to read next, or None when nothing is left.
+        """Returns the range to read next, or None when nothing is left.
 
         From the first unacknowledged entry up to the next that is acknowledged: no more than `entries_max`
         entries and about `bytes_max` bytes, by the ledger's average.
@@ -291,7 +288,7 @@ class ManagedCursor:
     def forward_read_ended(
         self, entries: list[Entry], permits: ReadPermits, error: BrokerError | None
     ) -> None:
-        """Keep the entries that follow the read position; called by the ForwardRead."""
+        """Keeps the entries that follow the read position; called by the ForwardRead."""
         self._request = None
         if error is not None and self.skip_lost((self.read_position,)):
             error = None
@@ -303,11 +300,11 @@ class ManagedCursor:
             self._ready.keep(entries[self._read_entry - head.entry_id :] if same_ledger else [], permits)
 
     def rewind(self) -> None:
-        """Read on from the first unacknowledged entry."""
+        """Reads on from the first unacknowledged entry."""
         self.jump(self._ledgers.next_valid(self.acks.mark_delete))
 
     def _skip(self) -> bool:
-        """Move the read position to an unacknowledged entry; False when there is none."""
+        """Moves the read position to an unacknowledged entry; returns False when there is none."""
         position = self.acks.first_open(self.read_position)
         while position in self.deferred:
             position = self._after_deferred(position)
@@ -316,9 +313,9 @@ class ManagedCursor:
         return self._read_entry <= self._last_entry(self._read_ledger)
 
     def _after_deferred(self, position: Position) -> Position:
-        """Return the first entry after the position that is neither deferred nor acknowledged.
+        """Returns the first entry after the position that is neither deferred nor acknowledged.
 
-        Both sets are looked at together: one after the other would be a step for each entry where they alternate.
+        Both sets are searched together: one after the other would take a step for each entry where they alternate.
         """
         ledger_id, first = position
         end = self.deferred.first_missing(ledger_id, first, self.acks.beyond)
@@ -330,7 +327,7 @@ class ManagedCursor:
         return self.acks.first_open(self._ledgers.at_or_after((ledger_id, end)))
 
     def has_passed(self, ledger_id: int, entry_id: int) -> bool:
-        """Return True when reading on will not bring the entry any more."""
+        """Returns True when reading on will not bring the entry any more."""
         if ledger_id < self._read_ledger or (ledger_id == self._read_ledger and entry_id < self._read_entry):
             return True
         # Entries that were given back stand at or after the read position, without those that were deferred then.
@@ -342,7 +339,7 @@ class ManagedCursor:
             self._reading_cursors.moved(self)
 
     def jump(self, position: Position) -> None:
-        """Read on elsewhere, and drop entries that were read for the old position.
+        """Reads on elsewhere, and drops entries that were read for the old position.
 
         The log may have lost the position; `take` then goes on with the next entry. `_move_to` alone is for moves
         along the entries that were read.
@@ -367,10 +364,9 @@ class ManagedCursor:
         return newly
 
     def acknowledge_batch(self, position: Position, ack_set: Sequence[int], batch_size: int) -> bool:
-        """Acknowledge the messages of an entry whose bit is clear.
+        """Acknowledges the messages of an entry whose bit is clear, in addition to those acknowledged before.
 
-        In addition to those acknowledged before. Returns True when that completed the entry. `batch_size` 0 =
-        not known.
+        Returns True when that completed the entry. `batch_size` 0 = not known.
         """
         whole = self.acks.acknowledge_batch(position, ack_set, batch_size)
         self._acknowledged()
@@ -383,7 +379,7 @@ class ManagedCursor:
         *,
         properties: dict[str, int] | None = None,
     ) -> None:
-        """Acknowledge every existing entry up to and including the position.
+        """Acknowledges every existing entry up to and including the position.
 
         An entry id of -1 (2^64 - 1) means everything before the ledger's first entry. `properties` are stored
         with the position from now on.
@@ -395,7 +391,7 @@ class ManagedCursor:
             self._acknowledged()
 
     def skip_lost(self, positions: Iterable[tuple[int, int]]) -> bool:
-        """Acknowledge those of the positions that are lost, with `autoSkipNonRecoverableData`; True for any."""
+        """Acknowledges those of the positions that are lost, with `autoSkipNonRecoverableData`; returns True for any."""
         context = self.ledger
         if not context.settings.skips_lost:
             return False
@@ -426,7 +422,7 @@ class ManagedCursor:
             self.on_acknowledged()
 
     def _has_left_a_ledger(self, ledger_id: int, entry_id: int) -> bool:
-        """Return True when this acknowledgement may let Trimming remove a ledger.
+        """Returns True when this acknowledgement may let Trimming remove a ledger.
 
         The position is in another ledger than at the last call, or at the end of a closed one.
         """
@@ -437,7 +433,7 @@ class ManagedCursor:
         return closed and entry_id >= self._ledgers.last_entry(ledger_id)
 
     async def reset(self, position: Position) -> None:
-        """Seek: read on at `position`, or at the next entry that exists.
+        """Seeks: reads on at `position`, or at the next entry that exists.
 
         EARLIEST and LATEST are allowed. Acknowledgements after it are forgotten. Durable when this returns.
         Raises MetadataError.
@@ -457,16 +453,13 @@ class ManagedCursor:
     # Ends
 
     async def close(self) -> None:
-        """Store the acknowledgements and read no more.
-
-        Raises MetadataError; the cursor is closed all the same.
-        """
+        """Stores the acknowledgements and reads no more. Raises MetadataError; the cursor is closed all the same."""
         self.closed = True
         self.deactivate()
         await self.store.close()
 
     def abandon(self) -> None:
-        """Close without storing anything, because of a deletion."""
+        """Closes without storing anything, because of a deletion."""
         self.closed = True
         self.deactivate()
         self.store.abandon()

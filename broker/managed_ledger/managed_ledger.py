@@ -69,7 +69,7 @@ class ManagedLedger:
         self.ledgers = context.ledgers
         """The list of its ledgers, and the arithmetic of positions. To look at only."""
         self.cache = context.cache
-        """Its cached entries."""
+        """The cached entries of this managed ledger."""
         self.stats = context.stats
         """Counters for metrics and the admin API."""
         self.store = context.store
@@ -104,7 +104,7 @@ class ManagedLedger:
         *,
         stamp: EntryStamp,
     ) -> ManagedLedger:
-        """Open the managed ledger, or make a new one.
+        """Opens the managed ledger, or makes a new one.
 
         Another broker that has it open is fenced by this. Raises MetadataError or PersistenceError; opening may
         then be tried again.
@@ -119,7 +119,7 @@ class ManagedLedger:
         return ledger
 
     def reconfigure(self, settings: ManagedLedgerSettings) -> None:
-        """Use other settings; limits of a ledger hold from the next on."""
+        """Uses other settings; limits of a ledger apply from the next ledger on."""
         self.context.settings = settings
 
     @property
@@ -146,7 +146,9 @@ class ManagedLedger:
         return self.store.properties
 
     async def set_properties(self, changes: Mapping[str, str | None]) -> None:
-        """Set properties, None = remove; durable when this returns. MetadataError leaves them as they were."""
+        """Sets properties, None = remove; durable when this returns. A MetadataError leaves the properties as they
+        were.
+        """
         properties = self.properties
         async with self.store.lock:
             before = {name: properties.get(name) for name in changes}
@@ -178,7 +180,7 @@ class ManagedLedger:
     # Ends
 
     async def terminate(self) -> Position:
-        """Take no more adds, for ever; return the last entry.
+        """Takes no more adds, for ever; returns the last entry.
 
         Raises MetadataError, and may then be tried again (adds stay refused until then).
         """
@@ -200,10 +202,10 @@ class ManagedLedger:
         return self.last_confirmed
 
     async def close(self) -> None:
-        """Finish adds, close the ledger, store acknowledgements, empty the cache.
+        """Finishes adds, closes the ledger, stores acknowledgements and empties the cache.
 
-        A fenced one stores nothing: the metadata is another broker's now. Raises the first MetadataError; it is
-        closed all the same, and the next open recovers it.
+        A fenced managed ledger stores nothing: the metadata is another broker's now. Raises the first MetadataError; it
+        is closed all the same, and the next open recovers it.
         """
         if self.state is ManagedLedgerState.CLOSED:
             return
@@ -233,7 +235,7 @@ class ManagedLedger:
         return None
 
     async def abandon(self) -> None:
-        """Finish adds and store nothing more, because the managed ledger is being deleted (`deletion.py`)."""
+        """Finishes adds and stores nothing more, because the managed ledger is being deleted (`deletion.py`)."""
         if self.state is not ManagedLedgerState.CLOSED:
             await self.writer.stop(ManagedLedgerState.CLOSED)
         # Before the deletion: a cursor's late write would make a node below a key that is gone.
@@ -241,7 +243,7 @@ class ManagedLedger:
         await self._release()
 
     async def _release(self) -> None:
-        """Wait for background work, then remove the cache: that work may still invalidate entries in it."""
+        """Waits for background work, then removes the cache: that work may still invalidate entries in it."""
         await self.context.background.drain()
         self.environment.caches.remove(self.name)
 

@@ -34,7 +34,7 @@ TIMESTAMP = "brokerTimestamp"
 async def open_ledger_list(
     name: str, environment: ManagedLedgerEnvironment, settings: ManagedLedgerSettings, stamp: EntryStamp
 ) -> LedgerListStore:
-    """Load the list, finish interrupted work, and let `stamp` go on after the last entry.
+    """Loads the list, finishes interrupted work, and lets `stamp` go on after the last entry.
 
     Raises MetadataError or PersistenceError; opening may then be tried again.
     """
@@ -101,7 +101,7 @@ async def _find_end(
     settings: ManagedLedgerSettings,
     stamp: EntryStamp,
 ) -> None:
-    """Recover the ledger unless it is closed, and fill in its end; let `stamp` go on after its last entry."""
+    """Recovers the ledger unless it is closed, and fills in its end; lets `stamp` go on after its last entry."""
     try:
         metadata = await environment.ledgers.recover(ledger.ledger_id, keeps_damaged=settings.skips_lost)
     except PersistenceError as error:
@@ -133,7 +133,7 @@ async def _resume_after(
     settings: ManagedLedgerSettings,
     stamp: EntryStamp,
 ) -> None:
-    """Let `stamp` go on after a closed ledger of a list that says no time: an older version wrote it."""
+    """Lets `stamp` go on after a closed ledger of a list without a time: an older version wrote it."""
     at = ledger.entries - 1
     # A closed topic opens without its bookies, and it goes on doing so: without an answer its time is not known.
     with contextlib.suppress(BrokerError):
@@ -144,7 +144,7 @@ async def _resume_after(
 async def _last_metadata(
     name: str, ledger: LedgerInfo, environment: ManagedLedgerEnvironment, settings: ManagedLedgerSettings
 ) -> EntryMetadata:
-    """Return the metadata of the last entry that can be read; without fields for a ledger without entries.
+    """Returns the metadata of the last entry that can be read; without fields for a ledger without entries.
 
     A lost entry raises, unless `autoSkipNonRecoverableData`: then an earlier entry tells. The indexes of the lost entry
     are given again, because its number of messages is lost too; readers skip it, so no client sees an index twice.

@@ -13,7 +13,7 @@ class TimedRead(Protocol):
     """A read that waits for storage."""
 
     def overdue(self) -> None:
-        """Fail with ReadTimedOut; ignore an answer that comes later."""
+        """Fails with ReadTimedOut; ignores an answer that comes later."""
         ...
 
 
@@ -27,15 +27,15 @@ class ReadDeadlines:
         return len(self._due_ns)
 
     def add(self, read: TimedRead, due_ns: int) -> None:
-        """Call `read.overdue` from `due_ns` on, unless it is removed before."""
+        """Calls `read.overdue` from `due_ns` on, unless it is removed before."""
         self._due_ns[read] = due_ns
 
     def remove(self, read: TimedRead) -> None:
-        """Forget a read that has ended; harmless for one without a deadline."""
+        """Forgets a read that has ended; harmless for one without a deadline."""
         self._due_ns.pop(read, None)
 
     def fire_due(self, now_ns: int) -> None:
-        """Fail the reads whose time is up."""
+        """Fails the reads whose time is up."""
         while self._due_ns:
             read, due_ns = next(iter(self._due_ns.items()))
             if due_ns > now_ns:

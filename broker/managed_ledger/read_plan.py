@@ -67,7 +67,7 @@ class ReadPlan(NamedTuple):
 
 
 def plan_read(first: int, last: int, cached: Sequence[int], running: Collection[Span]) -> ReadPlan:
-    """Plan the read of entries `first` to `last` of one ledger.
+    """Plans the read of entries `first` to `last` of one ledger.
 
     `cached`: ascending ids within the range. `running`: storage reads of that ledger, the oldest first; a
     mapping with those keys makes the look for the same range cheap.
@@ -79,7 +79,7 @@ def plan_read(first: int, last: int, cached: Sequence[int], running: Collection[
 
 
 def gaps_between(first: int, last: int, cached: Sequence[int]) -> list[Span]:
-    """Return the maximal ranges of `first` to `last` without cached entries.
+    """Returns the maximal ranges of `first` to `last` without cached entries.
 
     `cached`: ascending ids within the range.
     """
@@ -94,7 +94,7 @@ def gaps_between(first: int, last: int, cached: Sequence[int]) -> list[Span]:
 
 
 def _cover(first: int, last: int, running: Collection[Span], plan: ReadPlan) -> None:
-    """Add the parts of one gap to the plan."""
+    """Adds the parts of one gap to the plan."""
     if not running:
         plan.fetch.append((first, last))
         return
@@ -120,11 +120,10 @@ def _cover(first: int, last: int, running: Collection[Span], plan: ReadPlan) -> 
 
 
 def _best_overlap(running: Iterable[Span], first: int, last: int) -> tuple[Span, Match] | None:
-    """Return the overlapping read that lacks the least useful side.
+    """Returns the overlapping read that lacks the least useful side.
 
-    Right before left before both; of several, the newest.
-
-    A read that lacks only the right side is the best: the rest is then fetched in the order of delivery.
+    A read that lacks only the right side is the best, because the rest is then fetched in the order of delivery; next
+    comes one that lacks only the left side, then one that lacks both. Of several such reads the newest is returned.
     """
     right = left = both = None
     for span in running:

@@ -56,17 +56,17 @@ class CursorView(Protocol):
         ...
 
     def range_to_read(self, entries_max: int, bytes_max: int) -> EntryRange | None:
-        """Return the range that a forward read begins with, None when nothing is left."""
+        """Returns the range that a forward read begins with, None when nothing is left."""
         ...
 
     def forward_read_ended(
         self, entries: list[Entry], permits: ReadPermits, error: BrokerError | None
     ) -> None:
-        """Receive the result of a forward read; the entries, if any, reach the read position."""
+        """Receives the result of a forward read; the entries, if any, reach the read position."""
         ...
 
     def skip_lost(self, positions: Iterable[tuple[int, int]]) -> bool:
-        """Acknowledge those of the positions that are lost, if the settings say so; True for any."""
+        """Acknowledges those of the positions that are lost, if the settings say so; returns True for any."""
         ...
 
 
@@ -107,7 +107,7 @@ class ReadingCursors:
     # Called by cursors
 
     def activated(self, cursor: CursorView) -> None:
-        """Cache entries for this cursor from now on."""
+        """Caches entries for this cursor from now on."""
         position = self._tracked(cursor)
         self.active.add(cursor.name, position, lambda: cursor.mark_delete_position)
         # A replay of the access record needs both positions to rebuild the order of the cursors.
@@ -160,7 +160,7 @@ class ReadingCursors:
     # Filling the cache
 
     def added(self, entries: list[Entry], now_ns: int) -> None:
-        """Cache confirmed entries while a cursor is active, or just was."""
+        """Caches confirmed entries while a cursor is active, or just was."""
         self._cache.listener.appended(self._cache, entries, now_ns)
         if self.active.should_cache_added(now_ns):
             expected = len(self.active) if self._counted else None
@@ -169,27 +169,24 @@ class ReadingCursors:
             self._cache.not_cached(entries, Obstacle.NO_ACTIVE_CURSOR, now_ns)
 
     def at_or_before(self, cursor: CursorView) -> int | None:
-        """Return how many active cursors stand at this one or before.
+        """Returns how many active cursors stand at this one or before, itself included.
 
-        Itself included. So many are still to read the entries that it reads from storage. None, which caches nothing,
-        when it is not active. By the older rules: 1 for a cursor that others follow closely.
+        So many are still to read the entries that it reads from storage. None, which caches nothing, when it is not
+        active. By the older rules: 1 for a cursor that others follow closely.
         """
         if self._counted:
             return self.active.rank(cursor.name) if cursor.active else None
         return 1 if cursor.caches_reads else None
 
     def of_redelivery(self, cursor: CursorView) -> int | None:
-        """Return the expected reads of an entry read for a redelivery.
-
-        Only this cursor reads it.
-        """
+        """Returns the expected reads of an entry read for a redelivery: only this cursor reads it."""
         wanted = cursor.active if self._counted else cursor.caches_reads
         return 1 if wanted else None
 
     # The older rules
 
     def check_backlogs(self, cursors: Iterable[CursorView], settings: ManagedLedgerSettings) -> None:
-        """Apply the older rules to cursors with a backlog.
+        """Applies the older rules to cursors with a backlog.
 
         A cursor with a large backlog does not count as active; cursors of similar backlog cache what they read.
         Called once a minute; does nothing unless the older rules hold.
@@ -213,7 +210,7 @@ class ReadingCursors:
                 self.activated(cursor)
 
     def _check_slowest(self) -> None:
-        """Ask for an invalidation if the slowest position has changed."""
+        """Asks for an invalidation if the slowest position has changed."""
         if self._counted:
             return
         slowest = self.active.slowest()
@@ -225,7 +222,7 @@ class ReadingCursors:
                 self._environment.turn.confirm(self._invalidate)
 
     def _invalidate(self, now_ns: int) -> None:
-        """Invalidate entries before the slowest active cursor; all without one."""
+        """Invalidates entries before the slowest active cursor; all entries when there is none."""
         self._invalidation_due = False
         # An empty cache has nothing to invalidate, and an access record needs no event of that.
         if self._cache.entries:

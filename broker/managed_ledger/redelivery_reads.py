@@ -38,20 +38,20 @@ class RedeliveryReads:
     # Entries that the cache holds for a redelivery
 
     def expect_redelivery(self, positions: Iterable[tuple[int, int]]) -> None:
-        """Expect one more read of each: they were dispatched and wait again."""
+        """Expects one more read of each entry: the entries were dispatched and wait again."""
         cache = self._parts.context.cache
         self._parts.context.environment.caches.expect_redelivery(
             self._cursor.reader, cache.present(positions)
         )
 
     def postpone_delivery(self, positions: Iterable[tuple[int, int]]) -> None:
-        """Keep their expected read: they wait without having been dispatched."""
+        """Keeps the expected read of each entry: the entries wait without having been dispatched."""
         cache = self._parts.context.cache
         if entries := cache.present(positions):
             cache.listener.redelivery_changed(Redelivery.POSTPONED, self._cursor.reader, entries)
 
     def drop_redeliveries(self, positions: Iterable[tuple[int, int]]) -> None:
-        """Let the cache no longer hold the entries for this cursor."""
+        """Lets the cache no longer hold the entries for this cursor."""
         cache = self._parts.context.cache
         entries = cache.present(positions)
         cache.listener.redelivery_changed(Redelivery.DROPPED, self._cursor.reader, entries)
@@ -59,7 +59,7 @@ class RedeliveryReads:
     # Reading
 
     def read_cached(self, positions: Sequence[Position]) -> tuple[list[Entry], list[Position]]:
-        """Return (entries that are cached, positions that are not).
+        """Returns (entries that are cached, positions that are not).
 
         Positions that are acknowledged or do not exist are in neither.
         """
@@ -84,7 +84,7 @@ class RedeliveryReads:
         return found, missing
 
     def request(self, positions: Sequence[Position], ready: Callable[[list[Entry]], None]) -> None:
-        """Read the entries; the cache keeps fetched ones for one read.
+        """Reads the entries; the cache keeps fetched ones for one read.
 
         `ready` gets those that could be read, in order, after this call has returned; `last_error` then says why others
         could not.
@@ -95,7 +95,7 @@ class RedeliveryReads:
         read.begin()
 
     def withdraw(self) -> None:
-        """End the reads that wait for permits, with nothing."""
+        """Ends the reads that wait for permits, with nothing."""
         for read in list(self._in_flight):
             read.withdraw()
 
@@ -106,7 +106,7 @@ class RedeliveryReads:
         error: BrokerError | None,
         ready: Callable[[list[Entry]], None],
     ) -> None:
-        """Report a read that has ended; called by that read."""
+        """Reports a read that has ended; called by that read."""
         self._in_flight.remove(read)
         if error is not None:
             self._cursor.skip_lost(read.positions())
@@ -142,14 +142,14 @@ class _RedeliveryRead:
         self._read = EntryRead(parts.context, parts.storage_reads, self)
 
     def begin(self) -> None:
-        """Read the ranges; without any, end at the end of the turn."""
+        """Reads the ranges; without any, ends at the end of the turn."""
         if self._ranges:
             self._read.begin(self._ranges)
         else:
             self._parts.context.at_end_of_turn(lambda: self.read_ended([], None))
 
     def withdraw(self) -> None:
-        """Stop waiting for permits."""
+        """Stops waiting for permits."""
         self._read.withdraw()
 
     def ranges(self) -> Sequence[EntryRange]:
@@ -157,7 +157,7 @@ class _RedeliveryRead:
         return self._ranges
 
     def positions(self) -> list[tuple[int, int]]:
-        """Return the position of each entry that was asked for."""
+        """Returns the position of each entry that was asked for."""
         return [(one.ledger_id, entry) for one in self._ranges for entry in range(one.first, one.last + 1)]
 
     def expected_reads(self) -> int | None:
@@ -179,7 +179,7 @@ class _RedeliveryRead:
 
 
 def neighbours(positions: Sequence[Position], lost: RangeSet = _NONE_LOST) -> list[EntryRange]:
-    """Join ordered positions into ranges of consecutive entries; each lost entry is a range of its own."""
+    """Joins ordered positions into ranges of consecutive entries; each lost entry is a range of its own."""
     runs: list[EntryRange] = []
     for position in positions:
         ledger_id, entry_id = position

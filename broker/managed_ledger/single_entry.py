@@ -48,7 +48,7 @@ class _AwaitedRead:
 
 
 async def read_entry(context: LedgerContext, storage_reads: StorageReads, position: Position) -> Entry:
-    """Return one entry; the cache is used and not filled.
+    """Returns one entry; the cache is used and not filled.
 
     Raises NoSuchLedger, NoSuchEntry, PersistenceError, and TooManyRequests when too much is being read.
     """
@@ -62,7 +62,7 @@ async def read_entry(context: LedgerContext, storage_reads: StorageReads, positi
 
 
 async def look_at_entry(context: LedgerContext, position: Position) -> Entry:
-    """Return one entry and leave no trace in the cache: no count, no event, no mark that it was used.
+    """Returns one entry and leaves no trace in the cache: no count, no event, no mark that it was used.
 
     For pages that show the cache. A read that counts would change the numbers that they show. It takes no permits of the
     limit for reads: a caller looks at one entry at a time. Raises NoSuchLedger, NoSuchEntry and PersistenceError.
@@ -88,7 +88,7 @@ def _check_position(context: LedgerContext, position: Position) -> None:
 async def read_entries(
     context: LedgerContext, storage_reads: StorageReads, wanted: EntryRange
 ) -> list[Entry]:
-    """Return consecutive entries of one ledger, which must exist; the cache is used and not filled.
+    """Returns consecutive entries of one ledger, which must exist; the cache is used and not filled.
 
     Raises PersistenceError, and TooManyRequests when too much is being read.
     """
@@ -105,7 +105,7 @@ async def read_entries(
 async def read_readable(
     context: LedgerContext, storage_reads: StorageReads, wanted: EntryRange
 ) -> list[Entry]:
-    """Return consecutive entries as `read_entries`, without those that are lost."""
+    """Returns consecutive entries without those that are lost; otherwise as `read_entries`."""
     try:
         return await read_entries(context, storage_reads, wanted)
     except LOST_ENTRY:
@@ -123,7 +123,7 @@ async def find_newest(
     holds: Callable[[Entry], bool],
     near_ms: int | None = None,
 ) -> Position | None:
-    """Return the newest entry for which the predicate holds, or None.
+    """Returns the newest entry for which the predicate holds, or None.
 
     A binary search, so the predicate must hold for a beginning of the managed ledger and for nothing after
     it. A lost entry tells nothing, so one near it tells in its place. The result is an entry that was read; beside many
@@ -156,7 +156,7 @@ async def find_newest(
 
 
 def _ends_of_ledger_at(ledgers: LedgerList, time_ms: int) -> list[Position]:
-    """Return the last entry before, and the first one after, the ledger that was written at this time."""
+    """Returns the last entry before, and the first one after, the ledger that was written at this time."""
     before = after = None
     found = False
     for info in ledgers.infos():
@@ -191,7 +191,7 @@ class _Search:
         self._end = self.ledgers.position_at(entries - 1) if entries else None
 
     def note(self, entry: Entry, holds: Callable[[Entry], bool]) -> bool:
-        """Take notice of an entry that was read; return whether the predicate holds for it."""
+        """Notes an entry that was read; returns whether the predicate holds for it."""
         if holds(entry):
             self.newest = entry.position
             return True
@@ -199,7 +199,7 @@ class _Search:
         return False
 
     def indexes(self) -> range:
-        """Return the indexes, as of now, of the entries that are left; empty at the end."""
+        """Returns the indexes, as of now, of the entries that are left; empty at the end."""
         if self._end is None:
             return range(0)
         low = 0 if self.newest is None else self.ledgers.rank(self.newest)
@@ -207,20 +207,21 @@ class _Search:
         return range(low, max(high, low))
 
     def middle(self, indexes: range) -> Position:
-        """Return the position in the middle of indexes that are not empty."""
+        """Returns the position in the middle of indexes that are not empty."""
         return self.ledgers.position_at(indexes[len(indexes) // 2])
 
     def result(self) -> Position | None:
-        """Return the newest entry; None when it is gone, since everything in front of it is gone too."""
+        """Returns the newest entry; None when it was trimmed, and with it everything before it."""
         return self.newest if self.newest is not None and self.ledgers.rank(self.newest) else None
 
 
 async def _readable_near_middle(
     context: LedgerContext, storage_reads: StorageReads, search: _Search
 ) -> Entry | None:
-    """Return an entry near the middle of those left, at growing distances, so that a lost ledger takes few reads.
+    """Returns an entry near the middle of those left, at growing distances, so that a lost ledger takes few reads.
 
-    None when every one that was tried is lost."""
+    None when every one that was tried is lost.
+    """
     indexes = search.indexes()
     for position in [search.ledgers.position_at(index) for index in _around(indexes)]:
         # One that was trimmed meanwhile tells as little as a lost one.

@@ -90,7 +90,7 @@ class ManagedLedgerStats:
         """Storage reads that failed or took too long."""
 
     def added(self, entries: list[Entry], added: list[Added], now_ns: int) -> int:
-        """Count confirmed entries and return their bytes.
+        """Counts confirmed entries and returns their bytes.
 
         `added`: the adds that they came with, whose times never decrease.
         """
@@ -130,11 +130,11 @@ class ManagedLedgerStats:
         self.add_latency_sum_ns += (longest + shortest) * entries // 2
 
     def took(self, entries: list[Entry]) -> None:
-        """Count entries that a cursor took."""
+        """Counts entries that a cursor took."""
         self.entries_read += len(entries)
         self.bytes_read += sum([entry.size for entry in entries])
 
     def took_back(self, entries: Sequence[Entry]) -> None:
-        """Uncount entries that were given back without being dispatched."""
+        """Uncounts entries that were given back without being dispatched."""
         self.entries_read -= len(entries)
         self.bytes_read -= sum([entry.size for entry in entries])

@@ -38,14 +38,14 @@ class PartReceiver(Protocol):
     """The reader's side of a storage read; each part ends once."""
 
     def part_arrived(self, part: ReadPart, entries: list[Entry], *, fetched: bool) -> None:
-        """Receive the part's entries in order, in a list to keep.
+        """Receives the part's entries in order, in a list to keep.
 
         `fetched`: this receiver started the storage read; the others have joined it.
         """
         ...
 
     def part_failed(self, part: ReadPart, error: BrokerError) -> None:
-        """Receive the error: the storage read failed or took too long."""
+        """Receives the error: the storage read failed or took too long."""
         ...
 
 
@@ -85,11 +85,11 @@ class RunningRead:
         self._ended = False
 
     def join(self, receiver: PartReceiver, part: ReadPart) -> None:
-        """Let another reader receive a part of this range too."""
+        """Lets another reader receive a part of this range too."""
         self._waiters.append((receiver, part))
 
     def read_on(self) -> None:
-        """Ask for the next batch; completes in a later loop turn."""
+        """Asks for the next batch; completes in a later loop turn."""
         self._reads.ask_ledger(self.ledger_id, self._next, self.last, self._arrived)
 
     def _arrived(self, entries: list[Entry], error: BrokerError | None) -> None:
@@ -123,10 +123,7 @@ class RunningRead:
             fetched = False
 
     def fail(self, error: BrokerError) -> None:
-        """End the read with an error for all its readers.
-
-        Harmless once it has ended.
-        """
+        """Ends the read with an error for all its readers; harmless once it has ended."""
         if self._ended:
             return
         self._ended = True
@@ -151,7 +148,7 @@ class StorageReads:
         return self._running.get(ledger_id, _NONE_RUNNING)
 
     def join(self, join: Join, receiver: PartReceiver, part: ReadPart) -> None:
-        """Wait for a read under way, as planned."""
+        """Waits for a read under way, as planned."""
         stats, count = self._stats, join.last - join.first + 1
         if join.match is Match.SAME:
             stats.matched += count
@@ -165,7 +162,7 @@ class StorageReads:
     def fetch(
         self, span: Span, receiver: PartReceiver, part: ReadPart, expected_reads: ExpectedReads
     ) -> RunningRead:
-        """Begin a storage read; it ends in a later loop turn."""
+        """Begins a storage read; it ends in a later loop turn."""
         stats, count = self._stats, span[1] - span[0] + 1
         stats.read += count
         stats.missed += count
@@ -177,10 +174,7 @@ class StorageReads:
         return started
 
     def invalidate_ledger(self, ledger_id: int) -> None:
-        """Let no further reader join the reads of this ledger.
-
-        They still serve the readers that wait.
-        """
+        """Lets no further reader join the reads of this ledger. They still serve the readers that wait."""
         self._running.pop(ledger_id, None)
 
     # Called by a RunningRead
@@ -192,12 +186,12 @@ class StorageReads:
         last: int,
         done: Callable[[list[Entry], BrokerError | None], None],
     ) -> None:
-        """Read one batch; `done` is called in a later loop turn."""
+        """Reads one batch; `done` is called in a later loop turn."""
         context = self._context
         context.environment.ledgers.read(ledger_id, first, last, context.settings.read_bytes_max, done)
 
     def offer_to_cache(self, entries: list[Entry], expected_reads: int | None) -> None:
-        """Cache fetched entries if readers for them are to come (PIP-430)."""
+        """Caches fetched entries if readers for them are to come (PIP-430)."""
         context = self._context
         stats, cache, caches = context.stats, context.cache, context.environment.caches
         stats.storage_entries_read += len(entries)
@@ -215,13 +209,13 @@ class StorageReads:
             cache.not_cached(entries, Obstacle.NO_READER, now_ns)
 
     def failed(self, read: RunningRead, entry_id: int, error: BrokerError) -> None:
-        """Count the failed read, then end it. `entry_id`: the first entry that did not come."""
+        """Counts the failed read, then ends it. `entry_id`: the first entry that did not come."""
         self._context.stats.read_errors += 1
         self._context.lost.read_failed(read.ledger_id, entry_id, error)
         self.ended(read)
 
     def ended(self, read: RunningRead) -> None:
-        """Let no further reader join this read.
+        """Lets no further reader join this read.
 
         After an invalidation a newer read may have the same range; that one stays.
         """

@@ -30,20 +30,20 @@ class Trimming:
         self._storage_reads = storage_reads
         self._cursors = cursors
         self.held_at = LATEST
-        """Keep every ledger with an entry after this position, whatever is acknowledged.
+        """Every ledger with an entry after this position is kept, whatever is acknowledged.
 
         Topic compaction holds its stored horizon here: its cursor acknowledges in memory first, and a crash before that
         is stored must find the entries again.
         """
         self.keep_ms = 0
-        """Keep acknowledged ledgers for so long after they were closed; -1 = for ever."""
+        """Time for which acknowledged ledgers are kept after they were closed; -1 = for ever."""
         self.keep_bytes = 0
-        """Keep acknowledged ledgers while the managed ledger is not larger than this; -1 = all of them."""
+        """Size of the managed ledger up to which acknowledged ledgers are kept; -1 = all of them."""
 
     def trim(
         self, now_ms: int, *, without_cursors: bool = False, without_retention: bool = False
     ) -> list[int]:
-        """Remove the ledgers that are due, and return their ids.
+        """Removes the ledgers that are due, and returns their ids.
 
         `without_retention` removes acknowledged ledgers that retention would keep, for a topic that is truncated.
 
@@ -76,7 +76,7 @@ class Trimming:
         return removed
 
     def remove_if_empty(self, info: LedgerInfo) -> None:
-        """Remove a closed ledger that never got an entry."""
+        """Removes a closed ledger that never got an entry."""
         if not info.entries:
             self._context.ledgers.remove(info.ledger_id)
             self._remove_from_store([info.ledger_id])
@@ -97,7 +97,7 @@ class Trimming:
 def ledgers_to_trim(
     ledgers: LedgerList, slowest: Position, now_ms: int, *, keep_ms: int, keep_bytes: int
 ) -> list[int]:
-    """Return the ledgers at the front that nothing keeps.
+    """Returns the ledgers at the front that nothing keeps.
 
     `slowest`: the lowest mark-delete position; a ledger it has not reached the end of is kept. A ledger must
     have been closed for `keep_ms`, or the managed ledger must be larger than `keep_bytes` without the ledgers

@@ -13,10 +13,7 @@ class UnsavedCursor(Protocol):
     """The writer of one cursor's info."""
 
     def write_if_due(self, now_ns: int) -> None:
-        """Begin the write if the interval has passed.
-
-        The writer then removes itself from the set.
-        """
+        """Begins the write if the interval has passed; the writer then removes itself from the set."""
         ...
 
 
@@ -33,15 +30,15 @@ class UnsavedCursors:
         return len(self._writers)
 
     def add(self, writer: UnsavedCursor) -> None:
-        """Call `write_if_due` of this writer from now on, until it is removed."""
+        """Calls `write_if_due` of this writer from now on, until it is removed."""
         self._writers[writer] = None
 
     def discard(self, writer: UnsavedCursor) -> None:
-        """Remove the writer; harmless when it is absent."""
+        """Removes the writer; harmless when it is absent."""
         self._writers.pop(writer, None)
 
     def write_due(self, now_ns: int) -> None:
-        """Begin the write of every cursor whose interval has passed."""
+        """Begins the write of every cursor whose interval has passed."""
         # A copy, because a writer that begins removes itself.
         for writer in tuple(self._writers):
             writer.write_if_due(now_ns)

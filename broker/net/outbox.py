@@ -87,12 +87,12 @@ class Outbox:
             self._transport.writelines(frames)
 
     def pause(self) -> None:
-        """The transport holds too much: deliver nothing more, and read nothing more."""
+        """Stops delivering and reading: the transport holds too much."""
         self.writable = False
         self._gate.stop(UNSENT_ANSWERS)
 
     def resume(self) -> None:
-        """The client has taken enough: deliver and read on."""
+        """Delivers and reads on: the client has taken enough."""
         self.writable = True
         self._gate.go_on(UNSENT_ANSWERS)
         self._wake_waiting()

@@ -350,7 +350,7 @@ class ConsumerOnConnection:
         return outbox.writable and outbox.unsent_bytes < UNSENT_BYTES_MAX
 
     def when_writable(self, wake: Callable[[], None]) -> None:
-        """The outbox remembers it."""
+        """Leaves the call to the outbox."""
         self._outbox.when_writable(wake)
 
     def deliver(self, entries: Sequence[Entry]) -> None:
@@ -377,7 +377,7 @@ class ConsumerOnConnection:
             self.cnx.send(answers.reached_end_of_topic(self.consumer_id))
 
     def renew_epoch(self, epoch: int) -> None:
-        """Every later MESSAGE carries the new epoch."""
+        """Gives every later MESSAGE the new epoch."""
         self._writer.renew_epoch(epoch)
 
     def forget(self) -> None:

@@ -224,7 +224,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.outbox.resume()
 
     def eof_received(self) -> bool:
-        """The client closes its side: close ours too."""
+        """Closes our side too, because the client closes its side."""
         return False
 
     # In

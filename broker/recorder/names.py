@@ -74,10 +74,8 @@ class NamesWriter:
         """Writes the new lines. Raises OSError; the next call tries the same lines again."""
         if self._unwritten:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            text, self._unwritten = (
-                self._unwritten,
-                f"\n{self._unwritten.lstrip()}",
-            )  # A failed write may have left an incomplete line, so the retry begins a new one.
+            # A failed write may have left an incomplete line, so the retry begins a new one.
+            text, self._unwritten = self._unwritten, f"\n{self._unwritten.lstrip()}"
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(text)
             self._unwritten = ""

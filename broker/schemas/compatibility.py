@@ -22,7 +22,7 @@ from foundation.model.errors import IncompatibleSchema
 
 
 def check_types(old: SchemaType, new: SchemaType, strategy: Strategy) -> None:
-    """IncompatibleSchema refuses another type, except with ALWAYS_COMPATIBLE."""
+    """Refuses another type with IncompatibleSchema, except with ALWAYS_COMPATIBLE."""
     if old is not new and strategy is not Strategy.ALWAYS_COMPATIBLE:
         raise IncompatibleSchema(
             f"Incompatible schema: exists schema type {old.name}, new schema type {new.name}"
@@ -30,7 +30,7 @@ def check_types(old: SchemaType, new: SchemaType, strategy: Strategy) -> None:
 
 
 def check_compatible(old: Schema, new: Schema, strategy: Strategy) -> None:
-    """IncompatibleSchema refuses `new` beside `old`; a TRANSITIVE strategy counts as its plain form."""
+    """Refuses `new` beside `old` with IncompatibleSchema; a TRANSITIVE strategy counts as its plain form."""
     check_types(old.type, new.type, strategy)
     if strategy is not Strategy.ALWAYS_COMPATIBLE:
         _CHECKS.get(new.type, _check_other)(old, new, strategy)

@@ -33,7 +33,7 @@ def check_definition(schema: Schema) -> bytes | None:
 
 
 def check_size(schema: Schema) -> None:
-    """InvalidSchemaData refuses a schema of more than SCHEMA_BYTES_MAX bytes."""
+    """Refuses a schema of more than SCHEMA_BYTES_MAX bytes with InvalidSchemaData."""
     size = len(schema.data) + sum(len(f"{key}{value}".encode()) for key, value in schema.properties.items())
     if size > SCHEMA_BYTES_MAX:
         raise InvalidSchemaData(f"a schema of {size} bytes is too large; at most {SCHEMA_BYTES_MAX} are kept")

@@ -108,14 +108,14 @@ class SchemaRegistry:
     # Checking
 
     async def check(self, schema_id: str, schema: Schema, strategy: Strategy) -> None:
-        """InvalidSchemaData or IncompatibleSchema refuses what `add` would refuse, equal schemas apart."""
+        """Refuses what `add` would refuse, with InvalidSchemaData or IncompatibleSchema, equal schemas apart."""
         index = await self._store.index(schema_id)
         await self._check_definition(schema)
         compared = index.entries if strategy.transitive else index.entries[-1:]
         await self._check_against(schema_id, compared, schema, strategy)
 
     async def check_consumer(self, schema_id: str, schema: Schema, strategy: Strategy) -> None:
-        """IncompatibleSchema refuses a consumer whose schema cannot read the topic's data.
+        """Refuses a consumer whose schema cannot read the topic's data, with IncompatibleSchema.
 
         Most strategies ask whether it reads data of the newest version, as recorded of Pulsar 4.2.4. ALWAYS_INCOMPATIBLE
         and the transitive ones, FORWARD_TRANSITIVE apart, compare with all versions.

@@ -60,7 +60,7 @@ class SubscribeOptions:
     start: Position | None = None
     """Next position to read, for a reader; None = by `earliest`."""
     rollback_ms: int = 0
-    """Above 0: start with entries of the last so many milliseconds instead."""
+    """Above 0: the consumer starts with entries of the last so many milliseconds instead."""
     earliest: bool = False
     """A new subscription starts at the first entry instead of after the last one."""
     epoch: int | None = None
@@ -70,7 +70,7 @@ class SubscribeOptions:
     takes_any_schema: bool = False
     """True for the schema type AUTO_CONSUME."""
     read_compacted: bool = False
-    """Read the compacted ledger below the horizon; only for Exclusive and Failover."""
+    """True to read the compacted ledger before the horizon; only for Exclusive and Failover."""
     properties: dict[str, str] = field(default_factory=dict)
     """Properties of the subscription, kept when it has none yet."""
     replicated: bool = False

@@ -105,7 +105,7 @@ class ProducerPort(Protocol):
         ...
 
     def not_stored(self, sends: Sends, count: int, error: BrokerError) -> None:
-        """Of the first `count` SENDs that are left of a run no message is stored."""
+        """No message of the first `count` SENDs that are left of a run is stored."""
         ...
 
     def at_once(self, sends: Sends, count: int, error: BrokerError | None) -> None:
@@ -183,7 +183,7 @@ class ConsumerPort(Protocol):
 
     @property
     def writable(self) -> bool:
-        """False while too many bytes wait for the client; deliver nothing more then."""
+        """False while too many bytes wait for the client; nothing more may then be delivered."""
         ...
 
     def when_writable(self, wake: Callable[[], None]) -> None:

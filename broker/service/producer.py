@@ -47,7 +47,7 @@ class PublishTarget(Protocol):
         ...
 
     async def remove_producer(self, producer: Producer) -> None:
-        """Removes the producer; see `Topic.remove_producer`."""
+        """Removes the producer from its topic."""
         ...
 
 
@@ -191,7 +191,9 @@ class Producer:
         size: int,
         chunk: bool,
     ) -> None:
-        """As `publish`, for a message that counts once its transaction is committed. Its metadata names that."""
+        """Publishes as `publish`, for a message that counts once its transaction is committed, which its metadata
+        names.
+        """
         try:
             self.topic.transactions.admit(txn)
         except BrokerError as error:

@@ -154,7 +154,7 @@ class ConsumerLane:
         return self._session.takes_more
 
     def when_writable(self, wake: Callable[[], None]) -> None:
-        """The session remembers it."""
+        """Leaves the call to the session."""
         self._session.when_takes_more(wake)
 
     def deliver(self, entries: Sequence[Entry]) -> None:
@@ -169,10 +169,10 @@ class ConsumerLane:
         self._session.pump()
 
     def active_changed(self, *, active: bool) -> None:
-        """Ignored: the API has no form for it."""
+        """Does nothing: the API has no form for it."""
 
     def reached_end_of_topic(self) -> None:
-        """Kept for the question `isEndOfTopic`."""
+        """Notes the end, for the question `isEndOfTopic`."""
         self.ended = True
 
     def renew_epoch(self, epoch: int) -> None:

@@ -132,16 +132,16 @@ class DeadLetters(SinglePort):
         self._settle(sequence_id, error)
 
     def pause(self) -> None:
-        """Ignored: dead letters are rare, and nothing is read for them."""
+        """Does nothing: dead letters are rare, and nothing is read for them."""
 
     def go_on(self) -> None:
-        """Ignored as `pause`."""
+        """Does nothing, for the same reason as `pause`."""
 
     def ready(self, topic_epoch: int | None) -> None:
         """Never called: the access of this producer is shared."""
 
     def failed(self, error: BrokerError) -> None:
-        """Never called, as `ready`."""
+        """Never called, for the same reason as `ready`."""
 
     def closed_by_broker(self) -> None:
         """Opens the topic anew with the next message."""

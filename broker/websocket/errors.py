@@ -54,4 +54,4 @@ TOO_BIG: Final = 1009
 BROKEN: Final = 1011
 """Close code: a consumer's text cannot be understood, as in Pulsar."""
 RESTART: Final = 1012
-"""Close code: the topic was closed, moved or reset here; connect again."""
+"""Close code: the topic was closed, moved or reset here; the client connects again."""

@@ -13,7 +13,7 @@ class NegativeAcks:
         self._due: dict[PositionKey, tuple[int, ConsumerLane]] = {}
 
     def __bool__(self) -> bool:
-        """True while one waits."""
+        """Returns True while one waits."""
         return bool(self._due)
 
     def __len__(self) -> int:

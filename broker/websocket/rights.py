@@ -51,7 +51,7 @@ class SessionRights:
             )
 
     def hold(self, access: Access) -> None:
-        """As `require`; the session ends when the access is withdrawn."""
+        """Checks the access as `require`; the session ends when the access is withdrawn."""
         self.require(access)
         self._held.append(access)
 

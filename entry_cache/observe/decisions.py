@@ -71,7 +71,7 @@ class Decisions:
         """True while the ring, a recorder or a watcher listens."""
 
     def listen(self, record: Recorder | None) -> None:
-        """Begins or ends to pass every event to a recorder. Call it before the cache is made."""
+        """Begins or ends to pass every event to a recorder. To be called before the cache is made."""
         self._record = record
         self.on = record is not None or self.ring.kept_max > 0
 
@@ -122,7 +122,7 @@ class Decisions:
         expected_reads: int | None,
         now_ns: int,
     ) -> None:
-        """INSERT, once for each run without gaps."""
+        """Notes INSERT, once for each run without gaps."""
         if not self.on:
             return
         head, detail = entries[0], detail_of(expected_reads)
@@ -138,7 +138,7 @@ class Decisions:
             self._note((now_ns, Op.INSERT, cache.name, 0, *run, detail, who, ()))
 
     def not_cached(self, cache: CachedLog, entries: Sequence[Entry], obstacle: Obstacle, now_ns: int) -> None:
-        """NOT_CACHED, for the ring."""
+        """Notes NOT_CACHED, for the ring."""
         if self.on:
             head = entries[0]
             # Only the ring gets it. A replay refuses the entries itself, so the event would be an output
@@ -151,7 +151,7 @@ class Decisions:
     def run_read(
         self, cache: CachedLog, reader: Reader, entries: list[Entry], size_bytes: int
     ) -> list[Entry]:
-        """HIT of a run; returns a `RecordedRun` for a recorder."""
+        """Notes HIT of a run; returns a `RecordedRun` for a recorder."""
         if not self.on:
             return entries
         head = entries[0]
@@ -170,14 +170,14 @@ class Decisions:
         return recorded
 
     def hit(self, cache: CachedLog, reader: Reader, run: tuple[int, int, int, int], kind: HitKind) -> None:
-        """HIT of single positions."""
+        """Notes HIT of single positions."""
         if self.on:
             self._note((self.now_ns(), Op.HIT, cache.name, reader.number, *run, int(kind), reader.who, ()))
 
     def asked_storage(
         self, read: StorageRead, cache: CachedLog, reader: Reader, ledger_id: int, first: int, count: int
     ) -> None:
-        """MISS, COALESCED or FAILED."""
+        """Notes MISS, COALESCED or FAILED."""
         if self.on:
             # The `detail` lets a replay check that its cache has as many of the asked entries.
             cached = 0 if read is StorageRead.FAILED else _count_cached(cache, ledger_id, first, count)
@@ -187,7 +187,7 @@ class Decisions:
     # Deliveries
 
     def delivered(self, entries: list[Entry]) -> None:
-        """DELIVER, for a recorder."""
+        """Notes DELIVER, for a recorder."""
         if type(entries) is RecordedRun and entries.removals == self._removals and self._record is not None:
             at_ns, _, log, _, ledger_id, first, count, size_bytes, _, _, _ = entries.hit
             # A dispatcher may deliver a part of the run, for lack of permits; then the runs are found entry by
@@ -198,7 +198,7 @@ class Decisions:
         self._note_delivery(Op.DELIVER, entries, in_ring=False)
 
     def redelivery_changed(self, change: Redelivery, reader: Reader, entries: Sequence[Entry]) -> None:
-        """REDELIVERY and POSTPONED; DROPPED for a recorder."""
+        """Notes REDELIVERY and POSTPONED; DROPPED for a recorder."""
         # DROPPED comes with each acknowledgement of an entry that waited; it would push useful events out of
         # the ring.
         in_ring = change is not Redelivery.DROPPED
@@ -228,7 +228,10 @@ class Decisions:
         return {} if self.on else None
 
     def requeued(self, requeued: Requeued) -> None:
-        """REQUEUE. Reads come before expected reads, and all before removals: a replay meets them in this order."""
+        """Notes REQUEUE.
+
+        Reads come before expected reads, and all before removals: a replay meets them in this order.
+        """
         now_ns = self.now_ns()
         for cause in sorted(requeued, key=CAUSES_OF_REQUEUES.index, reverse=True):
             number = CAUSES_OF_REQUEUES.index(cause)
@@ -236,7 +239,7 @@ class Decisions:
                 self._note((now_ns, Op.REQUEUE, self.logs.of(run[0]), 0, *run, number, (), ()))
 
     def evicted(self, runs: Iterable[tuple[int, int, int, int, bool]], reason: int) -> None:
-        """EVICT; each run is flagged with True if reads of it were still expected. Called by `EvictionStats`."""
+        """Notes EVICT; each run is flagged with True if reads of it were still expected. Called by `EvictionStats`."""
         if not self.on:
             return
         now_ns = self.now_ns()

@@ -49,10 +49,10 @@ class CountedReads:
         return NO_LIMIT
 
     def forget_overdue(self, cache: CachedLog, now_ns: int) -> None:
-        """No cursor is waited for."""
+        """Does nothing: no cursor is waited for."""
 
     def expected_back(self, cache: CachedLog, entry: Entry, now_ns: int) -> tuple[str, ...]:
-        """No cursor is waited for."""
+        """Does nothing: no cursor is waited for."""
         return ()
 
     def reads_left(self, cache: CachedLog, entry: Entry, now_ns: int) -> int | None:

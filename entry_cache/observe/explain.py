@@ -50,13 +50,13 @@ class Verdict(StrEnum):
     """The explanation in one word."""
 
     CACHED = "cached"
-    """It is cached now."""
+    """The entry is cached now."""
     EVICTED = "evicted"
-    """It is not cached, and the ring has its removal."""
+    """The entry is not cached, and the ring has its removal."""
     NEVER_CACHED = "never_cached"
-    """It was not cached as far as the ring reaches, and an event says why."""
+    """The entry was not cached as far as the ring reaches, and an event says why."""
     UNKNOWN = "unknown"
-    """It is not cached, and the ring has no event that says why."""
+    """The entry is not cached, and the ring has no event that says why."""
 
 
 @dataclass(frozen=True, slots=True)

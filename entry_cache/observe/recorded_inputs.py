@@ -37,7 +37,7 @@ class RecordedInputs:
         """Looks at pinned bytes since the last PINNED event."""
 
     def appended(self, cache: CachedLog, entries: Sequence[Entry], now_ns: int) -> None:
-        """APPEND."""
+        """Notes APPEND."""
         # Before the event: a removal that follows from it asks for the log of the ledger.
         self._logs.seen(entries[0].ledger_id, cache.name)
         self._record(_sized_row(Op.APPEND, cache.name, entries, 0, now_ns))
@@ -45,37 +45,37 @@ class RecordedInputs:
     def fetched(
         self, cache: CachedLog, entries: Sequence[Entry], expected_reads: int | None, now_ns: int
     ) -> None:
-        """FETCHED."""
+        """Notes FETCHED."""
         if entries:
             self._logs.seen(entries[0].ledger_id, cache.name)
             self._record(_sized_row(Op.FETCHED, cache.name, entries, detail_of(expected_reads), now_ns))
 
     def offered_again(self, cache: CachedLog, entry: Entry, expected_reads: int | None, now_ns: int) -> None:
-        """OFFER."""
+        """Notes OFFER."""
         run = (entry.ledger_id, entry.entry_id, 1, entry.size)
         self._record((now_ns, Op.OFFER, cache.name, 0, *run, detail_of(expected_reads), (), ()))
 
     def arrived(
         self, read: StorageRead, cache: CachedLog, reader: Reader, entries: Sequence[Entry], size_bytes: int
     ) -> None:
-        """ARRIVED."""
+        """Notes ARRIVED."""
         head = entries[0]
         run = (head.ledger_id, head.entry_id, len(entries), size_bytes)
         row = (self._now_ns(), Op.ARRIVED, cache.name, reader.number, *run, int(read), (), ())
         self._record(row)
 
     def pass_began(self, trigger: Pass, now_ns: int, visits_max: int) -> None:
-        """TICK or SIZE_CHECK, before the pass runs."""
+        """Notes TICK or SIZE_CHECK, before the pass runs."""
         self._record((now_ns, int(trigger), "", 0, 0, 0, visits_max, 0, 0, (), ()))
 
     def invalidating(self, cache: CachedLog, position: Position, now_ns: int, *, whole_ledger: bool) -> None:
-        """INVALIDATE."""
+        """Notes INVALIDATE."""
         self._record((now_ns, Op.INVALIDATE, cache.name, 0, *position, 0, 0, int(whole_ledger), (), ()))
 
     def pinned_looked_at(self, size_bytes: int, matters: bool) -> None:
-        """PINNED, if a decision depends on the look.
+        """Notes PINNED, if a decision depends on the look.
 
-        Which receive buffers are kept alive cannot be told from anything else in a record. See `StrictSize`.
+        Which receive buffers are kept alive cannot be told from anything else in a record (`StrictSize`).
         """
         self._looks += 1
         # Inserts look many times in a second; a row for each of them would be most of a record.
@@ -91,12 +91,12 @@ class RecordedInputs:
         position: Position,
         at_ns: int | None = None,
     ) -> None:
-        """CURSOR_ADDED, CURSOR_MOVED, CURSOR_LEFT, CURSOR_FORGOTTEN or ACK."""
+        """Notes CURSOR_ADDED, CURSOR_MOVED, CURSOR_LEFT, CURSOR_FORGOTTEN or ACK."""
         now_ns = self._now_ns() if at_ns is None else at_ns
         self._record((now_ns, int(change), cache.name, reader.number, *position, 0, 0, 0, (), ()))
 
     def cache_removed(self, cache: CachedLog) -> None:
-        """CLOSE."""
+        """Notes CLOSE."""
         self._record((self._now_ns(), Op.CLOSE, cache.name, 0, 0, 0, 0, 0, 0, (), ()))
 
     def cursors_attached(
@@ -108,18 +108,18 @@ class RecordedInputs:
         counts_reads: bool,
         by_mark_delete: bool,
     ) -> None:
-        """OPEN. Records hold whole microseconds, so the span is rounded up to lose nothing."""
+        """Notes OPEN. Records hold whole microseconds, so the span is rounded up to lose nothing."""
         detail = COUNTS_READS * counts_reads + BY_MARK_DELETE * by_mark_delete
         continue_us = -(-cursors.continue_caching_ns // 1000)
         self._record((now_ns, Op.OPEN, cache.name, 0, 0, 0, 0, continue_us, detail, (), ()))
 
     def reader_made(self, cache: CachedLog, reader: Reader) -> None:
-        """READER."""
+        """Notes READER."""
         row = (self._now_ns(), Op.READER, cache.name, reader.number, 0, 0, 0, 0, 0, reader.who, ())
         self._record(row)
 
     def configured(self, settings: CacheSettings) -> None:
-        """SETTINGS."""
+        """Notes SETTINGS."""
         text = settings.to_text()
         self._record((self._now_ns(), Op.SETTINGS, "", 0, 0, 0, 0, 0, 0, (text,), ()))
 

@@ -51,7 +51,7 @@ def bodiless_entry(ledger_id: int, entry_id: int, size: int) -> Entry:
 
 
 def _entries_of(parts: Sequence[Recorded]) -> list[Entry]:
-    """One call's entries, each of the size that it had."""
+    """Returns one call's entries, each of the size that it had."""
     # The recorder has cut the run by size, so the division is exact.
     return [
         bodiless_entry(part.ledger_id, entry_id, part.size_bytes // part.entries)
@@ -228,7 +228,7 @@ class RepeatedInputs:
             self.problems.append(f"in the replay {cached} of its entries are cached")
 
     def _arrive(self, event: Recorded) -> None:
-        """It was checked when the entries were asked for that the replay's cache lacks them as well."""
+        """Counts the arrival; that the replay's cache lacks the entries too was checked when they were asked for."""
         cache = self.log_of(event).cache
         reads, own = cache.reads, cache.reader(event.reader).reads
         # Counted without a read: the entries are not in the replay's cache, as they were not in the broker's.

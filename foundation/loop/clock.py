@@ -46,9 +46,9 @@ class Clock(Value):
     """As `call_later`, for looks that repeat: an advance by a week must not make a week of looks."""
 
     def later(self) -> CallLater:
-        """Returns the timer for one call at its time. Call it inside the running loop."""
+        """Returns the timer for one call at its time. To be called inside the running loop."""
         return self.call_later or asyncio.get_running_loop().call_later
 
     def looks(self) -> CallLater:
-        """Returns the timer for looks that repeat. Call it inside the running loop."""
+        """Returns the timer for looks that repeat. To be called inside the running loop."""
         return self.look_later or asyncio.get_running_loop().call_later

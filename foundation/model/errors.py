@@ -160,7 +160,7 @@ class SubscriptionNotFound(BrokerError):
 
 
 class TooManyRequests(BrokerError):
-    """A queue of waiting requests is full; try again later."""
+    """A queue of waiting requests is full; a later attempt may succeed."""
 
     code = 14
     status = 429

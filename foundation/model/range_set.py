@@ -71,10 +71,7 @@ class RangeSet:
         return True
 
     def add_bits(self, ledger_id: int, first: int, bits: int) -> int:
-        """Adds entry `first` + n for every set bit n.
-
-        Returns how many were not in the set.
-        """
+        """Adds entry `first` + n for every set bit n. Returns how many were not in the set."""
         before = self.count
         number = first >> PAGE_BITS
         bits <<= first & _OFFSET

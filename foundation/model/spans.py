@@ -6,10 +6,7 @@ _STEPS = ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
 def span(seconds: float) -> str:
-    """Returns a duration in words.
-
-    Examples: `under 1 ms`, `350 ms`, `4.2 s`, `12 min 3 s`, `5 h 12 min`, `3 d 4 h`.
-    """
+    """Returns a duration in words. Examples: `under 1 ms`, `350 ms`, `4.2 s`, `12 min 3 s`, `5 h 12 min`, `3 d 4 h`."""
     if seconds < 0.001:
         return "under 1 ms"
     # Limits at half a last digit below the unit: 0.9996 s would be written as 1000 ms.

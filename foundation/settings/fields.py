@@ -78,10 +78,7 @@ class KeyFields:
         return self.rule(lambda settings: settings.str(name))
 
     def rule(self, read: Callable[[Settings], T]) -> T:
-        """Makes a field for a value that `read` makes of some keys.
-
-        `read` may raise SettingsError.
-        """
+        """Makes a field for a value that `read` makes of some keys. `read` may raise SettingsError."""
         # A factory reads the default when an instance needs it: reading a computed one while modules are imported
         # would ask for the machine's name and memory in every process.
         return field(default_factory=lambda: read(self._defaults()), metadata={_READ: read})

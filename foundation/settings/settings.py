@@ -173,7 +173,7 @@ class Settings:
     def with_dynamic(self, texts: Mapping[builtins.str, builtins.str]) -> Settings:
         """Returns these settings with `texts` on top, as set at run time.
 
-        Call it on the settings that the process started with. Raises NotDynamic for a key that is unknown or needs
+        To be called on the settings that the process started with. Raises NotDynamic for a key that is unknown or needs
         a restart, SettingsError for a text that its key does not allow, and MissingProtection as a start does.
         """
         assigned = dict(self._assigned)

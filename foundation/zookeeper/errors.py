@@ -10,16 +10,10 @@ from importlib.util import find_spec
 
 
 class ZookeeperError(Exception):
-    """ZooKeeper cannot be reached, or refused a request.
-
-    The text names the servers or the request, and the reason.
-    """
+    """ZooKeeper cannot be reached, or refused a request. The text names the servers or the request, and the reason."""
 
 
 def require_kazoo(key: str) -> None:
-    """Raises ZookeeperError when kazoo is missing.
-
-    `key`: the setting that asks for ZooKeeper, for the text.
-    """
+    """Raises ZookeeperError when kazoo is missing. `key`: the setting that asks for ZooKeeper, for the text."""
     if find_spec("kazoo") is None:
         raise ZookeeperError(f"{key}: the package kazoo is missing; pip install 'WHEEL[zookeeper]'")

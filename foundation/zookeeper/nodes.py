@@ -34,10 +34,7 @@ class ReadNode(NamedTuple):
 
 
 class ZookeeperNodes:
-    """The nodes that one client reads and writes.
-
-    Paths begin at ZooKeeper's top.
-    """
+    """The nodes that one client reads and writes. Paths begin at ZooKeeper's top."""
 
     def __init__(self, client: KazooClient) -> None:
         """`client` is started, and belongs to a `ZookeeperSession`."""
@@ -49,7 +46,7 @@ class ZookeeperNodes:
         return bool(self._client.connected)
 
     def get(self, path: str) -> bytes | None:
-        """The node's value, None for a missing node."""
+        """Returns the node's value, None for a missing node."""
         with _errors():
             try:
                 value: bytes = self._client.get(path)[0]
@@ -58,9 +55,9 @@ class ZookeeperNodes:
             return value
 
     def get_many(self, paths: Sequence[str]) -> Iterator[ReadNode]:
-        """Those of the nodes that exist, in the order of `paths`.
+        """Returns those of the nodes that exist, in the order of `paths`.
 
-        All requests are out at once: pass as many paths as ZooKeeper should serve at a time.
+        All requests are out at once: callers pass as many paths as ZooKeeper should serve at a time.
         """
         with _errors():
             # A list and not a generator: every request must be out before the first answer is awaited.
@@ -73,21 +70,18 @@ class ZookeeperNodes:
                 yield ReadNode(path, value, stat.version, stat.mtime, stat.numChildren)
 
     def exists(self, path: str) -> bool:
-        """True when there is such a node."""
+        """Returns True when there is such a node."""
         with _errors():
             return self._client.exists(path) is not None
 
     def owner(self, path: str) -> int | None:
-        """The session that an ephemeral node belongs to.
-
-        None for a lasting or missing node.
-        """
+        """Returns the session that an ephemeral node belongs to, None for a lasting or missing node."""
         with _errors():
             stat = self._client.exists(path)
             return None if stat is None else stat.owner_session_id
 
     def children(self, path: str) -> list[str]:
-        """Names directly below, unsorted; none for a missing node."""
+        """Returns the names directly below, unsorted; none for a missing node."""
         with _errors():
             try:
                 names: list[str] = self._client.get_children(path)
@@ -96,7 +90,7 @@ class ZookeeperNodes:
             return names
 
     def children_many(self, paths: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-        """Each path with the names directly below it, in the order of `paths`; all requests are out at once."""
+        """Returns each path with the names directly below it, in the order of `paths`; all requests are out at once."""
         with _errors():
             answers = [self._client.get_children_async(path) for path in paths]
             for path, answer in zip(paths, answers, strict=True):
@@ -108,9 +102,7 @@ class ZookeeperNodes:
     def create(self, path: str, value: bytes, *, ephemeral: bool = False, parents: bool = False) -> bool:
         """Makes a node; returns False for one that exists.
 
-        An ephemeral node ends with the session.
-
-        `parents` makes the nodes above it as needed.
+        An ephemeral node ends with the session. `parents` makes the nodes above it as needed.
         """
         with _errors():
             try:
@@ -121,10 +113,7 @@ class ZookeeperNodes:
             return True
 
     def ensure(self, path: str) -> None:
-        """Makes the node and its parents where they are missing.
-
-        Each that is made has no value.
-        """
+        """Makes the node and its parents where they are missing. Each that is made has no value."""
         with _errors():
             self._client.ensure_path(path)
 
@@ -142,10 +131,7 @@ class ZookeeperNodes:
             self._client.sync(path)
 
     def wait_until_gone(self, path: str, wait_s: float) -> bool:
-        """Block until the node is removed, at most `wait_s` seconds.
-
-        Returns False when it is still there.
-        """
+        """Blocks until the node is removed, at most `wait_s` seconds. Returns False when it is still there."""
         gone = threading.Event()
         with _errors():
             # Asked with the watch in one request: a node that goes between two requests would be waited for in vain.

@@ -37,10 +37,7 @@ class SessionListener(Protocol):
     """
 
     def connected(self, *, new_session: bool) -> None:
-        """Requests are answered again.
-
-        With `new_session` the old one's ephemeral nodes and watches are gone.
-        """
+        """Requests are answered again. With `new_session` the old one's ephemeral nodes and watches are gone."""
         ...
 
     def disconnected(self) -> None:
@@ -48,21 +45,15 @@ class SessionListener(Protocol):
         ...
 
     def expired(self) -> None:
-        """The session ended with all that was in it.
-
-        `connected` follows when a new one is open.
-        """
+        """The session ended with all that was in it. `connected` follows when a new one is open."""
         ...
 
 
 class ZookeeperSession:
-    """A session from `connect` to `close`.
-
-    When it expires a new one replaces it.
-    """
+    """A session from `connect` to `close`. When it expires a new one replaces it."""
 
     def __init__(self, client: KazooClient, url: ZookeeperUrl) -> None:
-        """`client` is started; use `connect`."""
+        """Called by `connect` alone; `client` is started."""
         self.client = client
         """For requests that answer later; the blocking ones are in `nodes`."""
         self.url = url
@@ -131,17 +122,11 @@ class ZookeeperSession:
         self.client.add_listener(changed)
 
     def spawn(self, work: Callable[[], None]) -> None:
-        """Runs `work` in a thread where it may wait.
-
-        A listener uses it to ask ZooKeeper.
-        """
+        """Runs `work` in a thread where it may wait. A listener uses it to ask ZooKeeper."""
         self.client.handler.spawn(work)
 
     def close(self) -> None:
-        """Ends the session and its ephemeral nodes.
-
-        Blocks; a second call does nothing.
-        """
+        """Ends the session and its ephemeral nodes. Blocks; a second call does nothing."""
         _stop(self.client)
 
 

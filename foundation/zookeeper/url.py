@@ -30,7 +30,7 @@ class ZookeeperUrl(NamedTuple):
 
 
 def parse_store_url(text: str) -> ZookeeperUrl | None:
-    """The value of `metadataStoreUrl`. Returns None for a store of another kind.
+    """Parses the value of `metadataStoreUrl`; returns None for a store of another kind.
 
     Raises ValueError with the allowed form.
     """
@@ -43,10 +43,7 @@ def parse_store_url(text: str) -> ZookeeperUrl | None:
 
 
 def parse_service_uri(text: str) -> ZookeeperUrl:
-    """The value of `metadataServiceUri`, whose path is required.
-
-    Raises ValueError with the allowed form.
-    """
+    """Parses the value of `metadataServiceUri`, whose path is required. Raises ValueError with the allowed form."""
     scheme, separator, rest = text.partition("://")
     url = _parsed(rest)
     if not separator or scheme not in _SERVICE_SCHEMES or url is None or not url.root:

@@ -111,10 +111,7 @@ class Reporter:
     def __init__(
         self, tally: Tally, *, producing: bool, interval_s: float, histogram_file: Path | None
     ) -> None:
-        """`interval_s` 0 means 10.
-
-        Raises CommandError when the histogram file cannot be written.
-        """
+        """`interval_s` 0 means 10. Raises CommandError when the histogram file cannot be written."""
         self._tally = tally
         self._producing = producing
         self._interval_s = interval_s or _REPORT_INTERVAL_S

@@ -154,7 +154,7 @@ def pulsar_client(
 
 @pytest.fixture
 def pulsar_topic(pulsar_broker: Pulsar, pulsar_namespace: str) -> str:
-    """The full name of a topic in this test's namespace."""
+    """Returns the full name of a topic in this test's namespace."""
     return pulsar_broker.topic(namespace=pulsar_namespace)
 
 

@@ -147,7 +147,7 @@ class RegisteredBookies:
         return _at_port(address, self._http_port) if self._http_port and ":" in address else None
 
     def read_only(self, name: str) -> bool | None:
-        """True if the bookie has registered as one that refuses new entries; None where none registers."""
+        """Returns True if the bookie has registered as one that refuses new entries; None where none registers."""
         bookie = self._registered.get(name)
         return None if bookie is None else bookie.read_only
 

@@ -23,10 +23,7 @@ COSTS = ("ranges", "hole_entries", "backlog_entries", "backlog_bytes", "held_byt
 
 
 def audit_acks(snapshot: Snapshot, limits: Limits) -> DataFrame:
-    """Returns a plan with the columns of `COSTS` after its own.
-
-    One row per class and subscription found.
-    """
+    """Returns a plan with the columns of `COSTS` after its own. One row per class and subscription found."""
     costs = subscription_costs(snapshot).withColumn(
         "subject", F.concat_ws(" ", F.col("topic"), F.col("subscription"))
     )
@@ -106,9 +103,8 @@ def subscription_costs(snapshot: Snapshot) -> DataFrame:
 def _with_next(cursors: DataFrame) -> DataFrame:
     """Adds `slowest` (true for one row per topic) and `next_ledger`.
 
-    `next_ledger` is the mark-delete ledger of the next slowest subscription of the topic.
-
-    For the fastest one it lies beyond all ledgers. One row per subscription.
+    `next_ledger` is the mark-delete ledger of the next slowest subscription of the topic. For the fastest one it lies
+    beyond all ledgers. One row per subscription.
     """
     order = Window.partitionBy("topic").orderBy("mark_ledger", "mark_entry", "subscription")
     return cursors.withColumn("slowest", F.row_number().over(order) == 1).withColumn(

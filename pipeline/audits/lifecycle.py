@@ -63,10 +63,7 @@ def audit_lifecycle(snapshot: Snapshot, limits: Limits) -> DataFrame:
 
 
 def _closed(snapshot: Snapshot) -> DataFrame:
-    """Returns references to closed ledgers, except the last of each list.
-
-    One row per reference, with `namespace`.
-    """
+    """Returns references to closed ledgers, except the last of each list. One row per reference, with `namespace`."""
     lists = snapshot.table("references").where("kind = 'managed-ledger'")
     of_topic = Window.partitionBy("topic")
     return (

@@ -1,7 +1,4 @@
-"""The limits that a user gives an audit.
-
-They are ages, sizes and policies from which a row becomes a finding.
-"""
+"""The limits that a user gives an audit. They are ages, sizes and policies from which a row becomes a finding."""
 
 from __future__ import annotations
 

@@ -39,10 +39,7 @@ _FLAGS = NodeFacts._fields[1:]
 
 
 def audit_metadata(snapshot: Snapshot, limits: Limits) -> DataFrame:
-    """Returns a plan with one row per superfluous node.
-
-    Its classes are the kinds of nodes.
-    """
+    """Returns a plan with one row per superfluous node. Its classes are the kinds of nodes."""
     # An inner join: combinations without a finding are not in the table of verdicts.
     judged = _with_facts(_with_owners(snapshot)).join(F.broadcast(_verdicts(snapshot)), ["kind", *_FLAGS])
     return findings(
@@ -72,9 +69,8 @@ def _with_owners(snapshot: Snapshot) -> DataFrame:
     # Without any broker the cluster is stopped, and its brokers' own nodes say nothing about leaks.
     running = brokers.agg((F.count("*") > 0).alias("any_broker"))
     clusters = _names_below(nodes, CLUSTERS, "second", "has_cluster")
-    is_partition = F.col("topic").contains(
-        "-partition-"
-    )  # Cheap, so that few rows need the regular expression.
+    # Cheap, so that few rows need the regular expression.
+    is_partition = F.col("topic").contains("-partition-")
     owned = (
         nodes.where(F.col("kind").isin(*JUDGED))
         .withColumn("base", F.when(is_partition, F.regexp_extract("topic", PARTITION, 1)))

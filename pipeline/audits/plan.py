@@ -1,7 +1,4 @@
-"""A plan: a DataFrame with one row per finding of an audit.
-
-It is for people to read and act on.
-"""
+"""A plan: a DataFrame with one row per finding of an audit. It is for people to read and act on."""
 
 from __future__ import annotations
 

@@ -102,10 +102,7 @@ def summarise(plan: DataFrame) -> list[ClassSummary]:
 
 
 def largest(plan: DataFrame) -> list[TableRow]:
-    """Returns the largest findings of each class, largest first.
-
-    One row per finding, columns of the plan.
-    """
+    """Returns the largest findings of each class, largest first. One row per finding, columns of the plan."""
     # The subject as well, so that equal sizes always give the same page.
     order = Window.partitionBy("class").orderBy(F.desc_nulls_last("bytes"), "subject")
     first = plan.withColumn("place", F.row_number().over(order)).where(F.col("place") <= _LARGEST)

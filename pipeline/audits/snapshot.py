@@ -42,17 +42,11 @@ COLUMNS: Final = MappingProxyType(
         "unreadable": "path string, why string",
     }
 )
-"""By table, its columns in Spark's notation.
-
-docs/reference/audits.md has the grain and the meaning of each table.
-"""
+"""By table, its columns in Spark's notation. docs/reference/audits.md has the grain and the meaning of each table."""
 
 
 class SnapshotError(Exception):
-    """A folder is no snapshot that can be audited.
-
-    The message is one sentence.
-    """
+    """A folder is no snapshot that can be audited. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +71,7 @@ class Snapshot:
 
 
 def taken_ms_of(folder: Path) -> int:
-    """Returns when a snapshot was taken.
-
-    SnapshotError for an incomplete folder or another format.
-    """
+    """Returns when a snapshot was taken. SnapshotError for an incomplete folder or another format."""
     try:
         facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
         found, taken_ms = facts["format"], int(facts["taken_ms"])

@@ -1,4 +1,1 @@
-"""The jobs of `magnetar pipeline` on access records.
-
-Each is a function that returns a `Report`.
-"""
+"""The jobs of `magnetar pipeline` on access records. Each is a function that returns a `Report`."""

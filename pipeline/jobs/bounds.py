@@ -35,10 +35,7 @@ Sieve and W-TinyLFU behave otherwise in a small cache than in a large one, so a 
 (docs/how-to/simulators.md).
 """
 SKETCH_UNITS_MAX: Final = 1 << 22
-"""The largest capacity that W-TinyLFU is simulated with.
-
-It limits the sketch of W-TinyLFU to 240 MB.
-"""
+"""The largest capacity that W-TinyLFU is simulated with. It limits the sketch of W-TinyLFU to 240 MB."""
 
 
 class RequestStream(NamedTuple):

@@ -33,9 +33,7 @@ def compare(
 ) -> tuple[Report, bool]:
     """Returns the report, and True if all compared broker lifetimes are equal.
 
-    False also where none could be compared.
-
-    Table `compare`: one row per broker lifetime and counter.
+    False also where none could be compared. Table `compare`: one row per broker lifetime and counter.
     """
     report = Report("compare", "Observed and replayed", checked.summary())
     rows: list[dict[str, Cell]] = []

@@ -47,7 +47,7 @@ def curve_sizes(own_bytes: int) -> list[int]:
 
 
 def whole_mib(size_bytes: float) -> int:
-    """Round to whole MiB, at least one: `managedLedgerCacheSizeMB` is a whole number, and 0 would be no cache."""
+    """Rounds to whole MiB, at least one: `managedLedgerCacheSizeMB` is a whole number, and 0 would be no cache."""
     return max(round(size_bytes / MIB), 1) * MIB
 
 

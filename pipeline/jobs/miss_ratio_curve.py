@@ -47,10 +47,7 @@ POINTS: Final = 12
 
 
 class ReplayedPoint(NamedTuple):
-    """One policy with one size.
-
-    Reads and misses, and both without each of the groups, over all broker lifetimes.
-    """
+    """One policy with one size. Reads and misses, and both without each of the groups, over all broker lifetimes."""
 
     policy: str
     """The name of the line in the plot."""

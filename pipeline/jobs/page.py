@@ -57,10 +57,7 @@ are above 0."""
 
 
 def write(report: Report, folder: Path) -> Path:
-    """Writes page and tables into a folder.
-
-    Return the path of the page. OSError for an unwritable folder.
-    """
+    """Writes page and tables into a folder; returns the path of the page. OSError for an unwritable folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in report.tables.items():
         file = folder / f"{name}.parquet"

@@ -169,10 +169,7 @@ def _combinations(own: CacheSettings) -> list[Overrides]:
 
 
 def _expected_reads_without_ttl(own: CacheSettings) -> Overrides:
-    """Returns PIP-430's policy without a time to live.
-
-    It evicts for the size alone.
-    """
+    """Returns PIP-430's policy without a time to live. It evicts for the size alone."""
     return Overrides(PIP430, "4.2", own.size_bytes_max, NO_TTL_NS, EXTENSIONS, False)
 
 
@@ -270,10 +267,7 @@ def _advice(present: GridRow, best: GridRow) -> list[str]:
 def _baseline(
     inputs: RecordInputs, checked: Checked, size_bytes: int, say: Callable[[str], None]
 ) -> dict[str, float] | None:
-    """Returns the hit ratio of reads by general policy, over all lifetimes.
-
-    None without the library.
-    """
+    """Returns the hit ratio of reads by general policy, over all lifetimes. None without the library."""
     if not library_is_installed():
         return None
     say("simulating general policies")
@@ -304,10 +298,7 @@ def _choice(present: GridRow, best: GridRow, knee: GridRow | None) -> list[str]:
 
 
 def _bounds(baseline: dict[str, float] | None, no_ttl: GridRow | None, best: GridRow) -> list[str]:
-    """Returns a line per bound.
-
-    `no_ttl`: None for an access record without expected reads, where it is no bound.
-    """
+    """Returns a line per bound. `no_ttl`: None for an access record without expected reads, where it is no bound."""
     size = bytes_text(best.settings.size_bytes_max)
     lines = []
     if no_ttl is not None:

@@ -1,7 +1,4 @@
-"""Runs a job of the command line.
-
-Starts Spark for an access record and calls the job with its arguments.
-"""
+"""Runs a job of the command line. Starts Spark for an access record and calls the job with its arguments."""
 
 from __future__ import annotations
 
@@ -59,10 +56,7 @@ class Session:
             self._copies.cleanup()
 
     def local(self, places: Sequence[Place]) -> list[Path]:
-        """Returns paths on this machine.
-
-        A place with a scheme is copied until the session ends; CannotFetch.
-        """
+        """Returns paths on this machine. A place with a scheme is copied until the session ends; CannotFetch."""
         return [one if isinstance(one, Path) else self._fetch(one) for one in places]
 
     def _fetch(self, where: str) -> Path:
@@ -76,10 +70,7 @@ class Session:
         return fetch(self._spark, where, Path(tempfile.mkdtemp(dir=self._copies.name)))
 
     def spark(self, paths: Sequence[Path]) -> SparkSession:
-        """Starts Spark, or returns the session started before.
-
-        RecordError where there is no access record.
-        """
+        """Starts Spark, or returns the session started before. RecordError where there is no access record."""
         if self._spark is None:
             found = find_files(paths)
             if not found.lifetimes:
@@ -106,10 +97,7 @@ class Session:
         return check_record(spark, paths, lambda tasks: collected(spark, tasks, self.say))
 
     def record(self, paths: Sequence[Path]) -> Record:
-        """Checks the files of an access record and opens them as DataFrames.
-
-        RecordError.
-        """
+        """Checks the files of an access record and opens them as DataFrames. RecordError."""
         spark = self.spark(paths)
         self.say("checking the files")
         return read_record(spark, paths, lambda tasks: collected(spark, tasks, self.say))
@@ -189,7 +177,4 @@ JOB_FUNCTIONS: Final[Mapping[str, Callable[[Session, Namespace], tuple[Report, b
         "history": _history,
     }
 )
-"""By name of the command.
-
-Returns the report, and False for exit code 1.
-"""
+"""By name of the command. Returns the report, and False for exit code 1."""

@@ -128,10 +128,7 @@ def readahead_that_fits(cache_bytes: float, readers: int, entry_bytes: float) ->
 def amplification(
     batch: int, cache_bytes: float, readers: int, entry_bytes: float, per_request: float
 ) -> float:
-    """Returns the entries that a bookie reads per requested one.
-
-    The model assumes equally fast readers.
-    """
+    """Returns the entries that a bookie reads per requested one. The model assumes equally fast readers."""
     # All or nothing: with equally fast readers each one's readahead is evicted just before it is used, once
     # they do not fit together.
     fits = readers * (batch + 1) * slot_bytes(entry_bytes) <= cache_bytes

@@ -59,19 +59,13 @@ class DropWatch:
     """Keeps the moving average of each topic."""
 
     def __init__(self, drop: float, reads_min: int) -> None:
-        """`drop`: 0.1 = ten points below the average.
-
-        `reads_min`: fewest reads of a minute that is judged.
-        """
+        """`drop`: 0.1 = ten points below the average. `reads_min`: fewest reads of a minute that is judged."""
         self._drop = drop
         self._reads_min = max(reads_min, 1)
         self._past: dict[str, _Past] = {}
 
     def judge(self, minute: Minute) -> LiveDrop | None:
-        """Returns a drop that begins with this minute, or None.
-
-        Call it in the order of each topic's minutes.
-        """
+        """Returns a drop that begins with this minute, or None. To be called in the order of each topic's minutes."""
         if minute.reads < self._reads_min:
             return None
         past = self._past.get(minute.topic)

@@ -70,8 +70,8 @@ def start(
 ) -> StreamingQuery:
     """Starts the stream, which calls `tell` with a line per minute and one per drop.
 
-    `out`: folder for Parquet with one row per topic and minute. `once`: read the messages present now, then end. Paths
-    may have a scheme, since Spark writes there.
+    `out`: folder for Parquet with one row per topic and minute. `once`: the stream reads the messages
+    present now, then ends. Paths may have a scheme, since Spark writes there.
     """
 
     def take(batch: DataFrame, batch_id: int) -> None:

@@ -1,4 +1,1 @@
-"""Replays access records under other settings.
-
-The broker's cache receives the same requests again.
-"""
+"""Replays access records under other settings. The broker's cache receives the same requests again."""

@@ -18,10 +18,7 @@ from numpy.typing import NDArray
 Ints8 = NDArray[np.int8]
 """Kinds of rows."""
 Ints32 = NDArray[np.int32]
-"""Dense numbers and counts.
-
-A broker lifetime has fewer than 2 ** 31 entries.
-"""
+"""Dense numbers and counts. A broker lifetime has fewer than 2 ** 31 entries."""
 Ints64 = NDArray[np.int64]
 """Times, ledger ids and sums."""
 Bools = NDArray[np.bool_]
@@ -32,35 +29,17 @@ APPEND: Final = 0
 FETCH: Final = 1
 """Arrived from storage; `detail` as of APPEND."""
 READ: Final = 2
-"""Read from the recorded cache.
-
-`detail` = expected reads if a replayed cache has to fetch it.
-"""
+"""Read from the recorded cache. `detail` = expected reads if a replayed cache has to fetch it."""
 STORAGE_READ: Final = 3
-"""Read, absent from the recorded cache and requested from storage.
-
-`detail` = an outcome, plus FORCED.
-"""
+"""Read, absent from the recorded cache and requested from storage. `detail` = an outcome, plus FORCED."""
 DELIVER: Final = 4
-"""Written to a consumer.
-
-`detail` 1 = the recorded cache had evicted it before.
-"""
+"""Written to a consumer. `detail` 1 = the recorded cache had evicted it before."""
 REDELIVERY: Final = 5
-"""Added to a redelivery queue, so it is to be read again.
-
-`detail` as of DELIVER.
-"""
+"""Added to a redelivery queue, so it is to be read again. `detail` as of DELIVER."""
 INVALIDATE: Final = 6
-"""Removed because it is no longer needed.
-
-`detail` = number of the reason.
-"""
+"""Removed because it is no longer needed. `detail` = number of the reason."""
 TICK: Final = 7
-"""A pass over expired entries.
-
-`entries` = the largest number of slots it visits, as for SIZE_CHECK.
-"""
+"""A pass over expired entries. `entries` = the largest number of slots it visits, as for SIZE_CHECK."""
 SIZE_CHECK: Final = 8
 """A pass that evicts for the size, at the end of a turn."""
 CONFIGURE: Final = 9
@@ -99,7 +78,7 @@ class AccessRows(NamedTuple):
     entries: Ints32
     """The length of the run."""
     detail: Ints32
-    """See the kinds of rows."""
+    """A number whose meaning stands at each kind of row."""
     ledger: Ints32
     """Dense number of the ledger."""
 

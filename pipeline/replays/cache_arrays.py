@@ -21,10 +21,7 @@ ENTRY: Final = np.dtype(
 )
 """An entry: slot in the ring, bytes, expected reads, number of requeues, flags."""
 CACHED, ACCESSED, PENDING = 1, 2, 4
-"""Flags of an entry.
-
-PENDING: this replay requested it from storage, so a recorded arrival counts for it.
-"""
+"""Flags of an entry. PENDING: this replay requested it from storage, so a recorded arrival counts for it."""
 
 
 class CacheArrays(NamedTuple):
@@ -37,10 +34,7 @@ class CacheArrays(NamedTuple):
     slot_ns: NDArray[np.int64]
     """By slot, when the entry was put there."""
     low: NDArray[np.int32]
-    """By ledger, a number below which no entry is cached.
-
-    Invalidations begin there.
-    """
+    """By ledger, a number below which no entry is cached. Invalidations begin there."""
     s: NDArray[np.int64]
     """Counters, state of passes and settings, at the places named in `counters`."""
 

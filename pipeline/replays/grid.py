@@ -45,10 +45,7 @@ class Overrides(NamedTuple):
     """True where a pass requeues entries that were read."""
 
     def applied_to(self, own: CacheSettings) -> CacheSettings:
-        """Returns the settings to replay with.
-
-        ValueError for settings that no cache has.
-        """
+        """Returns the settings to replay with. ValueError for settings that no cache has."""
         chosen = {name: value for name, value in self._asdict().items() if value is not None}
         if "size_bytes" in chosen:
             chosen["size_bytes_max"] = chosen.pop("size_bytes")
@@ -90,10 +87,7 @@ class GridRow:
     coalesced: int
     """Entries that came with another reader's read from a bookie."""
     miss_bytes: int
-    """Bytes read from bookies.
-
-    All four are scaled from the sample to the whole access record.
-    """
+    """Bytes read from bookies. All four are scaled from the sample to the whole access record."""
     peak_bytes: int
     """The largest use of a cache, of the lifetime with the largest."""
     by: str

@@ -56,7 +56,7 @@ def _sweep(
     protected: int,
     visits_max: int,
 ) -> tuple[int, int, bool]:
-    """Visit the slots from the head on, and evict or requeue each entry.
+    """Visits the slots from the head on, and evicts or requeues each entry.
 
     Ends at an entry that joined at `threshold_ns` or later, and after freeing `to_free` bytes. The first `protected`
     slots may requeue entries; from there on every entry is evicted. Returns bytes freed, slots visited, and False where
@@ -111,10 +111,7 @@ def _sweep(
 
 @compiled
 def _check_size(cache: CacheArrays, now_ns: int, visits_max: int) -> bool:
-    """Evict down to the target size.
-
-    Return True where a size pass is unfinished.
-    """
+    """Evicts down to the target size. Returns True where a size pass is unfinished."""
     s = cache.s
     while True:
         resumed = s[c.PASS_OPEN] != 0
@@ -158,10 +155,7 @@ def _run_checks(cache: CacheArrays, now_ns: int, visits_max: int) -> None:
 
 @compiled
 def _tick(cache: CacheArrays, now_ns: int, visits_max: int) -> None:
-    """Runs a periodic pass.
-
-    Evict expired entries, then check the size, then drop the slots of invalidated entries.
-    """
+    """Evicts expired entries, then checks the size, then drops the slots of invalidated entries: a periodic pass."""
     s = cache.s
     # As in the broker, expired entries wait until an unfinished size pass has ended.
     if not s[c.PASS_OPEN]:
@@ -203,10 +197,7 @@ def _drop_invalidated(cache: CacheArrays) -> None:
 
 @compiled
 def _insert(cache: CacheArrays, x: int, expected: int, now_ns: int) -> None:
-    """Inserts one entry.
-
-    The caller makes sure of a free slot before, and calls `_check_later` afterwards.
-    """
+    """Inserts one entry. The caller makes sure of a free slot before, and calls `_check_later` afterwards."""
     s, e = cache.s, cache.entries[x]
     count = expected if expected >= s[c.COUNTS_FROM] else _NOT_COUNTED
     if e.flags & CACHED:
@@ -232,7 +223,7 @@ def _insert(cache: CacheArrays, x: int, expected: int, now_ns: int) -> None:
 
 @compiled
 def _check_later(cache: CacheArrays, ledger: int, first: int) -> None:
-    """Request a size check at the end of the turn if the cache is full."""
+    """Requests a size check at the end of the turn if the cache is full."""
     s = cache.s
     cache.low[ledger] = min(cache.low[ledger], first)
     s[c.PEAK_BYTES] = max(s[c.PEAK_BYTES], s[c.USED_BYTES])
@@ -300,10 +291,7 @@ def _read(cache: CacheArrays, first: int, count: int, expected: int, ledger: int
 
 @compiled
 def _request(cache: CacheArrays, first: int, count: int, detail: int, as_recorded: bool) -> None:
-    """Reads entries that the recorded cache did not have.
-
-    A hit where this one has them, else a request to storage.
-    """
+    """Reads entries that the recorded cache did not have. A hit where this one has them, else a request to storage."""
     s, entries = cache.s, cache.entries
     forced = as_recorded or detail & _FORCED != 0
     outcome = detail & ~_FORCED
@@ -326,7 +314,7 @@ def _request(cache: CacheArrays, first: int, count: int, detail: int, as_recorde
 
 @compiled
 def _deliver(cache: CacheArrays, first: int, count: int) -> None:
-    """Lower the expected reads of delivered entries."""
+    """Lowers the expected reads of delivered entries."""
     to_zero = cache.s[c.STOPS_AT_ZERO] != 0
     for x in range(first, first + count):
         e = cache.entries[x]
@@ -350,10 +338,7 @@ def _redeliver(cache: CacheArrays, first: int, count: int) -> None:
 
 @compiled
 def _invalidate(cache: CacheArrays, first: int, count: int, reason: int, ledger: int) -> None:
-    """Removes a range of entries.
-
-    Their slots stay in the ring as tombstones.
-    """
+    """Removes a range of entries. Their slots stay in the ring as tombstones."""
     s = cache.s
     end = first + count
     # Below `low` nothing is cached. Without it each trim of a long ledger would visit all of its entries again.
@@ -456,9 +441,9 @@ def _about_entries(
 def replay_rows(
     rows: AccessRows, begin: int, cache: CacheArrays, settings: NDArray[np.int64], as_recorded: bool
 ) -> int:
-    """Replays the rows from `begin` on.
+    """Replays the rows from `begin` on; returns the index after the last one.
 
-    Return the index after the last one: a row may need more slots than there are.
+    A row may need more slots than there are.
 
     `settings`: a line for each index that CONFIGURE may name. `as_recorded`: passes and arrivals from storage are those of
     the access record; otherwise they follow from the replayed cache.

@@ -53,7 +53,7 @@ class EntryNumbers(NamedTuple):
 
 
 def number_entries(batches: Callable[[], Iterable[Runs]], *, sampled: bool = False) -> EntryNumbers:
-    """Number the entries of all runs. RecordError for too many entries.
+    """Numbers the entries of all runs. RecordError for too many entries.
 
     `batches` returns the runs, in any order and in parts; it may be called twice. `sampled`: the runs have a sample of the
     entries, and the others between them get no numbers.
@@ -81,7 +81,7 @@ def number_entries(batches: Callable[[], Iterable[Runs]], *, sampled: bool = Fal
 
 
 def _add_spans(spans: dict[int, tuple[int, int]], runs: Runs) -> None:
-    """Widen the span of each ledger, from its lowest entry id to the end of its highest run."""
+    """Widens the span of each ledger, from its lowest entry id to the end of its highest run."""
     if not len(runs.ledger):
         return
     ids = _different(runs.ledger)

@@ -44,10 +44,7 @@ _CATCHES_UP: Final = frozenset(
         Op.SETTINGS,
     )
 )
-"""Events before which due passes run.
-
-The ones that the machine code has rows for.
-"""
+"""Events before which due passes run. The ones that the machine code has rows for."""
 _CACHED_NOW: Final = frozenset((Op.DELIVER, Op.REDELIVERY, Op.POSTPONED))
 """Events whose `detail` says if the recorded cache still had the entries."""
 _READS: Final = frozenset((Op.HIT, Op.MISS, Op.COALESCED, Op.DELIVER))
@@ -58,10 +55,7 @@ class WhatIf:
     """A replay with settings other than the recorded ones."""
 
     def __init__(self, settings: CacheSettings, tick_ns: int) -> None:
-        """`settings` hold from start to end, whatever SETTINGS events say.
-
-        `tick_ns`: between two periodic passes.
-        """
+        """`settings` hold from start to end, whatever SETTINGS events say. `tick_ns`: between two periodic passes."""
         taken_anew = {
             Op.APPEND: self._append,
             Op.FETCHED: self._fetch,

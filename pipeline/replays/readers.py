@@ -57,7 +57,7 @@ class ReaderNumbers:
 
 
 def number_readers(lifetime: BrokerLifetime, ops: Collection[Op]) -> ReaderNumbers:
-    """Number the readers of all events of these kinds. RecordError for a damaged file."""
+    """Numbers the readers of all events of these kinds. RecordError for a damaged file."""
     batches = read_batches(lifetime, ops, names=("op", "topic", "sub"))
     # The file has the narrow types; those of the dictionary are the wide ones.
     return reader_numbers(
@@ -67,7 +67,7 @@ def number_readers(lifetime: BrokerLifetime, ops: Collection[Op]) -> ReaderNumbe
 
 
 def reader_numbers(batches: Iterable[tuple[NDArray[np.int32], NDArray[np.int32]]]) -> ReaderNumbers:
-    """Number the readers of all events, given their columns `topic` and `sub`."""
+    """Numbers the readers of all events, given their columns `topic` and `sub`."""
     most = np.zeros(1, np.int32)
     for topic, sub in batches:
         if len(topic) and (top := int(topic.max())) >= len(most):
@@ -125,10 +125,7 @@ def cursor_state(numbers: ReaderNumbers, looks_only: Iterable[int] = ()) -> Curs
 def rows_of_open_topics(
     op: NDArray[np.int8], topic: NDArray[np.int32], state: CursorState
 ) -> NDArray[np.bool_]:
-    """Returns False for each event after its topic's cache was closed.
-
-    The broker ignores such events.
-    """
+    """Returns False for each event after its topic's cache was closed. The broker ignores such events."""
     closed = state.closed
     stays = np.ones(len(op), np.bool_)
     for i in range(len(op)):
@@ -145,7 +142,7 @@ def rows_of_open_topics(
 
 @compiled
 def expected_reads(columns: RecordColumns, state: CursorState) -> NDArray[np.int32]:
-    """Follow the cursors of each topic, and return by row the expected reads of an APPEND or a HIT.
+    """Follows the cursors of each topic, and returns by row the expected reads of an APPEND or a HIT.
 
     For a HIT they are those that its entries would have if they came from storage.
     """

@@ -69,18 +69,12 @@ def replay_as_recorded(accesses: Accesses) -> Outcome:
 
 
 def replay_with(accesses: Accesses, settings: CacheSettings) -> Outcome:
-    """Replays with other settings.
-
-    Readers read at the recorded times, and a missed entry arrives at once.
-    """
+    """Replays with other settings. Readers read at the recorded times, and a missed entry arrives at once."""
     return _replay(accesses, [scaled(settings, accesses)], as_recorded=False)
 
 
 def scaled(settings: CacheSettings, accesses: Accesses) -> CacheSettings:
-    """Returns settings with the sample's share of the size.
-
-    Its hit ratio is about that of all entries.
-    """
+    """Returns settings with the sample's share of the size. Its hit ratio is about that of all entries."""
     if accesses.rate >= 1:
         return settings
     return replace(settings, size_bytes_max=round(settings.size_bytes_max * accesses.bytes_rate))
@@ -108,10 +102,7 @@ def _overhead_bytes(settings: CacheSettings) -> int:
 
 
 def _profile_of(settings: CacheSettings) -> Profile:
-    """Returns the decisions of the policy.
-
-    ValueError for a policy without machine code.
-    """
+    """Returns the decisions of the policy. ValueError for a policy without machine code."""
     if settings.policy not in BY_KERNEL:
         raise ValueError(f"the policy {settings.policy} has no machine code: replay it with replay_objects")
     return BEFORE_PIP_430 if settings.policy == FIFO_TTL else PROFILES[settings.profile]

@@ -61,10 +61,7 @@ def only(accesses: Accesses, chosen: Bools, rate: float) -> Accesses:
 def _cut(
     first: Ints32, count: Ints32, about: Bools, chosen: Bools, numbers: Ints32
 ) -> tuple[Ints64, Ints32, Ints32]:
-    """Returns (row, first entry, count) of each run of chosen entries.
-
-    Other rows stay whole.
-    """
+    """Returns (row, first entry, count) of each run of chosen entries. Other rows stay whole."""
     # Count first: machine code without lists needs the length of its arrays.
     total = 0
     for i in range(len(first)):

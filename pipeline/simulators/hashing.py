@@ -33,5 +33,5 @@ def xxh64(keys: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
 
 
 def _rotated(values: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
-    """Rotate each number to the left."""
+    """Rotates each number to the left."""
     return values << np.uint64(bits) | values >> np.uint64(64 - bits)

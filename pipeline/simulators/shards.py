@@ -97,10 +97,7 @@ def estimate(policy: str, of: TraceSample, capacities: Sequence[int]) -> list[Es
 
 
 def estimate_lru(of: TraceSample, capacities: Sequence[int]) -> list[Estimate]:
-    """Estimates the miss ratio of LRU, all capacities from one pass over the sample.
-
-    ValueError as in `estimate`.
-    """
+    """Estimates the miss ratio of LRU, all capacities from one pass over the sample. ValueError as in `estimate`."""
     _check(of, capacities, 1)
 
     def misses(trace: Trace, rate: float) -> list[NDArray[np.bool_]]:
@@ -142,10 +139,7 @@ def _estimates(misses: _Misses, of: TraceSample, capacities: Sequence[int]) -> l
 
 
 def _without_each_group(misses: _Misses, of: TraceSample, slopes: list[float]) -> NDArray[np.float64]:
-    """Returns the ratios with one group left out.
-
-    A row per group, a column per capacity.
-    """
+    """Returns the ratios with one group left out. A row per group, a column per capacity."""
     rate = of.rate * (1 - 1 / GROUPS)
     groups = xxh64(of.trace.keys, _GROUP_SEED) % np.uint64(GROUPS)
     rows = [
@@ -165,7 +159,7 @@ def _ratio(missed: NDArray[np.bool_], slope: float, expected_requests: float) ->
 
 
 def _misses_per_request(trace: Trace, missed: NDArray[np.bool_]) -> float:
-    """Regress misses on requests over the objects: least squares through the origin."""
+    """Regresses misses on requests over the objects: least squares through the origin."""
     requests = np.bincount(trace.ids, minlength=trace.objects).astype(np.float64)
     misses = np.bincount(trace.ids[missed], minlength=trace.objects)
     return float(misses @ requests / (requests @ requests))

@@ -22,10 +22,7 @@ from numpy.typing import NDArray
 from pipeline.simulators.trace import Trace, next_accesses
 
 BELADY: Final = "Belady"
-"""The bound that needs to know the future.
-
-It evicts the object whose next request is the latest.
-"""
+"""The bound that needs to know the future. It evicts the object whose next request is the latest."""
 
 POLICIES: Final = MappingProxyType(
     {
@@ -79,10 +76,7 @@ class Simulation:
 
 
 def library_is_installed() -> bool:
-    """Returns True where `simulate` works.
-
-    The library has no wheel for every platform.
-    """
+    """Returns True where `simulate` works. The library has no wheel for every platform."""
     return importlib.util.find_spec("libcachesim") is not None
 
 
@@ -94,7 +88,7 @@ def capacity_min(policy: str) -> int:
 
 
 def simulate(policy: str, trace: Trace, capacity: int) -> Simulation:
-    """Simulate a policy on all requests of a trace, from an empty cache.
+    """Simulates a policy on all requests of a trace, from an empty cache.
 
     `capacity` has the unit of the trace's sizes. An object keeps the size with which it was inserted. ValueError for
     an unknown policy, a capacity too small for it and a trace without requests; SimulatorMissing.

@@ -27,10 +27,7 @@ class Trace:
     """For each object, its key."""
 
     sizes: NDArray[np.int64]
-    """For each object, its size.
-
-    Positive, in bytes or in another unit that the capacities share.
-    """
+    """For each object, its size. Positive, in bytes or in another unit that the capacities share."""
 
     def __len__(self) -> int:
         """Returns the number of requests."""
@@ -78,7 +75,7 @@ def trace_of(keys: ArrayLike, sizes: ArrayLike | None = None) -> Trace:
 
 
 def _numbered(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
-    """Number the objects by first request; return ids and keys by number."""
+    """Numbers the objects by first request; returns ids and keys by number."""
     unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
     number = np.empty(len(unique), np.int32)

@@ -18,10 +18,7 @@ from pipeline.simulators.trace import Trace, next_accesses, trace_of
 
 _RECORD = np.dtype([("time", "<u4"), ("object", "<u8"), ("size", "<u4"), ("next", "<i8")])
 _REQUESTS_PER_TICK = 1000
-"""The time written grows by 1 per this many requests.
-
-A trace has no times, and other readers expect some.
-"""
+"""The time written grows by 1 per this many requests. A trace has no times, and other readers expect some."""
 
 _OBJECT_COLUMNS = ("object", "obj_id", "obj-id", "object_id", "key", "lbn")
 _SIZE_COLUMNS = ("size", "obj_size", "obj-size", "object_size")
@@ -29,10 +26,7 @@ _SIZE_COLUMNS = ("size", "obj_size", "obj-size", "object_size")
 
 
 class TraceFileError(ValueError):
-    """A file is not a trace.
-
-    The message names the file, the place and the remedy.
-    """
+    """A file is not a trace. The message names the file, the place and the remedy."""
 
 
 def read_trace(path: Path) -> Trace:

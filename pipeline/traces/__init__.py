@@ -1,4 +1,1 @@
-"""Access records for the jobs.
-
-Files are checked first, then read as DataFrames.
-"""
+"""Access records for the jobs. Files are checked first, then read as DataFrames."""

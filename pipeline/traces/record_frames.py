@@ -31,10 +31,7 @@ from pipeline.traces.checking import Checked, FileCheck, apply_checks, check_fil
 
 _KINDS: Final = {"int8": ByteType(), "int32": IntegerType(), "int64": LongType(), "bool": BooleanType()}
 ROWS: Final = StructType([StructField(name, _KINDS[kind]) for name, kind in COLUMNS.items()])
-"""The columns of the files.
-
-`broker` and `start` are added to each row.
-"""
+"""The columns of the files. `broker` and `start` are added to each row."""
 
 Collect = Callable[[RDD[FileCheck]], list[FileCheck]]
 """Runs a task for each partition and returns their answers."""
@@ -64,10 +61,7 @@ class Record:
     topics: DataFrame
     """One row per broker lifetime and topic: broker, start, topic, topic_name."""
     readers: DataFrame
-    """One row per broker lifetime, topic and reader.
-
-    broker, start, topic, sub, sub_name.
-    """
+    """One row per broker lifetime, topic and reader. broker, start, topic, sub, sub_name."""
 
 
 def read_record(spark: SparkSession, paths: Sequence[Path], collect: Collect = RDD.collect) -> Record:
@@ -109,10 +103,7 @@ def _rows_of(spark: SparkSession, lifetime: BrokerLifetime) -> DataFrame:
 
 
 def _names_of(spark: SparkSession, lifetimes: Sequence[BrokerLifetime]) -> DataFrame:
-    """Returns one row per name of a topic or reader.
-
-    `sub` is null for a topic.
-    """
+    """Returns one row per name of a topic or reader. `sub` is null for a topic."""
     found: list[tuple[str, str, int, int | None, str]] = []
     for lifetime in lifetimes:
         if lifetime.names is not None:

@@ -70,7 +70,7 @@ class BrokerConnection:
     """A connection that has completed CONNECT. Not thread-safe.
 
     Every method that sends or receives raises BrokerLost when the connection ends, or when an answer takes longer than
-    `timeout_s`. A lost connection stays lost: close it and open another.
+    `timeout_s`. A lost connection stays lost; the caller closes it and opens another.
     """
 
     def __init__(self, endpoint: Endpoint, security: Security, timeout_s: float) -> None:
@@ -198,7 +198,7 @@ class BrokerConnection:
         return [answer for answer, _ in answered]
 
     def try_all(self, wanted: Iterable[Request]) -> list[tuple[BaseCommand, BrokerRefused | None]]:
-        """Like `ask_all`, with each error beside its answer instead of raised."""
+        """Asks like `ask_all`, with each error beside its answer instead of raised."""
         todo = list(wanted)
         # Half of the limit at a time: the next requests are sent while the broker works on those before.
         for first in range(0, len(todo), _IN_FLIGHT_MAX // 2):

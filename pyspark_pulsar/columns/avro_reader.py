@@ -117,7 +117,7 @@ def _fixed(data: Bytes, at: Ints, node: AvroNode) -> _Read:
 
 
 def _decimals(values: pa.BinaryArray, node: AvroNode) -> pa.Array:
-    """Arrow has no cast from big-endian bytes: decimals are rare enough to be read one by one."""
+    """Reads decimals one by one: they are rare, and Arrow has no cast from big-endian bytes."""
     if node.logical != "decimal" or not node.precision:
         return values
     unscaled = [int.from_bytes(value, "big", signed=True) for value in values.to_pylist()]

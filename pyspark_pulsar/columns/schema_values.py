@@ -46,7 +46,7 @@ class TextValue:
     """A column `value string`; invalid UTF-8 is replaced by U+FFFD."""
 
     def spark_fields(self) -> StructType:
-        """A column `value string`."""
+        """Returns a column `value string`."""
         return StructType([StructField("value", StringType())])
 
     def read(self, rows: WantedRows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
@@ -95,11 +95,11 @@ class PrimitiveValue:
         self._name = name
 
     def spark_fields(self) -> StructType:
-        """A column `value` of the type that fits."""
+        """Returns a column `value` of the type that fits."""
         return StructType([StructField("value", _PRIMITIVES[self._name].column)])
 
     def read(self, rows: WantedRows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
-        """MalformedEntry where a value has another length than its type."""
+        """Reads the column. Raises MalformedEntry where a value has another length than its type."""
         width = _PRIMITIVES[self._name].width
         messages = rows.messages
         null = is_null(rows)
@@ -161,11 +161,11 @@ class RecordValue:
         self._fixed = fixed
 
     def spark_fields(self) -> StructType:
-        """A column per field of the newest schema, or of the user's definition."""
+        """Returns a column per field of the newest schema, or of the user's definition."""
         return self._fields
 
     def read(self, rows: WantedRows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
-        """Also raises BrokerRefused where a writer's schema version is missing on the broker."""
+        """Reads the column. Raises also BrokerRefused where a writer's schema version is missing on the broker."""
         chosen = StructType([part for part in self._fields.fields if part.name in wanted])
         schema = to_arrow_schema(chosen, timezone="UTC")
         if self._kind == "JSON":

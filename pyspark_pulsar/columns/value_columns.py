@@ -55,7 +55,7 @@ class RawValue:
     """A column `value binary` with the payload as it is."""
 
     def spark_fields(self) -> StructType:
-        """A column `value binary`."""
+        """Returns a column `value binary`."""
         return StructType([StructField("value", BinaryType())])
 
     def read(self, rows: WantedRows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:

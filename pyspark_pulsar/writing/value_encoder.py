@@ -56,7 +56,7 @@ class RawEncoder:
         self._text = text
 
     def pulsar_schema(self) -> Schema | None:
-        """STRING for text; none for bytes, so a topic keeps the schema that it has."""
+        """Returns STRING for text, None for bytes, so that a topic keeps the schema that it has."""
         return Schema(name="String", schema_data=b"", type=Schema.String) if self._text else None
 
     def encode(self, batch: pa.RecordBatch) -> pa.Array:
@@ -83,7 +83,7 @@ class PrimitiveEncoder:
         self._kind = kind
 
     def pulsar_schema(self) -> Schema | None:
-        """The schema type of the number."""
+        """Returns the schema type of the number."""
         _, name, number = _PRIMITIVES[self._kind]
         return Schema(name=name, schema_data=b"", type=number)
 
@@ -108,7 +108,7 @@ class AvroValue:
         self._definition = json.dumps(definition_of(schema))
 
     def pulsar_schema(self) -> Schema | None:
-        """AVRO with the definition of the columns."""
+        """Returns AVRO with the definition of the columns."""
         return Schema(name="", schema_data=self._definition.encode(), type=Schema.Avro)
 
     def encode(self, batch: pa.RecordBatch) -> pa.Array:
@@ -131,7 +131,7 @@ class JsonValue:
             )
 
     def pulsar_schema(self) -> Schema | None:
-        """JSON with the definition of the columns."""
+        """Returns JSON with the definition of the columns."""
         return Schema(name="", schema_data=self._definition.encode(), type=Schema.Json)
 
     def encode(self, batch: pa.RecordBatch) -> pa.Array:

@@ -226,7 +226,7 @@ class Bench:
         return await asyncio.wait_for(answered, HANG_S)
 
     async def checkpoint(self) -> None:
-        """Start one and wait until everything added so far is in the entry logs."""
+        """Starts a checkpoint and waits until everything added so far is in the entry logs."""
         assert self.bookie is not None
         self.bookie.checkpoints.start()
         await self.until(lambda: self.bookie is not None and not self.bookie.checkpoints.running)

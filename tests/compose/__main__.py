@@ -83,7 +83,7 @@ class Stack:
         return done.stdout
 
     def up(self) -> None:
-        """Start bookie and broker; returns when both are healthy."""
+        """Starts bookie and broker; returns when both are healthy."""
         started = time.monotonic()
         self.compose("up", "-d", "--no-build", "bookie", "broker")
         wait_for(lambda: self.get("/admin/v2/brokers/health") == "ok", 60, "the broker's health")

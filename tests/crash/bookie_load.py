@@ -176,7 +176,7 @@ def _judge(found: ReadResponse, told: Told, read: _Read) -> None:
 async def _add_all(
     connection: _Connection, ledgers: list[int], entry: int, flags: int, wanted: int, otherwise: str
 ) -> list[str]:
-    """Add an entry to each ledger; those that do not answer as they are wanted to."""
+    """Adds an entry to each ledger; returns those that do not answer as they should."""
     reader, writer = connection
     findings = []
     for ledger in ledgers:

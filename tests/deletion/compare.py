@@ -52,7 +52,7 @@ class StageOnDisk(Stage):
         self._turning = None
 
     async def settle(self) -> None:
-        """Run everything that was asked for, also behind writes: the store carries these out in order."""
+        """Runs everything that was asked for, also behind writes: the store carries these out in order."""
         for _ in range(2):
             await super().settle()
             await self.store.put(BARRIER, b"")

@@ -15,5 +15,5 @@ def send(
     chunk: bool = False,
     delayed: bool = False,
 ) -> None:
-    """Publish `body`; the producer's port gets the outcome."""
+    """Publishes `body`; the producer's port gets the outcome."""
     producer.publish(sequence_id, 0, messages, [body], len(body), chunk, delayed)

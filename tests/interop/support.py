@@ -59,7 +59,7 @@ class Admin:
         self._ask("POST", path, body)
 
     def configure(self, key: str, value: str) -> None:
-        """Set a setting at run time. urllib.error.HTTPError where it is refused."""
+        """Sets a setting at run time. urllib.error.HTTPError where it is refused."""
         self._ask("POST", f"brokers/configuration/{key}/{value}")
 
     def unconfigure(self, key: str) -> None:

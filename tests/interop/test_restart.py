@@ -57,7 +57,7 @@ def restart(broker: BrokerProcess, how: str) -> None:
 def kept(
     broker: BrokerProcess, topic: str, subscription: str, kind: str, message_id: pulsar.MessageId
 ) -> None:
-    """Acknowledge a message once more and wait for the receipt: this and all acks before it are durable then."""
+    """Acknowledges a message once more and waits for the receipt: this and all acks before it are durable then."""
 
     async def ask() -> None:
         connection = await RawConnection.open(broker.addresses.pulsar)

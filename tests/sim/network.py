@@ -133,7 +133,7 @@ class SimConnection:
         )
 
     def file_of(self, ledger_id: int, entry_id: int) -> str:
-        """Empty: there is no file."""
+        """Returns "": there is no file."""
         return ""
 
     def delete(self, ledger_id: int, done: Callable[[int, int], None]) -> None:
@@ -144,7 +144,7 @@ class SimConnection:
         """Nothing to give back."""
 
     def _ask(self, request: Callable[[Reply], None], done: Reply, timed_out: tuple[object, ...]) -> None:
-        """Send it; `done` is called once: with the first answer that comes, or with `timed_out`."""
+        """Sends it; `done` is called once: with the first answer that comes, or with `timed_out`."""
         if self._client.crashed:
             return
         network, names = self._network, (self._client.name, self._bookie.address)

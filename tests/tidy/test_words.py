@@ -14,6 +14,13 @@ PRONOUNS = ("what", "whatever", "who", "whoever", "whom", "whose", "nobody", "wh
 """They stand for a thing that has a name."""
 _BEGINS_WITH_PRONOUN = re.compile(rf"\s*({'|'.join(PRONOUNS)})\b", re.IGNORECASE)
 _TEST_OF_PRONOUN = re.compile(rf"test_({'|'.join(PRONOUNS)})_")
+_VOICE = re.compile(
+    r"[A-Z][a-z-]*s\b(?<!\bAs)"  # A verb in the third person, or a plural.
+    r"|(A|An|All|Another|Any|Each|Every|No|One|Some|The|Two)\b"  # A subject, as in "The message is stored."
+    r"|(Called|Made|Never)\b"
+    r"|[^A-Z]|[A-Z][\w]*[A-Z]"  # A name or a value, such as `settings`, 5.0, PING or LedgerFenced.
+)
+"""Beginnings of a function's docstring. "Write the value." orders the reader, "Writes the value." says the effect."""
 Documented = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -214,6 +221,49 @@ def f():
         "a.py:6: What it has.",
         "a.py:8: Who calls.",
     ]
+
+
+def imperatives(modules: Iterable[Source]) -> Iterator[str]:
+    """Yields functions' docstrings that say no effect. A property's docstring may name a value, as an attribute's."""
+    for module in modules:
+        for node in nodes_of(module.tree):
+            if isinstance(node, Function) and not any(
+                "property" in ast.unparse(one) for one in node.decorator_list
+            ):
+                text = ast.get_docstring(node)
+                if text and not _VOICE.match(text):
+                    yield f"{module.path}:{node.lineno}: {text.splitlines()[0]}"
+
+
+def test_docstrings_of_functions_say_the_effect() -> None:
+    report(
+        imperatives(sources(*PRODUCT, "bench")), 'begin with a verb in the third person: "Writes the value."'
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Writes the value; returns its new version.", False),
+        ("The value is stored.", False),
+        ("`version`: of the value stored now.", False),
+        ("SEND up to the body.", False),
+        ("LedgerFenced refuses it.", False),
+        ("Write; returns the new version.", True),
+        ("Call `changed` on the loop.", True),
+        ("Return", True),
+        ("True while it is open.", True),
+        ("It is stored.", True),
+        ("As `put`.", True),
+    ],
+)
+def test_docstrings_in_the_imperative_are_found(text: str, found: bool) -> None:
+    assert bool(list(imperatives(invented({"a.py": f"async def f():\n    {text!r}"})))) is found
+
+
+def test_a_property_may_be_described_as_a_value() -> None:
+    text = "class C:\n    @property\n    def size(self):\n        'Size in bytes.'"
+    assert not list(imperatives(invented({"a.py": text})))
 
 
 def misnamed_tests(modules: Iterable[Source]) -> Iterator[str]:

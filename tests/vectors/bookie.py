@@ -150,7 +150,7 @@ class _Connection:
         return bool(self._early)
 
     async def until_taken(self) -> None:
-        """Wait until the bookie has taken what was sent: it takes the frames of a connection in order."""
+        """Waits until the bookie has taken what was sent: it takes the frames of a connection in order."""
         self.writer.write(encode_message(_MARKER))
         while Response.FromString((frame := await self._next())[4:]).header.txnId != _MARKER.header.txnId:
             self._early.append(frame)

@@ -47,7 +47,7 @@ def run_file(path: Path) -> Result:
 
 
 def run_rows(name: str, rows: list[Row]) -> Result:
-    """Check all rows of one trace."""
+    """Checks all rows of one trace."""
     try:
         trace = trace_named(name, rows[0]["sha256"])
     except TraceMissing as reason:
@@ -80,7 +80,7 @@ def first_difference(row: Row, trace: Trace) -> str | None:
 
 @lru_cache(maxsize=4)
 def trace_named(name: str, sha256: str) -> Trace:
-    """Generate or read the recorded trace. TraceMissing; ValueError where it differs from the recorded one."""
+    """Generates or reads the recorded trace. TraceMissing; ValueError where it differs from the recorded one."""
     made = _made(name)
     if made is not None:
         content, trace = oracle_general(made), made

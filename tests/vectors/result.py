@@ -19,7 +19,7 @@ class Result:
         self.messages += other.messages
 
     def judge(self, name: str, difference: str | None, reason: str | None) -> None:
-        """Count one script. `reason` says why ours differs, if it is explained; None: it is not."""
+        """Counts one script. `reason` says why ours differs, if it is explained; None: it is not."""
         if difference is None:
             self.passed += 1
             if reason is not None:

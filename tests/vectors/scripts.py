@@ -39,7 +39,7 @@ def differences(expect: Op, got: Op) -> list[str]:
 
 
 def run_scripts(path: Path, start: Callable[[Op], Replay]) -> Result:
-    """Replay every script from an empty state; a script ends at its first difference."""
+    """Replays every script from an empty state; a script ends at its first difference."""
     result = Result()
     for script in read_scripts(path):
         wrong = run_script(script, start)

@@ -280,7 +280,7 @@ class _Load:
         self._busy = False
 
     def is_busy(self) -> bool:
-        """Returns the result of the last whole window; call it on the loop."""
+        """Returns the result of the last whole window; to be called on the loop."""
         now_ns = time.monotonic_ns()
         elapsed_ns = now_ns - self._since_ns
         if elapsed_ns >= BUSY_WINDOW_NS:

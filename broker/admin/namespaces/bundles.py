@@ -189,4 +189,4 @@ BUNDLE_ROUTES = (
     web.get(_BUNDLE + "/topicHashPositions", positions),
     web.delete(_BUNDLE, delete),
 )
-"""They fit many requests for other things below a namespace, so they must be added last."""
+"""The routes of bundles fit many requests for other things below a namespace, so they must be added last."""

@@ -27,7 +27,7 @@ _LONG = "-?[0-9]{1,18}"
 
 
 class MessageNotFound(BrokerError):
-    """There is no message at the place that was asked for."""
+    """The place that was asked for has no message."""
 
     status = 404
 

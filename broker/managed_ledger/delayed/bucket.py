@@ -59,7 +59,7 @@ class BucketSegment:
         return self._times[0]
 
     def add(self, ledger_id: int, entry_id: int, deliver_at_ms: int) -> None:
-        """Insert an entry after those of the same time."""
+        """Inserts an entry after those of the same time."""
         number = self._numbers.get(ledger_id)
         if number is None:
             number = self._numbers[ledger_id] = len(self._ledger_ids)
@@ -84,7 +84,7 @@ class BucketSegment:
         return Position(*self._key(place))
 
     def take_due(self, cutoff_ms: int, count_max: int) -> list[PositionKey]:
-        """Remove the first entries whose time is at or before the cutoff, and return them."""
+        """Removes the first entries whose time is at or before the cutoff, and returns them."""
         count = min(bisect_right(self._times, cutoff_ms), count_max)
         if not count:
             return []
@@ -94,7 +94,7 @@ class BucketSegment:
         return due
 
     def items(self) -> Iterator[tuple[int, int, int]]:
-        """Yield (ledger id, entry id, delivery time) by time."""
+        """Yields (ledger id, entry id, delivery time) by time."""
         for time_ms, place in zip(self._times, self._places, strict=True):
             yield *self._key(place), time_ms
 
@@ -102,7 +102,7 @@ class BucketSegment:
         return self._ledger_ids[place >> _ENTRY_BITS], place & _ENTRY_MASK
 
     def encode(self) -> bytes:
-        """Return the stored form."""
+        """Returns the stored form."""
         arrays = [array("q", self._ledger_ids), array("q", self._times), array("q", self._places)]
         if sys.byteorder == "big":
             for one in arrays:
@@ -112,7 +112,7 @@ class BucketSegment:
 
     @classmethod
     def decode(cls, stored: bytes | memoryview) -> BucketSegment:
-        """Read the stored form. Raises BrokenSegment."""
+        """Reads the stored form. Raises BrokenSegment."""
         try:
             magic, ledgers, entries = _HEAD.unpack_from(stored)
         except struct.error as error:
@@ -151,7 +151,7 @@ class Bucket:
 
     @classmethod
     def restore(cls, segments: list[BucketSegment], ledger_id: int) -> Bucket:
-        """Return a bucket as it was stored in that ledger."""
+        """Returns a bucket as it was stored in that ledger."""
         bucket = cls(0)
         bucket.segments = [segment for segment in segments if len(segment)]
         bucket.count = sum(map(len, segments))
@@ -160,7 +160,7 @@ class Bucket:
         return bucket
 
     def add(self, ledger_id: int, entry_id: int, deliver_at_ms: int) -> None:
-        """Insert an entry; only before the bucket is stored."""
+        """Inserts an entry; only before the bucket is stored."""
         if not self.segments or len(self.segments[-1]) >= self._segment_size:
             self.segments.append(BucketSegment())
         self.segments[-1].add(ledger_id, entry_id, deliver_at_ms)
@@ -169,7 +169,7 @@ class Bucket:
             self.last = Position(ledger_id, entry_id)
 
     def take_due(self, cutoff_ms: int, count_max: int) -> list[PositionKey]:
-        """Remove entries whose time is at or before the cutoff, `count_max` at most, and return them."""
+        """Removes entries whose time is at or before the cutoff, `count_max` at most, and returns them."""
         due: list[PositionKey] = []
         for segment in self.segments:
             if len(due) >= count_max:
@@ -181,6 +181,6 @@ class Bucket:
         return due
 
     def clear(self) -> None:
-        """Drop all entries."""
+        """Drops all entries."""
         self.segments.clear()
         self.count = 0

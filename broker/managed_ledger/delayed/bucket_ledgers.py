@@ -44,7 +44,7 @@ class BucketLedgers:
     # Storing
 
     def store(self, bucket: Bucket) -> None:
-        """Store a full bucket in the background; it stays in memory alone when that fails."""
+        """Stores a full bucket in the background; it stays in memory alone when that fails."""
         self._context.background.spawn(self._store(bucket))
 
     async def _store(self, bucket: Bucket) -> None:
@@ -87,7 +87,7 @@ class BucketLedgers:
     # Loading
 
     async def load(self, entries: DelayedEntries) -> None:
-        """Read all stored buckets into the index. Buckets that cannot be used are removed."""
+        """Reads all stored buckets into the index. Buckets that cannot be used are removed."""
         context = self._context
         first_ledger = context.ledgers.infos()[0].ledger_id
         unusable: list[int] = []
@@ -131,7 +131,7 @@ class BucketLedgers:
     # Removing
 
     def remove(self, ledger_ids: Iterable[int]) -> None:
-        """Remove the ledgers of buckets without entries, in the background."""
+        """Removes the ledgers of buckets without entries, in the background."""
         self._context.background.spawn(self._remove(list(ledger_ids)))
 
     async def _remove(self, ledger_ids: list[int]) -> None:
@@ -153,7 +153,7 @@ class _Outcome:
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def wait(self) -> None:
-        """Return when all adds are confirmed. Raises BrokerError when one was refused."""
+        """Returns when all adds are confirmed. Raises BrokerError when one was refused."""
         await self._done
 
     def ledger_failing(self, handle: LedgerHandle, rc: int) -> None:

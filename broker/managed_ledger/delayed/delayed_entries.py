@@ -72,7 +72,7 @@ class DelayedEntries:
         )
 
     def hold(self, ledger_id: int, entry_id: int, deliver_at_ms: int, tick_ms: int) -> Bucket | None:
-        """Add an entry that must wait; an entry that waits already changes nothing.
+        """Adds an entry that must wait; an entry that waits already changes nothing.
 
         Returns the bucket that this entry has filled, for storing. `tick_ms`: by how much the times of a fixed
         delay may differ from the order of the entries.
@@ -97,7 +97,7 @@ class DelayedEntries:
         return bucket
 
     def load(self, bucket: Bucket, first_ledger: int, now_ms: int) -> Iterator[None]:
-        """Add a stored bucket, without entries that are due or were trimmed.
+        """Adds a stored bucket, without entries that are due or were trimmed.
 
         Yields after each segment, which takes milliseconds, so that the caller can let others run.
         `first_ledger`: the first ledger that the managed ledger still has.
@@ -115,9 +115,9 @@ class DelayedEntries:
         self.buckets.append(bucket)
 
     def take_due(self, cutoff_ms: int, count_max: int) -> list[PositionKey]:
-        """Remove entries whose time is at or before the cutoff, and return those that waited.
+        """Removes entries whose time is at or before the cutoff, and returns those that waited.
 
-        Looks at `count_max` entries at most; call again while `next_due_ms` is at or before the cutoff.
+        Looks at `count_max` entries at most; to be called again while `next_due_ms` is at or before the cutoff.
         """
         due: list[PositionKey] = []
         looked_at = 0
@@ -132,7 +132,7 @@ class DelayedEntries:
         return due
 
     def forget(self, through: Position) -> None:
-        """Drop entries up to and including the position: every cursor has acknowledged them."""
+        """Drops entries up to and including the position: every cursor has acknowledged them."""
         for ledger_id in self.held.ledger_ids():
             if ledger_id < through.ledger_id:
                 self.held.remove_ledger(ledger_id)
@@ -142,7 +142,7 @@ class DelayedEntries:
                 bucket.clear()
 
     def remove_empty(self) -> list[int]:
-        """Drop buckets without entries; return the ledgers that kept them."""
+        """Drops buckets without entries; returns the ledgers that kept them."""
         if all(bucket.segments for bucket in self.buckets):
             return []
         gone = [bucket for bucket in self.buckets if not bucket.segments]

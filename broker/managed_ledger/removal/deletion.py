@@ -50,7 +50,7 @@ async def decide_deletion(name: str, metadata: MetadataStore, beside: Sequence[W
 async def delete_managed_ledger(name: str, metadata: MetadataStore, ledgers: Ledgers) -> None:
     """Deletes cursors, ledgers and list, or what is left of them.
 
-    Raises MetadataError, and PersistenceError when an embedded bookie cannot write; call it again then.
+    Raises MetadataError, and PersistenceError when an embedded bookie cannot write; it must then be called again.
     """
     key = managed_ledger_key(name)
     while True:

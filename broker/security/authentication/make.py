@@ -27,9 +27,8 @@ def make_authenticator(
 ) -> Authenticator | None:
     """Returns the authenticator, None without authentication.
 
-    `wall_ms`: the clock by which credentials expire, milliseconds since 1970.
-
-    Reads the files of keys and passwords. Raises SettingsError for one that cannot be used.
+    `wall_ms`: the clock by which credentials expire, milliseconds since 1970. Reads the files of keys and passwords.
+    Raises SettingsError for one that cannot be used.
     """
     if not settings.bool("authenticationEnabled"):
         return None

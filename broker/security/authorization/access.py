@@ -22,26 +22,26 @@ class Access(NamedTuple):
 
 
 def look_up(topic: TopicName) -> Access:
-    """Looking a topic up, with its partitions and schemas."""
+    """Returns the access for looking a topic up, with its partitions and schemas."""
     return Access("look up", str(topic), lambda authorizer, who: authorizer.may_look_up(who, topic))
 
 
 def produce(topic: TopicName) -> Access:
-    """Publishing to a topic."""
+    """Returns the access for publishing to a topic."""
     return Access("produce", str(topic), lambda authorizer, who: authorizer.may_produce(who, topic))
 
 
 def consume(topic: TopicName, subscription: str | None) -> Access:
-    """Consuming from a topic through a subscription; None = as a reader."""
+    """Returns the access for consuming from a topic through a subscription; None = as a reader."""
     target = f"{topic} {subscription or ''}".strip()
     return Access("consume", target, lambda authorizer, who: authorizer.may_consume(who, topic, subscription))
 
 
 def list_topics(namespace: str) -> Access:
-    """Seeing the names of the topics of `tenant/namespace`."""
+    """Returns the access for seeing the names of the topics of `tenant/namespace`."""
     return Access("list", namespace, lambda authorizer, who: authorizer.may_list_topics(who, namespace))
 
 
 def superuser(target: str) -> Access:
-    """Doing what brokers do towards each other."""
+    """Returns the access for the requests that brokers send to each other."""
     return Access("superuser", target, lambda authorizer, who: authorizer.is_superuser(who))

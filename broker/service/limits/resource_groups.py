@@ -27,7 +27,7 @@ ROOT: Final = "/admin/resourcegroups"
 
 
 class GroupNotFound(BrokerError):
-    """There is no resource group of the name."""
+    """No resource group has the name."""
 
     status = 404
     """HTTP status of the answer."""

@@ -293,7 +293,7 @@ class Namespaces:
         await self.change_policy(namespace, key, lambda _: value)
 
     async def change_policy(self, namespace: str, key: str, changed: Callable[[Json], Json]) -> None:
-        """As `set_policy`, for a value that follows from the stored one; None stands for no value."""
+        """Sets the policy as `set_policy`, for a value that follows from the stored one; None stands for no value."""
 
         def document(_: Document | None) -> Document:
             # Of the newest document: of two changes made at once, each must see the other.
@@ -351,7 +351,9 @@ class Namespaces:
         await self.change_topic_policy(topic, key, lambda _: value)
 
     async def change_topic_policy(self, topic: str, key: str, changed: Callable[[Json], Json]) -> None:
-        """As `set_topic_policy`, for a value that follows from the stored one; None stands for no value."""
+        """Sets the policy as `set_topic_policy`, for a value that follows from the stored one; None stands for no
+        value.
+        """
 
         def document(before: Document | None) -> Document | None:
             policies = before or {}

@@ -71,7 +71,7 @@ class Expiry(Protocol):
     """Acknowledges messages that are too old (`MessageExpiry`)."""
 
     async def expire(self, subscription: Subscription, before_ms: int) -> int:
-        """Expires what is older than the time; see `MessageExpiry.expire`."""
+        """Acknowledges messages older than the time, as `MessageExpiry.expire` does."""
         ...
 
 

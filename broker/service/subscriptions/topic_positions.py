@@ -68,10 +68,7 @@ class TopicPositions:
         return time_of(await self._ledger.read_entry(position))
 
     def known_last_message(self) -> tuple[Position, int] | None:
-        """Returns the last message without waiting, None when it must be read.
-
-        See `last_message`.
-        """
+        """Returns the last message without waiting, None when it must be read. See `last_message`."""
         last = self._ledger.context.last_readable
         # An empty topic: (-1, -1) on the wire, as recorded of Pulsar 4.2.4.
         if last.entry_id < 0:

@@ -53,7 +53,7 @@ def acknowledge_in_transaction(
 
 
 async def end_on_subscription(subscription: Subscription, txn: TxnId, *, commit: bool) -> None:
-    """Ends a transaction on a subscription; durable when it returns. Raises MetadataError; ask again then."""
+    """Ends a transaction on a subscription; durable when it returns. After MetadataError the caller asks again."""
     transactional, dispatcher = subscription.transactional, subscription.dispatcher
     if transactional is None:
         return

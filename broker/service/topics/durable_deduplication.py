@@ -38,7 +38,10 @@ class DurableDeduplication:
     __slots__ = ("_known", "_ledger", "_prefix", "_saved_ns")
 
     def __init__(self, ledger: ManagedLedger, known: Deduplication, prefix: str) -> None:
-        """For `open`; `known` covers every confirmed entry of the ledger. `prefix`: that of names of replicators."""
+        """Called by `open` alone; `known` covers every confirmed entry of the ledger.
+
+        `prefix`: that of names of replicators.
+        """
         self._ledger = ledger
         self._known = known
         self._prefix = prefix

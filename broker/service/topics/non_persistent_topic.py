@@ -165,7 +165,7 @@ class NonPersistentTopic(Topic):
     async def subscribe(
         self, port: ConsumerPort, options: SubscribeOptions
     ) -> tuple[NonPersistentSubscription, Consumer]:
-        """ConsumerBusy, NotAllowed or ServiceNotReady refuse it."""
+        """Adds a consumer. ConsumerBusy, NotAllowed or ServiceNotReady refuse it."""
         if options.read_compacted:
             raise NotAllowed("readCompacted only valid on persistent topics")
         self.check_type(options.kind)
@@ -180,7 +180,7 @@ class NonPersistentTopic(Topic):
         return subscription, consumer
 
     async def close(self) -> None:
-        """There is no storage to release."""
+        """Disconnects the clients; there is no storage to release."""
         self.closed = True
         self.disconnect_producers()
         # A copy: a subscription leaves the dict with its last consumer.

@@ -146,7 +146,7 @@ class PersistentTopic(Topic):
         return super().is_idle and not self.ledger.ledgers.size_bytes
 
     def apply_policies(self) -> None:
-        """Also renews the settings of the dispatchers."""
+        """Applies the policies, to the settings of the dispatchers too."""
         super().apply_policies()
         self.quotas.renew()
         self.policies.retain(self.name, self.ledger.trimming)
@@ -159,7 +159,9 @@ class PersistentTopic(Topic):
                 subscription.dispatcher.reconfigure(self.dispatch_settings)
 
     def check_may_publish(self, *, encrypted: bool) -> None:
-        """Also QuotaExceeded or QuotaRefused, while the backlog is above its quota; ServiceNotReady during a pause."""
+        """Raises also QuotaExceeded or QuotaRefused while the backlog is above its quota, ServiceNotReady during a
+        pause.
+        """
         super().check_may_publish(encrypted=encrypted)
         if self._pause is not None and (left_ns := self._pause.left_ns(self.ledger.environment.now_ns())):
             raise ServiceNotReady(
@@ -168,7 +170,7 @@ class PersistentTopic(Topic):
         self.quotas.check_producer()
 
     async def policies_changed(self) -> None:
-        """Also switches deduplication."""
+        """Applies changed policies, and switches deduplication too."""
         await super().policies_changed()
         wanted = self.policies.deduplicates(self.name)
         if wanted != (self.deduplication is not None):
@@ -300,11 +302,11 @@ class PersistentTopic(Topic):
         self.transactions.close()
 
     async def close(self) -> None:
-        """Also writes acknowledgements and closes the last ledger."""
+        """Disconnects the clients, writes acknowledgements and closes the last ledger."""
         await self._disconnect()
         await self.ledger.close()
 
     async def abandon(self) -> None:
-        """Also stores nothing more of the log."""
+        """Disconnects the clients and stores nothing more of the log."""
         await self._disconnect()
         await self.ledger.abandon()

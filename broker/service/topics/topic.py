@@ -167,7 +167,7 @@ class Topic:
         )
 
     def check_may_publish(self, *, encrypted: bool) -> None:
-        """TopicTerminated, EncryptionRequired or ServiceNotReady refuse a producer before it is added."""
+        """Raises TopicTerminated, EncryptionRequired or ServiceNotReady, which refuse a producer before it is added."""
         self.check_open()
         if self.is_terminated:
             raise TopicTerminated("Topic was already terminated")

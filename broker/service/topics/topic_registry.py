@@ -487,7 +487,7 @@ def _remove(groups: dict[str, dict[_K, _V]], namespace: str, key: _K) -> None:
 
 
 def _is_never_deleted(_name: TopicName) -> None:
-    """`TopicRegistry.check_open` of a registry without deletions."""
+    """Stands for `TopicRegistry.check_open` in a registry without deletions."""
 
 
 def check_unused(topic: Topic) -> None:

@@ -111,7 +111,7 @@ class Coordinator:
         spawn: Spawn,
         limits: TransactionLimits,
     ) -> None:
-        """Call `recover` next."""
+        """`recover` is to be called next."""
         self.limits = limits
         """Limits of transactions that it admits."""
         self.number = number
@@ -170,7 +170,7 @@ class Coordinator:
         self.recovery_ms = began_ms, self._wall_ms()
 
     def resume(self) -> None:
-        """Goes on with the ends that the log has as decided. Call it once, when all coordinators have read their logs.
+        """Goes on with the ends that the log has as decided. To be called once, when all coordinators have read their logs.
 
         An end opens topics, and a topic gives up every transaction that no coordinator knows.
         """

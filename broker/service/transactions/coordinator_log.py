@@ -44,7 +44,7 @@ class CoordinatorLog:
     """Appends and reads the records of a coordinator; a listener of its managed ledger."""
 
     def __init__(self, ledger: ManagedLedger, cursor: ManagedCursor, number: int) -> None:
-        """For `open`."""
+        """Called by `open` alone."""
         self.ledger = ledger
         """The managed ledger. To look at only."""
         self._cursor = cursor

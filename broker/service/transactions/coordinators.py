@@ -52,7 +52,7 @@ class Coordinators:
         spawn: Spawn,
         limits: TransactionLimits,
     ) -> None:
-        """`partitions` has `ASSIGN_TOPIC`. Call `open` next."""
+        """`partitions` has `ASSIGN_TOPIC`. `open` is to be called next."""
         self.by_number: dict[int, Coordinator] = {}
         """Open coordinators. To look at only."""
         self.logs: dict[int, ManagedLedger] = {}

@@ -271,7 +271,7 @@ class MarkerPort(SinglePort):
         """Does nothing: a marker waits for no publish rate."""
 
     def go_on(self) -> None:
-        """Does nothing, likewise."""
+        """Does nothing, for the same reason as `pause`."""
 
     def ready(self, topic_epoch: int | None) -> None:
         """Does nothing: a producer with shared access is ready at once."""

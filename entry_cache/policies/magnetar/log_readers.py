@@ -261,7 +261,7 @@ class LogReaders:
             self._going = None
 
     def _look_soon_at(self, cursor: ReadingCursor) -> None:
-        """Its mark-delete position may be lower than that which all cursors have acknowledged."""
+        """Notes a cursor whose mark-delete position may be lower than that which all cursors have acknowledged."""
         if not cursor.look_soon:
             cursor.look_soon = True
             self._look_soon.append(cursor)

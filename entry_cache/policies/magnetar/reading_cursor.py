@@ -74,7 +74,7 @@ class DepartedCursor:
     __slots__ = ("left_ns", "place")
 
     def __init__(self, name: str, acknowledged: Position, left_ns: int) -> None:
-        """It would begin again after `acknowledged`, its mark-delete position."""
+        """The cursor would begin again after `acknowledged`, its mark-delete position."""
         self.place: Place = (acknowledged.ledger_id, acknowledged.entry_id + 1, name)
         """The position where it would begin again, and its name."""
         self.left_ns = left_ns

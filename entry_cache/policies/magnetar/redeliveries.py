@@ -100,5 +100,5 @@ class MagnetarListener:
                 self._redeliveries.end(reader.number, entry)
 
     def redelivery_read(self, reader: Reader, entry: Entry) -> None:
-        """If the entry goes back to the redelivery queue, that is told again."""
+        """Ends the entry's wait for a redelivery; a return to the redelivery queue is told again."""
         self._redeliveries.end(reader.number, entry)

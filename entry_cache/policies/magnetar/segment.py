@@ -121,7 +121,7 @@ class CacheSegment:
     def split_off_others(self) -> CacheSegment | None:
         """Keeps the entries that wait for a redelivery, and returns the others as another segment; None if all wait.
 
-        Call it only if at least one entry waits.
+        To be called only if at least one entry waits.
         """
         others = [entry for entry in self.entries if not has_expected_reads(entry)]
         if not others:

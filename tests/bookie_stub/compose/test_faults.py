@@ -29,7 +29,7 @@ REFUSED = {IO_ERROR, READ_ONLY, TOO_MANY}
 
 
 def stand_still(condition: Callable[[], bool]) -> None:
-    """Wait without the loop, so that it cannot hear of anything meanwhile."""
+    """Waits without the loop, so that the loop cannot hear of anything meanwhile."""
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
@@ -239,7 +239,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 async def test_bookie_continues_after_its_disk_was_full(small_disk: Path) -> None:
-    """Fill it, see adds fail, delete what filled it, see adds succeed; nothing acknowledged is lost."""
+    """Fills the disk, sees adds fail, deletes what filled it, sees adds succeed; nothing acknowledged is lost."""
     settings = {"write_cache_bytes": 4 << 20, "journal_bytes_max": 2 << 20, "journal_backups": 0}
     settings["journal_allocate_bytes"] = 1 << 20
     bench = Bench(small_disk / "bookie")

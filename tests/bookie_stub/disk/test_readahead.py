@@ -179,7 +179,7 @@ async def test_readahead_skips_the_old_version_of_a_rewritten_entry(bench: Bench
 
 
 def damage(bench: Bench, entry: int, at: int, value: bytes) -> None:
-    """Overwrite bytes of an entry's record; `at` counts from its size field."""
+    """Overwrites bytes of an entry's record; `at` counts from its size field."""
     path = bench.directory / "ledgers/current/0.log"
     offset = next(each.offset for each in LogScan(path) if each.entry_id == entry)
     with path.open("r+b") as file:

@@ -17,7 +17,7 @@ OK, NO_LEDGER, NO_ENTRY, IO_ERROR = 0, 1, 2, 101
 
 
 async def begun(bench: Bench, reads: int = 1) -> None:
-    """Wait until so many reads of entry logs stand at the closed gate."""
+    """Waits until so many reads of entry logs stand at the closed gate."""
     await bench.until(lambda: bench.file_system.reads >= reads)
 
 

@@ -67,7 +67,7 @@ class FakeBookie(MemoryLedgerClient):
             take()
 
     def close_now(self) -> None:
-        """Answer every request with an I/O error from now on."""
+        """Answers every request with an I/O error from now on."""
         self._closed = True
 
     def fail_held(self) -> None:
@@ -86,7 +86,7 @@ class FakeBookie(MemoryLedgerClient):
         super().batch_read(ledger_id, first, count_max, bytes_max, done)
 
     def damage(self, entry_id: int, at: int = -1, bits: int = 1) -> None:
-        """Flip `bits` of the byte `at`."""
+        """Flips `bits` of the byte `at`."""
         stored = bytearray(self._ledgers[LEDGER].entries[entry_id])
         stored[at] ^= bits
         self._ledgers[LEDGER].entries[entry_id] = bytes(stored)

@@ -178,7 +178,7 @@ async def known(*, closed: bool = True) -> tuple[Cluster, Ledgers, list[str]]:
 
 
 async def move(cluster: Cluster) -> None:
-    """Move a closed ledger as a tool does when two of its bookies are dead: copy entries, then change the metadata."""
+    """Moves a closed ledger as a tool does when two of its bookies are dead: copies entries, then changes the metadata."""
     key = ledger_key(LEDGER)
     found = await cluster.metadata.get(key)
     assert found is not None

@@ -219,7 +219,7 @@ asyncio.run(main())
 
 
 def write_until_killed(path: Path) -> int:
-    """Run the writer, kill it, and return the number of writes that it saw answered."""
+    """Runs the writer, kills it, and returns the number of writes that it saw answered."""
     with subprocess.Popen(
         [sys.executable, "-c", CRASHING_WRITER, str(path)], stdout=subprocess.PIPE, cwd=ROOT, text=True
     ) as writer:

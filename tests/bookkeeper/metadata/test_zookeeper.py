@@ -187,7 +187,7 @@ async def count_up(store: ZookeeperMetadataStore, version: int, count: int) -> i
 
 
 async def begin_together(store: ZookeeperMetadataStore, count: int) -> int:
-    """Write an existing key and a new one together, as a log's list and its next ledger."""
+    """Writes an existing key and a new one together, as a log's list and its next ledger."""
     version = ABSENT
     for number in range(count):
         puts = [Put("/list", b"%d" % number, version), Put(f"/l/{number}", b"v", ABSENT)]

@@ -20,7 +20,7 @@ ACKED = 20
 
 
 def work(url: str) -> pulsar.Client:
-    """Produce, consume, acknowledge a part; the client stays connected."""
+    """Produces, consumes, acknowledges a part; the client stays connected."""
     client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     consumer = client.subscribe(TOPIC, "s", consumer_type=pulsar.ConsumerType.Shared)
     producer = client.create_producer(TOPIC)

@@ -119,7 +119,7 @@ class FakeLedgers:
             self._later(lambda: done(NO_LEDGER, b""))
 
     def file_of(self, ledger_id: int, entry_id: int) -> str:
-        """Empty: there is no file."""
+        """Returns "": there is no file."""
         return ""
 
     def delete(self, ledger_id: int, done: Callable[[int, int], None]) -> None:
@@ -211,7 +211,7 @@ class World:
         )
 
     def tick(self) -> None:
-        """Do what falls due at this time, as the broker does a few times a second."""
+        """Does what falls due at this time, as the broker does a few times a second."""
         now_ns = self.clock.now
         self.environment.unsaved_cursors.write_due(now_ns)
         self.environment.reads_limiter.expire_due(now_ns)
@@ -255,7 +255,7 @@ def recorder(ledger: ManagedLedger) -> Recorder:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Turn the loop until the condition holds; only threads and disks are given time, at most some seconds."""
+    """Turns the loop until the condition holds; only threads and disks are given time, at most some seconds."""
     for attempt in range(5_000):
         if condition():
             return
@@ -264,7 +264,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def turns(count: int = 10) -> None:
-    """Turn the loop so often, whatever it has to do."""
+    """Turns the loop so often, whatever it has to do."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -296,7 +296,7 @@ def indexes(ledger: ManagedLedger) -> list[int | None]:
 
 
 async def read(cursor: ManagedCursor, entries_max: int = 100, bytes_max: int = PLENTY) -> list[Entry]:
-    """Take, after one request if need be. Raises what the request failed with."""
+    """Takes, after one request if need be. Raises the error of the request."""
     taken = cursor.take(entries_max, bytes_max)
     if not taken and cursor.has_more():
         arrived = asyncio.Event()
@@ -326,7 +326,7 @@ async def all_bodies(ledger: ManagedLedger) -> list[bytes]:
 
 
 async def delete(ledger: ManagedLedger) -> None:
-    """Delete an open managed ledger as the broker's deletions do."""
+    """Deletes an open managed ledger as the broker's deletions do."""
     environment = ledger.environment
     await ledger.abandon()
     await decide_deletion(ledger.name, environment.metadata)

@@ -86,7 +86,7 @@ class Shelf:
         ledgers.asked.clear()
 
     async def cache(self, *ids: int) -> None:
-        """Put these into the cache, as another reader would have."""
+        """Puts these into the cache, as another reader would have."""
         for entry_id in ids:
             stored: list[bytes] = []
             self.ledgers.client.batch_read(self.ledger_id, entry_id, 1, PLENTY, partial(_extend, stored))

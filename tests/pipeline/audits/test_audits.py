@@ -231,7 +231,7 @@ def test_audits_spare_a_health_check_whose_schema_and_ledger_name_no_cluster(
 
 
 async def make_leaks(url: str) -> int:
-    """Add a ledger, delete one, add the policies of an absent topic; return the deleted ledger."""
+    """Adds a ledger, deletes one, adds the policies of an absent topic; returns the deleted ledger."""
     store = await opened(url)
     custom = {"application": b"pulsar", "component": b"managed-ledger"}
     orphan = LedgerMetadata((LedgerSegment(("b:1",)),), LedgerState.CLOSED, 10, 0, custom=custom)

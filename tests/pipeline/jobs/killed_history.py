@@ -34,7 +34,7 @@ def _then_killed(function: Callable[..., object]) -> Callable[..., object]:
 
 
 def arm(point: str) -> None:
-    """Let the process die at a point of POINTS. ValueError for another one."""
+    """Lets the process die at a point of POINTS. ValueError for another one."""
     if point == "run begun":
         RunFolder.begin = _then_killed(RunFolder.begin)  # type: ignore[method-assign, assignment]
     elif point == "counts written":

@@ -60,7 +60,7 @@ class Shared(Session):
         self._spark = spark
 
     def __exit__(self, *ended: object) -> None:
-        """Leave the session open for other tests."""
+        """Leaves the session open for other tests."""
 
 
 def run(spark: Any, *words: str) -> tuple[Report, bool, Namespace]:

@@ -112,7 +112,7 @@ class Deletions:
         return not await self._registry.exists(other)
 
     async def partitioned(self, name: TopicName, count: int) -> None:
-        """Deletes a partitioned topic; clients of its partitions are disconnected. Raises BrokerError; repeat it then."""
+        """Deletes a partitioned topic; disconnects clients of its partitions. After BrokerError it must be repeated."""
         other = replace(name, domain=NON_PERSISTENT if name.is_persistent else PERSISTENT)
         schema = not await self._registry.exists(other)
         intent = Intent(

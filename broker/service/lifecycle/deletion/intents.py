@@ -108,7 +108,7 @@ def decode_intent(kind: DeletedKind, name: str, value: bytes) -> Intent:
 
 
 class Intents:
-    """The stored intents, all of them in memory; call `refresh` first."""
+    """The stored intents, all of them in memory after the first `refresh`."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store

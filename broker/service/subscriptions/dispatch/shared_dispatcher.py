@@ -65,7 +65,7 @@ class SharedDispatcher(Dispatcher):
         self._turns = InTurns(self.settings, self.consumer_set, self._delivery)
 
     def reconfigure(self, settings: ServiceSettings) -> None:
-        """Also renews the settings of the parts."""
+        """Takes the settings, and renews those of the parts too."""
         self.consumer_set.reconfigure(settings)
         self._delivery.settings = settings
         self._turns.settings = settings

@@ -22,7 +22,7 @@ async def open_small(world: World, **settings: Any) -> ManagedLedger:
 
 
 def hold(ledger: ManagedLedger, first: int, count: int, at_ms: int) -> None:
-    """Hold so many entries of the current ledger; store what becomes full."""
+    """Holds so many entries of the current ledger; stores each bucket that becomes full."""
     ledger_id = ledger.last_confirmed.ledger_id
     for entry_id in range(first, first + count):
         full = ledger.delayed.hold(ledger_id, entry_id, at_ms + entry_id, 1)

@@ -265,7 +265,7 @@ async def three_pending(**options: Any) -> tuple[Stage, Subscription, Consumer, 
 
 
 def take_all(stage: Stage) -> Callable[[], None]:
-    """Take the whole budget of reads in flight; answers how to give it back."""
+    """Takes the whole budget of reads in flight; answers how to give it back."""
     limiter = stage.environment.reads_limiter
     permits = limiter.acquire(limiter.budget_bytes, 0, lambda permits: None)
     assert permits is not None
