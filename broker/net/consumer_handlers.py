@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import heapq
 import logging
-import secrets
+import os
 from collections.abc import Coroutine, Iterator, Sequence
 from itertools import islice
 
@@ -158,7 +158,7 @@ def _options(cnx: Connection, request: CommandSubscribe) -> SubscribeOptions:
         kind=SubscriptionType(request.subType),
         consumer_id=request.consumer_id,
         # Five characters, like the names that Pulsar's clients make.
-        consumer_name=request.consumer_name or secrets.token_hex(3)[:5],
+        consumer_name=request.consumer_name or os.urandom(3).hex()[:5],
         priority=request.priority_level,
         durable=request.durable,
         start=start,

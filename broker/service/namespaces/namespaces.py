@@ -124,7 +124,7 @@ class Namespaces:
         anew. `Deletions` sets it."""
         self.listener: PolicyListener | None = None
         """Called after each change of a policy and before the change returns; the topic registry sets itself."""
-        self.rights_changed: Callable[[], None] | None = None
+        self.rights_changed: Callable[[], None] = _do_nothing
         """Called after each change that may take a right away from a role; ends what the role has open."""
 
     async def open(self) -> None:
@@ -132,11 +132,11 @@ class Namespaces:
         for tenant in await self._store.children(ROOT):
             await self._stored_tenants.read(tenant)
             for name in await self._store.children(f"{ROOT}/{tenant}"):
-                await self._read_policies(f"{tenant}/{name}")
+                await _read_present(self._store, f"{tenant}/{name}", self._stored_policies, self.cluster)
         for tenant in await self._store.children(LOCAL_ROOT):
             for name in await self._store.children(f"{LOCAL_ROOT}/{tenant}"):
                 await self._stored_local.read(f"{tenant}/{name}")
-        await self._move_earlier_clusters()
+        await _move_earlier_clusters(self._store)
         for quoted in await self._store.children(TOPICS_ROOT):
             await self._stored_topic_policies.read(unquote(quoted))
         for namespace in ("public/default", "pulsar/system"):
@@ -145,23 +145,6 @@ class Namespaces:
                 await self.create_tenant(tenant, {"adminRoles": [], "allowedClusters": [self.cluster]})
             if not self.exists(namespace):
                 await self.create(namespace)
-
-    async def _read_policies(self, namespace: str) -> None:
-        policies = await self._stored_policies.read(namespace)
-        if policies is not None and is_earlier(policies):
-            # Imported late: stores of this version have no such policies.
-            from broker.service.namespaces.earlier_policies import take_over
-
-            await take_over(self._store, _path(namespace), _local_path(namespace), self.cluster)
-            await self._stored_policies.read(namespace)
-
-    async def _move_earlier_clusters(self) -> None:
-        for cluster in await self._store.children(CLUSTERS_ROOT):
-            for name in EARLIER_OF_CLUSTERS:
-                if await self._store.children(f"{CLUSTERS_ROOT}/{cluster}/{name}"):
-                    from broker.service.namespaces.earlier_policies import move_up
-
-                    await move_up(self._store, cluster, name)
 
     # Reads: never wait.
 
@@ -259,7 +242,7 @@ class Namespaces:
 
         async def change() -> None:
             await self._stored_tenants.change(tenant, replaced)
-            self._announce_rights()
+            self.rights_changed()
 
         async with self._changing:
             await uninterrupted(change())
@@ -403,11 +386,7 @@ class Namespaces:
             # deletion: watches of topics would go on in a later namespace of the same name, whose grants are others.
             if _rights(self._policies.get(namespace)) != rights:
                 self._permissions.pop(namespace, None)
-                self._announce_rights()
-
-    def _announce_rights(self) -> None:
-        if self.rights_changed is not None:
-            self.rights_changed()
+                self.rights_changed()
 
     async def set_topic_policy(self, topic: str, key: str, value: Json) -> None:
         """Sets one policy of a topic; None removes it. The caller checks that the topic exists."""
@@ -453,6 +432,28 @@ class Namespaces:
             await self.listener.topic_changed(topic)
 
 
+async def _read_present(
+    store: MetadataStore, namespace: str, policies: Documents[Document], cluster: str
+) -> None:
+    """Reads the policies of a namespace, in Pulsar's form if an earlier version has stored another one."""
+    found = await policies.read(namespace)
+    if found is not None and is_earlier(found):
+        # Imported late: stores of this version have no such policies.
+        from broker.service.namespaces.earlier_policies import take_over
+
+        await take_over(store, _path(namespace), _local_path(namespace), cluster)
+        await policies.read(namespace)
+
+
+async def _move_earlier_clusters(store: MetadataStore) -> None:
+    for cluster in await store.children(CLUSTERS_ROOT):
+        for name in EARLIER_OF_CLUSTERS:
+            if await store.children(f"{CLUSTERS_ROOT}/{cluster}/{name}"):
+                from broker.service.namespaces.earlier_policies import move_up
+
+                await move_up(store, cluster, name)
+
+
 def _path(name: str) -> str:
     return f"{ROOT}/{name}"
 
@@ -480,6 +481,9 @@ def _with_value(policies: Mapping[str, Json], key: str, value: Json) -> Document
 def _rights(policies: Document | None) -> tuple[Json, Json] | None:
     """Returns those policies that rights follow from; None for no namespace."""
     return None if policies is None else (policies.get(PERMISSIONS), policies.get(SUBSCRIPTION_MODE))
+
+
+def _do_nothing() -> None: ...
 
 
 def _is_never_ending(_name: str) -> bool:
