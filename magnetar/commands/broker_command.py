@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import logging
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -18,8 +17,6 @@ from magnetar.process.options import BrokerOptions, Role
 
 if TYPE_CHECKING:
     from foundation.settings.load import Override
-
-log = logging.getLogger(__name__)
 
 GC_START_OBJECTS = 500_000
 """Objects between two passes of the garbage collector during the start, which makes 70,000 that stay."""
@@ -96,11 +93,13 @@ def _run(role: Role, argv: list[str]) -> int:
     # No pass of the collector until the start has ended: 44 of them, 8 ms, would walk over modules, which all stay.
     gc.set_threshold(GC_START_OBJECTS)
     # Imported after `parse`, which ends the process for --help and wrong usage.
+    import logging
+
     from magnetar.process import logs
 
     with logs.running(log_format):
         for text in (*ignored, *ignored_variables(os.environ)):
-            log.info("accepted without effect: %s", text)
+            logging.getLogger(__name__).info("accepted without effect: %s", text)
         from magnetar.process.standalone import run
 
         return run(options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from broker.service.namespaces.stored_forms import LOCAL
 from broker.service.policies.table import POLICIES, Policy, Rest
 
 INTRODUCTION = """\
@@ -47,7 +48,9 @@ def policies_page() -> str:
             "",
             "## Names in the metadata store\n",
             "Policies of a namespace are one JSON object below `/admin/policies`, those of a topic one below",
-            "`/admin/topic-policies`. A global policy of a topic has `global:` before its key.\n",
+            "`/admin/topic-policies`. A global policy of a topic has `global:` before its key.",
+            f"Rates of a namespace are maps from clusters to rates. {_local_keys()} stand below",
+            "`/admin/local-policies`, the bundles from the first split on.\n",
             "| policy | key of a namespace | key of a topic |\n|---|---|---|",
             *(
                 f"| {policy.title} | {_code(policy.name)} | {_code(policy.topic_name)} |"
@@ -56,6 +59,10 @@ def policies_page() -> str:
             "",
         ]
     )
+
+
+def _local_keys() -> str:
+    return ", ".join(_code(key) for key in sorted(LOCAL))
 
 
 def _row(policy: Policy[Any]) -> str:

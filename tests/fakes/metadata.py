@@ -129,3 +129,14 @@ class LateWrites(WritesUntilCrash):
     def release(self) -> None:
         """The network is back."""
         self._released.set()
+
+
+async def everything(store: MetadataStore, below: str) -> dict[str, Versioned]:
+    """Returns all keys below a path, with their values and versions."""
+    found = {}
+    for name in await store.children(below):
+        key = f"{below}/{name}"
+        if (one := await store.get(key)) is not None:
+            found[key] = one
+        found |= await everything(store, key)
+    return found

@@ -41,6 +41,8 @@ REFUSALS: Final[Mapping[str, tuple[Sequence[str], int]]] = {
     "of all": (("encryption_required", "backlog_quota", "terminated"), 2),
 }
 """Checks of Refused.java, and how often each may open its producer: one that connects again opens it again."""
+DAMAGED: Final = ("checksum", "checksum_deduplicated")
+"""Checks of damaged.go, each unbatched and batched."""
 OVER_TLS: Final = ("thousand_unbatched", "thousand_batched_and_compressed", "cumulative_ack", "reader")
 """Checks that are repeated over TLS."""
 
@@ -110,14 +112,34 @@ def test_java_keeps_its_connection_when_sends_are_refused(
     tmp_path: Path, java_class_path: str, group: str, subtests: pytest.Subtests
 ) -> None:
     reasons, producers_max = REFUSALS[group]
+    program = ["java", "-cp", java_class_path, str(HERE / "java" / "Refused.java")]
+    names = [name + batched for name in reasons for batched in ("", "_batched")]
+    _judge_refusals(tmp_path, program, reasons, names, producers_max, subtests)
+
+
+def test_go_stores_damaged_messages_once_in_order(
+    tmp_path: Path, go_program: Sequence[str], subtests: pytest.Subtests
+) -> None:
+    names = [name + batched for name in DAMAGED for batched in ("", "_batched")]
+    _judge_refusals(tmp_path, go_program, names, names, 6, subtests)
+
+
+def _judge_refusals(
+    folder: Path,
+    program: Sequence[str],
+    arguments: Sequence[str],
+    names: Sequence[str],
+    producers_max: int,
+    subtests: pytest.Subtests,
+) -> None:
+    """Runs checks over a proxy that damages sends. Each opens its producer `producers_max` times at most."""
     with contextlib.closing(SendProxy()) as proxy:
         settings = {**SETTINGS, "advertisedListeners": f"proxy:{proxy.url}"}
-        with BrokerProcess(tmp_path, settings, test_faults=True) as broker:
+        with BrokerProcess(folder, settings, test_faults=True) as broker:
             proxy.target = broker.addresses.pulsar
-            program = ["java", "-cp", java_class_path, str(HERE / "java" / "Refused.java")]
-            ended = run([*program, proxy.url, broker.addresses.admin, *reasons], RUN_S, HERE)
+            ended = run([*program, proxy.url, broker.addresses.admin, *arguments], RUN_S, HERE)
     outcomes = _read_outcomes(ended)
-    assert [*outcomes] == [name + batched for name in reasons for batched in ("", "_batched")]
+    assert [*outcomes] == names
     log = broker.log_path.read_text(encoding="utf-8").splitlines()
     for name, outcome in outcomes.items():
         with subtests.test(name):

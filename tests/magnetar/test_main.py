@@ -128,3 +128,21 @@ def test_help_imports_few_modules() -> None:
     assert {name.partition(".")[0] for name in imported} & {"magnetar"} == {"magnetar"}
     assert [name for name in imported if name.startswith("magnetar")] == ["magnetar", "magnetar.__main__"]
     assert len(imported) <= HELP_MODULES_MAX, imported
+
+
+@pytest.mark.parametrize("name", ["standalone", "broker"])
+def test_help_of_a_broker_does_not_import_logging(name: str) -> None:
+    """Logging costs such a `--help` a tenth of its CPU."""
+    code = (
+        "import sys\nfrom magnetar.__main__ import main\n"
+        f"try:\n    main([{name!r}, '--help'])\nexcept SystemExit:\n    sys.exit('logging' in sys.modules)"
+    )
+    # Isolated: a package of the environment may import it at the start of Python.
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{code}"],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0

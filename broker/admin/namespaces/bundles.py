@@ -23,6 +23,7 @@ from broker.service.lifecycle import namespace_topics
 from broker.service.namespaces import bundles
 from broker.service.namespaces.bundles import Bundle, Bundles, bundles_of
 from broker.service.namespaces.namespaces import Json, NamespaceNotFound
+from broker.service.namespaces.stored_forms import BUNDLES_KEY
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _BUNDLE: Final = _NAMESPACE + "/{bundle}"
@@ -61,10 +62,11 @@ async def split(request: web.Request) -> web.Response:
 
     def divided(stored: Json) -> Json:
         # Of the newest bundles: another split may have been stored since `bundle` was found.
-        known = Bundles.stored({bundles.KEY: stored})
+        known = Bundles.stored(stored)
         return known.split(known.find(namespace, str(bundle)), at).json()
 
-    await broker.namespaces.change_policy(namespace, bundles.KEY, divided)
+    known = bundles_of(broker.namespaces, namespace).json()
+    await broker.namespaces.change_local_policy(namespace, BUNDLES_KEY, divided, known)
     if is_true(request, "unload"):
         await namespace_topics.unload(broker.registry, namespace, bundle)
     return done()

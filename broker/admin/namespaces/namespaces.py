@@ -21,9 +21,9 @@ from broker.admin.namespaces.namespace_values import checked_bundles
 from broker.admin.namespaces.policies import policies_of_body, shown_policies
 from broker.admin.namespaces.quota_rules import checked_quota
 from broker.admin.service_view import BROKER, BrokerView
-from broker.service.namespaces import bundles
 from broker.service.namespaces.bundles import bundles_of
-from broker.service.namespaces.namespaces import DELETED, PERMISSIONS, Json, NamespaceNotFound
+from broker.service.namespaces.namespaces import PERMISSIONS, Json, NamespaceNotFound
+from broker.service.namespaces.stored_forms import BUNDLES_KEY, DELETED
 from broker.service.policies.backlog_quota import QUOTA_TYPES
 from broker.service.policies.effective_policies import RESOURCE_GROUP
 from broker.service.policies.forms import Names
@@ -60,7 +60,7 @@ async def create(request: web.Request) -> web.Response:
         raise PreconditionFailed("ResourceGroup does not exist")
     policies |= {} if group is None else {RESOURCE_GROUP: group}
     default = broker.registry.settings.bundles
-    policies[bundles.KEY] = checked_bundles(body.get(bundles.KEY), default).json()
+    policies[BUNDLES_KEY] = checked_bundles(body.get(BUNDLES_KEY), default).json()
     if quotas := body.get(BACKLOG.name):
         policies[BACKLOG.name] = _checked_quotas(quotas, namespace_of(request))
     tenant, clusters = request.match_info["tenant"], body.get(REPLICATION)
@@ -122,7 +122,7 @@ def _all_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:
         **_ALWAYS,
         REPLICATION: policies.get(REPLICATION) or [broker.namespaces.cluster],
         ALLOWED: policies.get(ALLOWED) or [],
-        bundles.KEY: bundles_of(broker.namespaces, namespace).json(),
+        BUNDLES_KEY: bundles_of(broker.namespaces, namespace).json(),
         DELETED: policies.get(DELETED, False),
         PERMISSIONS: policies.get(PERMISSIONS) or _ALWAYS[PERMISSIONS],
         BACKLOG.name: policies.get(BACKLOG.name, {}),

@@ -36,6 +36,7 @@ from broker.admin.namespaces.policy_owner import (
 from broker.admin.namespaces.quota_rules import refuse_retention
 from broker.admin.service_view import BROKER, BrokerView
 from broker.service.namespaces.namespaces import Json
+from broker.service.namespaces.stored_forms import LOCAL, RATES
 from broker.service.policies.backlog_quota import QUOTA_TYPES
 from broker.service.policies.forms import PolicyRefused, Structure, Whole, named
 from broker.service.policies.table import (
@@ -55,16 +56,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def shown_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:
-    """Returns the policies that are set, by their keys in Pulsar's JSON of a namespace."""
+    """Returns the policies that are set, by their keys in Pulsar's JSON of a namespace, which has no local ones."""
     policies = broker.namespaces.policies(namespace)
-    found: dict[str, Json] = {}
-    for policy in POLICIES:
-        value = policies.get(policy.name)
-        if policy.name and value is not None:
-            for key in (policy.name, policy.also):
-                found[key] = {broker.namespaces.cluster: value} if policy.by_cluster else value
-    found.pop("", None)
-    return found
+    keys = [key for policy in POLICIES for key in RATES.get(policy.name, (policy.name,))]
+    return {key: policies[key] for key in keys if key not in LOCAL and policies.get(key) is not None}
 
 
 def policies_of_body(broker: BrokerView, body: Mapping[str, Json]) -> dict[str, Json]:
@@ -74,15 +69,18 @@ def policies_of_body(broker: BrokerView, body: Mapping[str, Json]) -> dict[str, 
     """
     found: dict[str, Json] = {}
     for policy in POLICIES:
-        given = body.get(policy.name) if policy.name else None
-        if policy.by_cluster and isinstance(given, dict):
+        given = body.get(policy.name) if policy.name and policy.name not in LOCAL else None
+        keys = RATES.get(policy.name)
+        if keys and isinstance(given, dict):
             given = given.get(broker.namespaces.cluster)
         # The caller reads quotas: a route sets them by their types.
         if given is not None and policy is not BACKLOG:
             value = _read(policy, policy.name, given)
             if policy.namespace is not None:
                 _check(broker, policy, policy.namespace, value)
-            found[policy.name] = policy.form.write(value)
+            written: Json = policy.form.write(value)
+            for key in keys or (policy.name,):
+                found[key] = {broker.namespaces.cluster: written} if keys else written
     return found
 
 

@@ -9,7 +9,9 @@ from aiohttp import web
 
 from broker.admin.http.answers import PreconditionFailed, is_true, namespace_of, topic_of
 from broker.admin.service_view import BROKER, BrokerView
+from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import GLOBAL, Json, NamespaceNotFound
+from broker.service.namespaces.stored_forms import LOCAL
 from broker.service.policies.table import Policy
 from foundation.model.errors import NotAllowed, TopicNotFound
 from foundation.model.topic_name import TopicName
@@ -42,7 +44,8 @@ class PolicyOwner(NamedTuple):
     def get(self, policy: Policy[T]) -> Json:
         """Returns the stored value, None where none is set. NamespaceNotFound for an unknown namespace."""
         if self.topic is None:
-            return self.broker.namespaces.policies(self.namespace).get(policy.name)
+            self.broker.namespaces.policies(self.namespace)  # Raises NamespaceNotFound.
+            return self.broker.namespaces.policy(self.namespace, policy.name)
         return self.broker.namespaces.topic_policy(str(self.topic.base), self.prefix + policy.topic_name)
 
     def in_force(self, policy: Policy[T]) -> T:
@@ -59,7 +62,10 @@ class PolicyOwner(NamedTuple):
     async def change(self, policy: Policy[T], changed: Callable[[Json], Json]) -> None:
         """Stores a value that follows from the stored one, also where two requests change it at once."""
         namespaces = self.broker.namespaces
-        if self.topic is None:
+        if self.topic is None and policy.name in LOCAL:
+            known = bundles_of(namespaces, self.namespace).json()
+            await namespaces.change_local_policy(self.namespace, policy.name, changed, known)
+        elif self.topic is None:
             await namespaces.change_policy(self.namespace, policy.name, changed)
         else:
             key = self.prefix + policy.topic_name

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from broker.service.namespaces.namespaces import Json, Namespaces
+from broker.service.namespaces.stored_forms import BUNDLES_KEY
 from foundation.model.errors import BrokerError
 from foundation.model.topic_name import TopicName
 
@@ -23,8 +24,6 @@ BUNDLES_MAX: Final = 10_000
 """Bundles of one namespace. Pulsar has no limit below 2**31; each GET of the namespace lists them all."""
 HASH_MAX: Final = 0xFFFFFFFF
 """The largest hash, which belongs to the last bundle."""
-KEY: Final = "bundles"
-"""Key of the bundles in the stored policies, and in Pulsar's JSON."""
 TOPICS_PER_SLICE: Final = 1_000
 """Topics whose bundles are found between two pauses: about 1 ms."""
 _RANGE: Final = re.compile(r"(0x[0-9a-fA-F]{8})_(0x[0-9a-fA-F]{8})")
@@ -46,7 +45,8 @@ class BoundariesRefused(BrokerError):
 
 def bundles_of(namespaces: Namespaces, namespace: str) -> Bundles:
     """Returns the bundles of a namespace. NamespaceNotFound for an unknown one."""
-    return Bundles.stored(namespaces.policies(namespace))
+    namespaces.policies(namespace)  # Raises NamespaceNotFound.
+    return Bundles.stored(namespaces.policy(namespace, BUNDLES_KEY))
 
 
 class OwnedBundles:
@@ -134,9 +134,8 @@ class Bundles:
         return Bundles((*((index << 32) // count for index in range(count)), HASH_MAX))
 
     @staticmethod
-    def stored(policies: Mapping[str, Json]) -> Bundles:
-        """Returns the bundles in the policies of a namespace."""
-        stored = policies.get(KEY)
+    def stored(stored: Json) -> Bundles:
+        """Returns the bundles of the stored policy of a namespace; None = none is stored."""
         if not isinstance(stored, dict):
             return Bundles.equal(BUNDLES)
         texts = stored.get("boundaries")

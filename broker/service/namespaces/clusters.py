@@ -12,18 +12,15 @@ from typing import Final, cast
 from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.service.namespaces.documents import JsonDocuments
 from broker.service.namespaces.namespaces import AlreadyExists, Json
+from broker.service.namespaces.stored_forms import CLUSTER_POLICIES, CLUSTERS_ROOT, ISOLATION
 from foundation.model.errors import BrokerError
 from foundation.model.topic_name import check_new_namespace_part, check_no_folder
 
-ROOT: Final = "/admin/clusters"
-"""Pulsar's path in the metadata store."""
 PEERS: Final = "peerClusterNames"
 """Key of the peers in the description of a cluster."""
 BROKERS: Final = "brokers"
 """Key of the brokers in a failure domain."""
 _DOMAINS: Final = "failureDomain"
-_ISOLATION: Final = "namespaceIsolationPolicies"
-_MIGRATION: Final = "migration"
 
 
 class ClusterNotFound(BrokerError):
@@ -47,7 +44,7 @@ class Clusters:
         """`own`: `clusterName` of this broker; that cluster always exists."""
         self.own = own
         """The name of the broker's own cluster."""
-        self._documents = JsonDocuments(store, ROOT)
+        self._documents = JsonDocuments(store, CLUSTERS_ROOT)
         # Checks and writes belong together: two requests at once could give a broker to two failure domains.
         self._changing = asyncio.Lock()
 
@@ -104,8 +101,8 @@ class Clusters:
             domains = self._documents.below(name, _DOMAINS)
             for domain in await domains.names():
                 await domains.delete(domain)
-            await self._documents.below(name, _ISOLATION).delete(_ISOLATION)
-            await self._documents.below(name, _MIGRATION).delete(_MIGRATION)
+            await self._documents.below(name).delete(ISOLATION)
+            await self._documents.below(name).delete(CLUSTER_POLICIES)
             await self._documents.delete(name)
 
     # Failure domains: brokers that may fail together
@@ -174,13 +171,13 @@ class Clusters:
             policies.pop(name, None)
             if policy is not None:
                 policies[name] = policy
-            await self._documents.below(cluster, _ISOLATION).put(_ISOLATION, policies)
+            await self._documents.below(cluster).put(ISOLATION, policies)
 
     # Migration: the cluster to which clients of a cluster shall go
 
     async def migration(self, cluster: str) -> dict[str, Json]:
         """Returns the stored migration. ClusterNotFound for a cluster without one."""
-        found = await self._documents.below(cluster, _MIGRATION).get(_MIGRATION)
+        found = await self._documents.below(cluster).get(CLUSTER_POLICIES)
         if found is None:
             raise ClusterNotFound("Cluster does not exist")
         return found
@@ -189,10 +186,10 @@ class Clusters:
         """Stores the migration of a cluster. Raises ClusterNotFound."""
         async with self._changing:
             await self.get(cluster)
-            await self._documents.below(cluster, _MIGRATION).put(_MIGRATION, migration)
+            await self._documents.below(cluster).put(CLUSTER_POLICIES, migration)
 
     async def _policies(self, cluster: str) -> dict[str, Json] | None:
-        return await self._documents.below(cluster, _ISOLATION).get(_ISOLATION)
+        return await self._documents.below(cluster).get(ISOLATION)
 
     async def _check(self, cluster: str) -> None:
         if not await self.exists(cluster):

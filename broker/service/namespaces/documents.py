@@ -41,9 +41,9 @@ class JsonDocuments:
         """Deletes the object; a missing one is no error."""
         await self._store.delete(self._key(name))
 
-    def below(self, name: str, word: str) -> JsonDocuments:
-        """Returns the documents below `word` of one of these documents."""
-        return JsonDocuments(self._store, f"{self._key(name)}/{word}")
+    def below(self, *names: str) -> JsonDocuments:
+        """Returns the documents below one of these documents, or below one of those."""
+        return JsonDocuments(self._store, "/".join((self._root, *(quote(name, safe="") for name in names))))
 
     def _key(self, name: str) -> str:
         return f"{self._root}/{quote(name, safe='')}"

@@ -1,6 +1,7 @@
 """Namespaces: tenants, namespaces, and the policies set on namespaces and on single topics.
 
-Everything is in memory and written through to the metadata store, below `/admin/policies` and `/admin/topic-policies`.
+Everything is in memory and written through to the metadata store, below `/admin/policies`, `/admin/local-policies` and
+`/admin/topic-policies`.
 Reads on the way of a lookup or a publish are therefore plain dictionary reads and never wait. A change is visible
 once the store has it; changes are made one after the other, and of what another broker may have stored meanwhile (see
 `JsonDocuments`). Policies are JSON values under the names of the admin REST interface; `EffectivePolicies` and the admin
@@ -24,6 +25,16 @@ from broker.security.authorization.permissions import (
     parse_permissions,
     stored_permissions,
 )
+from broker.service.namespaces.stored_forms import (
+    BUNDLES_KEY,
+    CLUSTERS_ROOT,
+    DELETED,
+    EARLIER_OF_CLUSTERS,
+    LOCAL,
+    RATES,
+    dump_bounded,
+    is_earlier,
+)
 from foundation.loop.uninterrupted import uninterrupted
 from foundation.model.errors import BrokerError, ServiceNotReady, TopicNotFound
 from foundation.model.topic_name import check_new_namespace_part, parse_topic_name
@@ -35,6 +46,8 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 ROOT: Final = "/admin/policies"
 """Pulsar's path of tenants and namespaces in the metadata store."""
+LOCAL_ROOT: Final = "/admin/local-policies"
+"""Pulsar's path of those policies of namespaces that hold in one cluster alone (`LOCAL`)."""
 TOPICS_ROOT: Final = "/admin/topic-policies"
 """Path of policies of single topics, by their quoted full name. Pulsar keeps these in a system topic instead."""
 GLOBAL: Final = "global:"
@@ -43,8 +56,6 @@ PERMISSIONS: Final = "auth_policies"
 """Key of the permissions among a namespace's policies."""
 SUBSCRIPTION_MODE: Final = "subscription_auth_mode"
 """Key of the policy that binds names of subscriptions to roles."""
-DELETED: Final = "deleted"
-"""Key of the mark of a namespace that is being deleted, in the stored policies and in Pulsar's JSON."""
 _DELETED_AT_ONCE: Final = 50
 """Policies of topics that are removed at the same time."""
 _OLD_NAMES: Final = {
@@ -53,8 +64,6 @@ _OLD_NAMES: Final = {
 }
 """Keys that stores of earlier versions have, and the present ones, which are Pulsar's."""
 _NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})
-DOCUMENT_BYTES_MAX: Final = 1_000_000
-"""Bytes of all values of one tenant, namespace or topic, which are stored together; a node of ZooKeeper has 1 MiB."""
 
 
 class NamespaceNotFound(TopicNotFound):
@@ -79,13 +88,6 @@ class NotEmpty(BrokerError):
     """HTTP status of the answer."""
 
 
-class DocumentTooLarge(BrokerError):
-    """A tenant, namespace or topic would get more values than one node of ZooKeeper holds."""
-
-    status = 413
-    """HTTP status of the answer."""
-
-
 class PolicyListener(Protocol):
     """Applies changed policies to what is open."""
 
@@ -105,12 +107,14 @@ class Namespaces:
         self.cluster = cluster
         """`clusterName`; tenants created at the start allow it."""
         self._store = store
-        self._stored_tenants = Documents(store, _path, _parse, _dump_bounded)
-        self._stored_policies = Documents(store, _path, _parse, _dump_bounded)
-        self._stored_topic_policies = Documents(store, _topic_path, _parse, _dump_bounded)
+        self._stored_tenants = Documents(store, _path, _parse, dump_bounded)
+        self._stored_policies = Documents(store, _path, _parse, dump_bounded)
+        self._stored_local = Documents(store, _local_path, _parse, dump_bounded)
+        self._stored_topic_policies = Documents(store, _topic_path, _parse, dump_bounded)
         # Theirs, for reads: one step less on the way of a lookup.
         self._tenants = self._stored_tenants.values
         self._policies = self._stored_policies.values
+        self._local = self._stored_local.values
         self._topic_policies = self._stored_topic_policies.values
         # Parsed permissions by namespace, so that a check of rights parses nothing.
         self._permissions: dict[str, NamespacePermissions] = {}
@@ -120,7 +124,7 @@ class Namespaces:
         anew. `Deletions` sets it."""
         self.listener: PolicyListener | None = None
         """Called after each change of a policy and before the change returns; the topic registry sets itself."""
-        self.rights_changed: Callable[[], None] | None = None
+        self.rights_changed: Callable[[], None] = _do_nothing
         """Called after each change that may take a right away from a role; ends what the role has open."""
 
     async def open(self) -> None:
@@ -128,7 +132,11 @@ class Namespaces:
         for tenant in await self._store.children(ROOT):
             await self._stored_tenants.read(tenant)
             for name in await self._store.children(f"{ROOT}/{tenant}"):
-                await self._stored_policies.read(f"{tenant}/{name}")
+                await _read_present(self._store, f"{tenant}/{name}", self._stored_policies, self.cluster)
+        for tenant in await self._store.children(LOCAL_ROOT):
+            for name in await self._store.children(f"{LOCAL_ROOT}/{tenant}"):
+                await self._stored_local.read(f"{tenant}/{name}")
+        await _move_earlier_clusters(self._store)
         for quoted in await self._store.children(TOPICS_ROOT):
             await self._stored_topic_policies.read(unquote(quoted))
         for namespace in ("public/default", "pulsar/system"):
@@ -165,11 +173,16 @@ class Namespaces:
         return sorted(name for name in self._policies if name.partition("/")[0] == tenant)
 
     def policy(self, namespace: str, key: str) -> Json:
-        """Returns the value set under `key`; None when none is set or the namespace is unknown."""
-        return self._policies.get(namespace, _NOTHING).get(key)
+        """Returns the value set under `key`, of a rate that of the own cluster; None when there is none."""
+        value = self._policies.get(namespace, _NOTHING).get(key)
+        if key in RATES:
+            return value.get(self.cluster) if isinstance(value, dict) else None
+        if key in LOCAL:
+            return self._local.get(namespace, _NOTHING).get(key, value)
+        return value
 
     def policies(self, namespace: str) -> Mapping[str, Json]:
-        """Returns all values that are set. NamespaceNotFound for an unknown namespace."""
+        """Returns all values that are set, as they are stored, without local policies. NamespaceNotFound."""
         policies = self._policies.get(namespace)
         if policies is None:
             raise NamespaceNotFound("Namespace does not exist")
@@ -229,7 +242,7 @@ class Namespaces:
 
         async def change() -> None:
             await self._stored_tenants.change(tenant, replaced)
-            self._announce_rights()
+            self.rights_changed()
 
         async with self._changing:
             await uninterrupted(change())
@@ -277,6 +290,9 @@ class Namespaces:
                 await uninterrupted(
                     together([self._stored_topic_policies.change(topic, _without) for topic in slice_])
                 )
+            # Read before: another broker may have written them.
+            await self._stored_local.read(namespace)
+            await uninterrupted(self._stored_local.change(namespace, _without))
             await uninterrupted(self._change_policies(namespace, _without))
 
     async def mark_deleted(self, namespace: str, beside: Sequence[Write]) -> None:
@@ -293,17 +309,47 @@ class Namespaces:
         await self.change_policy(namespace, key, lambda _: value)
 
     async def change_policy(self, namespace: str, key: str, changed: Callable[[Json], Json]) -> None:
-        """Sets the policy as `set_policy`, for a value that follows from the stored one; None stands for no value."""
+        """Sets the policy as `set_policy`, for a value that follows from the stored one; None stands for no value.
+
+        A key of LOCAL is for `change_local_policy`.
+        """
 
         def document(_: Document | None) -> Document:
             # Of the newest document: of two changes made at once, each must see the other.
             policies = self.policies(namespace)
-            return _with_value(policies, key, changed(policies.get(key)))
+            value = changed(self.policy(namespace, key))
+            for one in RATES.get(key, ()):
+                rates = _with_value(cast("Document", policies.get(one) or {}), self.cluster, value)
+                policies = _with_value(policies, one, rates or None)
+            return dict(policies) if key in RATES else _with_value(policies, key, value)
 
         async def change() -> None:
             # Each change writes all policies of the namespace, so two at once would lose one of them.
             await self._change_policies(namespace, document)
             # Within the lock: of two changes the later one must be the last that topics are told of.
+            if self.listener is not None:
+                await self.listener.namespace_changed(namespace)
+
+        async with self._changing:
+            await uninterrupted(change())
+
+    async def change_local_policy(
+        self, namespace: str, key: str, changed: Callable[[Json], Json], bundles: Json
+    ) -> None:
+        """As `change_policy`, for a key of LOCAL. New local policies get `bundles`: Pulsar takes them from there alone."""
+
+        def document(before: Document | None) -> Document:
+            self.policies(namespace)
+            local = before or {BUNDLES_KEY: bundles, "migrated": False}
+            return _with_value(local, key, changed(self.policy(namespace, key)))
+
+        async def change() -> None:
+            await self._stored_local.change(namespace, document)
+            if key == BUNDLES_KEY:
+                # As Pulsar does after a split.
+                await self._change_policies(
+                    namespace, lambda _: {**self.policies(namespace), key: self.policy(namespace, key)}
+                )
             if self.listener is not None:
                 await self.listener.namespace_changed(namespace)
 
@@ -340,11 +386,7 @@ class Namespaces:
             # deletion: watches of topics would go on in a later namespace of the same name, whose grants are others.
             if _rights(self._policies.get(namespace)) != rights:
                 self._permissions.pop(namespace, None)
-                self._announce_rights()
-
-    def _announce_rights(self) -> None:
-        if self.rights_changed is not None:
-            self.rights_changed()
+                self.rights_changed()
 
     async def set_topic_policy(self, topic: str, key: str, value: Json) -> None:
         """Sets one policy of a topic; None removes it. The caller checks that the topic exists."""
@@ -392,8 +434,34 @@ class Namespaces:
             await self.listener.topic_changed(topic)
 
 
+async def _read_present(
+    store: MetadataStore, namespace: str, policies: Documents[Document], cluster: str
+) -> None:
+    """Reads the policies of a namespace, in Pulsar's form if an earlier version has stored another one."""
+    found = await policies.read(namespace)
+    if found is not None and is_earlier(found):
+        # Imported late: stores of this version have no such policies.
+        from broker.service.namespaces.earlier_policies import take_over
+
+        await take_over(store, _path(namespace), _local_path(namespace), cluster)
+        await policies.read(namespace)
+
+
+async def _move_earlier_clusters(store: MetadataStore) -> None:
+    for cluster in await store.children(CLUSTERS_ROOT):
+        for name in EARLIER_OF_CLUSTERS:
+            if await store.children(f"{CLUSTERS_ROOT}/{cluster}/{name}"):
+                from broker.service.namespaces.earlier_policies import move_up
+
+                await move_up(store, cluster, name)
+
+
 def _path(name: str) -> str:
     return f"{ROOT}/{name}"
+
+
+def _local_path(name: str) -> str:
+    return f"{LOCAL_ROOT}/{name}"
 
 
 def _topic_path(topic: str) -> str:
@@ -417,27 +485,12 @@ def _rights(policies: Document | None) -> tuple[Json, Json] | None:
     return None if policies is None else (policies.get(PERMISSIONS), policies.get(SUBSCRIPTION_MODE))
 
 
+def _do_nothing() -> None: ...
+
+
 def _is_never_ending(_name: str) -> bool:
     return False
 
 
 def _parse(data: bytes) -> Document:
     return {_OLD_NAMES.get(key, key): value for key, value in cast("Document", json.loads(data)).items()}
-
-
-def _dump(value: Mapping[str, Json]) -> bytes:
-    return json.dumps(dict(value), separators=(",", ":")).encode()
-
-
-def _dump_bounded(value: Document, before: Document | None) -> bytes:
-    """Returns the stored form. Raises DocumentTooLarge: each later change would write, and copy, all of it.
-
-    A value that is smaller than the one before may pass, or nothing could be taken out of a large one; so may the mark of
-    a deletion.
-    """
-    data = _dump(value)
-    if len(data) > DOCUMENT_BYTES_MAX and len(data) > len(_dump(before or {})) and DELETED not in value:
-        raise DocumentTooLarge(
-            f"{len(data)} bytes of roles, policies and properties; {DOCUMENT_BYTES_MAX} are allowed: remove some first"
-        )
-    return data

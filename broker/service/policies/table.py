@@ -127,7 +127,7 @@ class Policy(Value, Generic[T], kw_only=True):
     title: str
     """Its name for people."""
     name: str = ""
-    """Its key in Pulsar's JSON of a namespace's policies and in the store; empty = not for namespaces."""
+    """Its key in the stored policies of a namespace, or in the local ones (`LOCAL`); empty = not for namespaces."""
     topic_name: str = ""
     """Its key in the stored policies of a topic; empty = not for topics."""
     form: Form[T]
@@ -142,10 +142,6 @@ class Policy(Value, Generic[T], kw_only=True):
     """Reads that value; None = this broker has no such setting yet."""
     at_most: str = ""
     """A broker's key that limits the value."""
-    also: str = ""
-    """A second key in Pulsar's JSON that shows the same value."""
-    by_cluster: bool = False
-    """True where Pulsar's JSON shows the value under the name of the cluster."""
     acts: str
     """The effect on clients, in a sentence."""
 
@@ -289,7 +285,7 @@ DELAYED: Final = Policy(
 _NO_REPLICATION: Final = "Stored and shown. There is nothing to slow down: this broker does not replicate."
 DISPATCH: Final = Policy(
     title="delivery rate of a topic", form=DISPATCH_RATE,
-    name="topicDispatchRate", also="clusterDispatchRate", by_cluster=True, namespace=Rest("dispatchRate", ADMIN),
+    name="topicDispatchRate", namespace=Rest("dispatchRate", ADMIN),
     topic_name="dispatchRate", topic=Rest("dispatchRate", ADMIN, applied=True),
     key="dispatchThrottlingRatePerTopicInMsg",
     setting=lambda settings: DispatchRate(
@@ -297,7 +293,7 @@ DISPATCH: Final = Policy(
     acts="All subscriptions of a persistent topic together get so many messages and bytes per period. 0 = no limit.")
 SUBSCRIPTION_DISPATCH: Final = Policy(
     title="delivery rate of a subscription", form=DISPATCH_RATE,
-    name="subscriptionDispatchRate", by_cluster=True, namespace=Rest("subscriptionDispatchRate", ADMIN),
+    name="subscriptionDispatchRate", namespace=Rest("subscriptionDispatchRate", ADMIN),
     topic_name="subscriptionDispatchRate", topic=Rest("subscriptionDispatchRate", ADMIN, applied=True),
     key="dispatchThrottlingRatePerSubscriptionInMsg",
     setting=lambda settings: DispatchRate(
@@ -306,19 +302,19 @@ SUBSCRIPTION_DISPATCH: Final = Policy(
     acts="Each subscription of a persistent topic gets so many messages and bytes per period. 0 = no limit.")
 REPLICATOR_DISPATCH: Final = Policy(
     title="delivery rate of a replicator", form=DISPATCH_RATE,
-    name="replicatorDispatchRate", by_cluster=True, namespace=Rest("replicatorDispatchRate", ADMIN),
+    name="replicatorDispatchRate", namespace=Rest("replicatorDispatchRate", ADMIN),
     topic_name="replicatorDispatchRate", topic=Rest("replicatorDispatchRate", ADMIN, applied=True),
     setting=lambda settings: DispatchRate(period_s=1), acts=_NO_REPLICATION)
 PUBLISH: Final = Policy(
     title="publish rate of a topic", form=PUBLISH_RATE,
-    name="publishMaxMessageRate", by_cluster=True, namespace=Rest("publishRate", ADMIN),
+    name="publishMaxMessageRate", namespace=Rest("publishRate", ADMIN),
     topic_name="publishRate", topic=Rest("publishRate", ADMIN, unset=NO_CONTENT),
     key="maxPublishRatePerTopicInMessages",
     setting=lambda settings: PublishRate(settings.topic_publish_messages, settings.topic_publish_bytes),
     acts="Connections of producers above the rate are not read until it is kept. 0 or less = no limit.")
 SUBSCRIBE: Final = Policy(
     title="subscribe rate of a consumer", form=SUBSCRIBE_RATE,
-    name="clusterSubscribeRate", by_cluster=True, namespace=Rest("subscribeRate", ADMIN),
+    name="clusterSubscribeRate", namespace=Rest("subscribeRate", ADMIN),
     topic_name="subscribeRate", topic=Rest("subscribeRate", ADMIN, applied=True),
     key="subscribeThrottlingRatePerConsumer",
     setting=lambda settings: SubscribeRate(settings.subscribes_per_consumer, settings.subscribe_period_s),
@@ -450,7 +446,7 @@ PROPERTIES: Final = Policy(
     acts="Stored and shown; their meaning is yours.")
 ANTI_AFFINITY: Final = Policy(
     title="anti-affinity group", form=Text(1, 1_000),
-    name="antiAffinityGroup", namespace=Rest("antiAffinity", ADMIN, raw=True),
+    name="namespaceAntiAffinityGroup", namespace=Rest("antiAffinity", ADMIN, raw=True),
     acts="Stored and shown. One broker serves all namespaces, so there is nothing to spread.")
 SUBSCRIPTION_AUTH: Final = Policy(
     title="names of subscriptions by role", form=Choice("None", "Prefix"),

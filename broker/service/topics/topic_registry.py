@@ -28,8 +28,9 @@ from broker.schemas.schema_store import SchemaStore
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.limits.resource_groups import ResourceGroups
-from broker.service.namespaces.namespaces import DELETED, Namespaces
+from broker.service.namespaces.namespaces import Namespaces
 from broker.service.namespaces.partitioned_metadata import PartitionedMetadata
+from broker.service.namespaces.stored_forms import DELETED
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import MAX_TOPICS
 from broker.service.settings import ServiceSettings

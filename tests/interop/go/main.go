@@ -54,10 +54,13 @@ func expect(good bool, format string, values ...any) {
 	}
 }
 
+func quiet() log.Logger {
+	return log.NewLoggerWithSlog(slog.New(slog.NewTextHandler(io.Discard, nil)))
+}
+
 func connect(url string) pulsar.Client {
-	quiet := log.NewLoggerWithSlog(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	return must(pulsar.NewClient(pulsar.ClientOptions{
-		URL: url, Logger: quiet, OperationTimeout: arrives, ConnectionTimeout: arrives,
+		URL: url, Logger: quiet(), OperationTimeout: arrives, ConnectionTimeout: arrives,
 		// For pulsar+ssl alone.
 		TLSTrustCertsFilePath: os.Getenv("TRUST_CERTS"), TLSValidateHostname: true,
 	}))
@@ -66,7 +69,11 @@ func connect(url string) pulsar.Client {
 func main() {
 	run := time.Now().UnixNano()
 	wanted := os.Args[3:]
-	for number, one := range append(checks, adminChecks...) {
+	all := append(checks, adminChecks...)
+	if len(wanted) > 0 {
+		all = append(all, damagedChecks...)
+	}
+	for number, one := range all {
 		if len(wanted) > 0 && !slices.Contains(wanted, one.name) {
 			continue
 		}

@@ -332,6 +332,28 @@ async def test_namespace_shows_what_is_set_in_pulsars_json(admin: ClientSession)
     assert shown["topicDispatchRate"] == {}
 
 
+async def test_local_policies_are_not_shown_among_the_policies(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    await call(admin, f"POST {NAMESPACE}/antiAffinity", "g")
+    await call(admin, f"POST {NAMESPACE}/dispatchRate", VALUES["dispatchRate"])
+    _, shown = await call(admin, f"GET {NAMESPACE}")
+    assert isinstance(shown, dict)
+    assert "namespaceAntiAffinityGroup" not in shown
+    assert (
+        shown["topicDispatchRate"] == shown["clusterDispatchRate"] == {"standalone": VALUES["dispatchRate"]}
+    )
+    local = await broker.environment.metadata.get("/admin/local-policies/public/default")
+    assert local is not None
+    assert json.loads(local.value) == {
+        "bundles": shown["bundles"],
+        "migrated": False,
+        "namespaceAntiAffinityGroup": "g",
+    }
+    await call(admin, f"DELETE {NAMESPACE}/antiAffinity")
+    assert await call(admin, f"GET {NAMESPACE}/antiAffinity") == (200, "")
+
+
 async def test_single_properties_of_a_namespace(admin: ClientSession) -> None:
     assert await call(admin, f"PUT {NAMESPACE}/property/k/v") == (204, "")
     assert await call(admin, f"GET {NAMESPACE}/properties") == (200, {"k": "v"})

@@ -10,7 +10,6 @@ from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.service.namespaces.bundles import (
     BUNDLES_MAX,
     HASH_MAX,
-    KEY,
     TOPICS_PER_SLICE,
     BoundariesRefused,
     Bundle,
@@ -20,6 +19,7 @@ from broker.service.namespaces.bundles import (
     hash_of,
 )
 from broker.service.namespaces.namespaces import Namespaces
+from broker.service.namespaces.stored_forms import BUNDLES_KEY
 from foundation.model.topic_name import parse_topic_name
 
 NAME = "persistent://t1/n6/"
@@ -56,13 +56,13 @@ def test_equal_bundles_and_their_halves_have_pulsars_boundaries() -> None:
 def test_each_topic_is_in_one_bundle(count: int, local: str) -> None:
     bundles, topic = Bundles.equal(count), NAME + local.encode("utf-8", "ignore").decode()
     assert [bundle for bundle in bundles.all() if bundle.has(topic)] == [bundles.of(topic)]
-    assert Bundles.stored({"bundles": bundles.json()}) == bundles
+    assert Bundles.stored(bundles.json()) == bundles
 
 
 def test_stored_number_without_boundaries_is_read() -> None:
-    assert Bundles.stored({}) == Bundles.equal(4)
-    assert Bundles.stored({"bundles": {"numBundles": 8}}) == Bundles.equal(8)
-    assert Bundles.stored({"bundles": {"numBundles": 3_000_000}}) == Bundles.equal(4)
+    assert Bundles.stored(None) == Bundles.equal(4)
+    assert Bundles.stored({"numBundles": 8}) == Bundles.equal(8)
+    assert Bundles.stored({"numBundles": 3_000_000}) == Bundles.equal(4)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_boundaries_of_a_part_of_the_range_are_refused(texts: list[str]) -> None
 async def test_owned_bundles_are_those_of_open_topics_in_known_namespaces() -> None:
     namespaces = Namespaces(MemoryMetadataStore(), "standalone")
     await namespaces.create_tenant("t1", {})
-    await namespaces.create("t1/n6", {KEY: Bundles.equal(2).json()})
+    await namespaces.create("t1/n6", {BUNDLES_KEY: Bundles.equal(2).json()})
     texts = [f"{NAME}{number}" for number in range(TOPICS_PER_SLICE)] + ["persistent://t1/unknown/a"]
     owned = OwnedBundles(namespaces)
     slices = owned.add((text, parse_topic_name(text)) for text in texts)

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import uuid
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import MetadataStore, Versioned, Write
-from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
-from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
+from bookkeeper.metadata.metadata_store import MetadataStore, Write
 from broker.service.namespaces.partitioned_metadata import PartitionedMetadata
 from foundation.model.errors import MetadataError
 from foundation.model.topic_name import parse_topic_name
-from foundation.zookeeper.url import ZookeeperUrl
-from tests.support.java import ZooKeeper
+from tests.fakes.metadata import everything
 
 ROOT = "/admin/partitioned-topics"
 TOPICS = {
@@ -34,23 +29,6 @@ def key(name: str, *, old: bool = False) -> str:
     local = topic.local.replace("%", "%25").replace(" ", "%20")
     middle = f"{topic.domain}/{topic.namespace}" if old else f"{topic.namespace}/{topic.domain}"
     return f"{ROOT}/{middle}/{local}"
-
-
-@pytest.fixture(
-    params=["memory", "sqlite", pytest.param("zookeeper", marks=[pytest.mark.peer, pytest.mark.slow])]
-)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MetadataStore]:
-    opened: MetadataStore
-    if request.param == "memory":
-        opened = MemoryMetadataStore()
-    elif request.param == "sqlite":
-        opened = SqliteMetadataStore(tmp_path / "m.db")
-    else:
-        server: ZooKeeper = request.getfixturevalue("zookeeper")
-        url = ZookeeperUrl(server.address, f"/{uuid.uuid4().hex[:8]}")
-        opened = await ZookeeperMetadataStore.open(url, session_timeout_s=30, timeout_s=60)
-    yield opened
-    await opened.close()
 
 
 class CutStore(MemoryMetadataStore):
@@ -80,15 +58,6 @@ async def values(store: MetadataStore, *, old: bool) -> dict[str, bytes]:
     return {name: one.value for name, one in found.items() if one is not None and b"partitions" in one.value}
 
 
-async def everything(store: MetadataStore, below: str = ROOT) -> dict[str, Versioned]:
-    found = {}
-    for name in await store.children(below):
-        if (one := await store.get(f"{below}/{name}")) is not None:
-            found[f"{below}/{name}"] = one
-        found |= await everything(store, f"{below}/{name}")
-    return found
-
-
 async def fill(store: MetadataStore) -> None:
     for name, value in TOPICS.items():
         await store.put(key(name, old=True), value)
@@ -98,7 +67,7 @@ async def test_metadata_of_an_earlier_version_moves_once(store: MetadataStore) -
     await fill(store)
     partitions = PartitionedMetadata(store)
     await partitions.open()
-    moved = await everything(store)
+    moved = await everything(store, ROOT)
     assert {path: one.value for path, one in moved.items()} == {
         key(name): value for name, value in TOPICS.items()
     }
@@ -108,7 +77,7 @@ async def test_metadata_of_an_earlier_version_moves_once(store: MetadataStore) -
         "persistent://public/default/p",
     ]
     await PartitionedMetadata(store).open()
-    assert await everything(store) == moved, "a second start writes nothing"
+    assert await everything(store, ROOT) == moved, "a second start writes nothing"
 
 
 @pytest.mark.parametrize("writes", range(2 * len(TOPICS)))
@@ -122,7 +91,7 @@ async def test_cut_move_keeps_each_topic_at_one_path_and_goes_on(writes: int) ->
     assert {**old, **new} == TOPICS
     store.writes_left = 100
     await PartitionedMetadata(store).open()
-    assert {path: one.value for path, one in (await everything(store)).items()} == {
+    assert {path: one.value for path, one in (await everything(store, ROOT)).items()} == {
         key(name): value for name, value in TOPICS.items()
     }
 
@@ -130,7 +99,7 @@ async def test_cut_move_keeps_each_topic_at_one_path_and_goes_on(writes: int) ->
 async def test_brokers_that_start_at_once_move_everything_once(store: MetadataStore) -> None:
     await fill(store)
     await asyncio.gather(*(PartitionedMetadata(store).open() for _ in range(3)))
-    assert {path: one.value for path, one in (await everything(store)).items()} == {
+    assert {path: one.value for path, one in (await everything(store, ROOT)).items()} == {
         key(name): value for name, value in TOPICS.items()
     }
 
@@ -142,7 +111,7 @@ async def test_metadata_at_the_new_path_counts_where_both_exist() -> None:
     await store.put(key(name), b'{"partitions":7}')
     await PartitionedMetadata(store).open()
     assert await PartitionedMetadata(store).count(parse_topic_name(name)) == 7
-    assert list(await everything(store)) == [key(name)]
+    assert list(await everything(store, ROOT)) == [key(name)]
 
 
 @pytest.mark.parametrize("old", [False, True])
@@ -155,7 +124,7 @@ async def test_tenant_and_namespace_named_like_a_domain_are_told_apart(old: bool
     await PartitionedMetadata(store).open()
     topic = "persistent://a/persistent/p" if old else "persistent://persistent/a/p"
     assert await PartitionedMetadata(store).count(parse_topic_name(topic)) == 2
-    assert list(await everything(store)) == [f"{ROOT}/a/persistent/persistent/p" if old else path]
+    assert list(await everything(store, ROOT)) == [f"{ROOT}/a/persistent/persistent/p" if old else path]
 
 
 async def test_deletion_reads_metadata_at_pulsars_path(store: MetadataStore) -> None:
@@ -166,4 +135,4 @@ async def test_deletion_reads_metadata_at_pulsars_path(store: MetadataStore) -> 
     assert found is not None
     assert json.loads(found.value) == {"partitions": 2, "deleted": True}
     await partitions.delete(name)
-    assert await everything(store) == {}
+    assert await everything(store, ROOT) == {}

@@ -12,14 +12,13 @@ from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.metadata_store import ABSENT, VALUE_BYTES_MAX, Put, Versioned, Write
 from broker.security.authorization.permissions import Action, NamespacePermissions, stored_permissions
 from broker.service.namespaces.namespaces import (
-    DOCUMENT_BYTES_MAX,
     AlreadyExists,
-    DocumentTooLarge,
     Json,
     NamespaceNotFound,
     Namespaces,
     NotEmpty,
 )
+from broker.service.namespaces.stored_forms import DOCUMENT_BYTES_MAX, DocumentTooLarge
 from foundation.model.errors import InvalidTopicName, MetadataError
 from tests.fakes.metadata import Unwatched
 
@@ -327,3 +326,67 @@ async def opened_in_memory(policies: dict[str, Json]) -> Namespaces:
     await namespaces.open()
     await namespaces.create("public/large", policies)
     return namespaces
+
+
+async def node(store: MemoryMetadataStore, key: str) -> Json:
+    found = await store.get(key)
+    value: Json = None if found is None else json.loads(found.value)
+    return value
+
+
+async def test_rate_is_stored_under_the_cluster_and_keeps_those_of_others() -> None:
+    store, key = MemoryMetadataStore(), "/admin/policies/public/default"
+    await store.put("/admin/policies/public", b'{"adminRoles":[]}')
+    await store.put(key, b'{"topicDispatchRate":{"west":{"a":1}},"publishMaxMessageRate":{"west":{"a":2}}}')
+    namespaces = Namespaces(store, "standalone")
+    await namespaces.open()
+    assert namespaces.policy("public/default", "topicDispatchRate") is None
+    for rate in ("topicDispatchRate", "publishMaxMessageRate", "clusterSubscribeRate"):
+        await namespaces.set_policy("public/default", rate, {"b": 3})
+        assert namespaces.policy("public/default", rate) == {"b": 3}
+    assert await node(store, key) == {
+        "topicDispatchRate": {"west": {"a": 1}, "standalone": {"b": 3}},
+        "clusterDispatchRate": {"standalone": {"b": 3}},
+        "publishMaxMessageRate": {"west": {"a": 2}, "standalone": {"b": 3}},
+        "clusterSubscribeRate": {"standalone": {"b": 3}},
+    }
+    for rate in ("topicDispatchRate", "publishMaxMessageRate", "clusterSubscribeRate"):
+        await namespaces.set_policy("public/default", rate, None)
+    assert await node(store, key) == {
+        "topicDispatchRate": {"west": {"a": 1}},
+        "publishMaxMessageRate": {"west": {"a": 2}},
+    }
+
+
+LOCAL = "/admin/local-policies/public/default"
+BUNDLES: Json = {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}
+SPLIT: Json = {"boundaries": ["0x00000000", "0x10000000", "0xffffffff"], "numBundles": 2}
+
+
+async def test_local_policies_begin_with_the_bundles_and_end_with_the_namespace() -> None:
+    store = MemoryMetadataStore()
+    two = await TwoBrokers.opened(store)
+    assert await node(store, LOCAL) is None
+    group = "namespaceAntiAffinityGroup"
+    await two.one.change_local_policy("public/default", group, lambda _: "g", BUNDLES)
+    assert await node(store, LOCAL) == {"bundles": BUNDLES, "migrated": False, group: "g"}
+    assert two.one.policy("public/default", group) == "g"
+    await two.other.change_local_policy("public/default", "bundles", lambda _: SPLIT, BUNDLES)
+    assert await node(store, LOCAL) == {"bundles": SPLIT, "migrated": False, group: "g"}
+    assert await node(store, "/admin/policies/public/default") == {"bundles": SPLIT}
+    await two.one.delete("public/default")
+    assert await node(store, LOCAL) is None
+
+
+async def test_local_policies_of_the_store_win_over_the_policies() -> None:
+    store = MemoryMetadataStore()
+    await store.put("/admin/policies/public", b'{"adminRoles":[]}')
+    await store.put("/admin/policies/public/default", json.dumps({"bundles": BUNDLES}).encode())
+    await store.put(LOCAL, json.dumps({"bundles": SPLIT, "migrated": False}).encode())
+    namespaces = Namespaces(store, "standalone")
+    await namespaces.open()
+    assert namespaces.policy("public/default", "bundles") == SPLIT
+    assert dict(namespaces.policies("public/default")) == {"bundles": BUNDLES}
+    with pytest.raises(NamespaceNotFound):
+        await namespaces.change_local_policy("public/gone", "bundles", lambda _: SPLIT, BUNDLES)
+    assert await node(store, "/admin/local-policies/public/gone") is None
