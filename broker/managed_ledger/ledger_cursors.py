@@ -49,7 +49,7 @@ class LedgerCursors:
         """Of the durable cursors."""
 
     async def load(self) -> None:
-        """Opens all cursors that the metadata store has. Raises MetadataError, and PersistenceError for a cursor's ledger."""
+        """Opens all stored cursors. Raises MetadataError, and PersistenceError for a cursor's ledger."""
         name, metadata = self._context.name, self._context.environment.metadata
         for last_part in await metadata.children(managed_ledger_key(name)):
             cursor_name = cursor_name_of(last_part)

@@ -55,8 +55,11 @@ class Cluster:
         )
 
     def start(self) -> None:
-        self.bookie.start(*self._bookie_settings)
+        self.start_bookie()
         self.broker.start()
+
+    def start_bookie(self) -> None:
+        self.bookie.start(*self._bookie_settings)
 
     def kill(self) -> None:
         self.broker.kill()
