@@ -247,7 +247,11 @@ def _print(kind: str, topics: int, each_bytes: float, parts: Parts, shown: int) 
         words = ", ".join(
             f"{name} {each / PART_TOPICS:.0f}" for each, name in sorted(inside, reverse=True) if each
         )
-        print(f"  {size / PART_TOPICS:7.0f}  {owner}: {words}" if words else f"  {size / PART_TOPICS:7.0f}  {owner}")
+        print(
+            f"  {size / PART_TOPICS:7.0f}  {owner}: {words}"
+            if words
+            else f"  {size / PART_TOPICS:7.0f}  {owner}"
+        )
 
 
 if __name__ == "__main__":

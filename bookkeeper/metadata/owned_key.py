@@ -29,7 +29,7 @@ class OwnedKey:
         self._store = store
         self._key = key
         # Values of writes since then whose outcome is unknown.
-        self._unsure: list[bytes] = []
+        self._unsure: tuple[bytes, ...] = ()
 
     async def put(self, value: bytes) -> None:
         """Writes the value. Raises BadVersion when another process has written the key, MetadataError otherwise."""
@@ -48,10 +48,10 @@ class OwnedKey:
                     raise
             except BaseException:
                 # CancelledError too: a store goes on with a write whose caller no longer waits.
-                self._unsure.append(value)
+                self._unsure += (value,)
                 raise
             else:
-                self._unsure.clear()
+                self._unsure = ()
                 return result
 
     async def _put_alone(self, put: Put) -> tuple[None, int]:
@@ -70,5 +70,5 @@ class OwnedKey:
         ):
             return False
         self.version = found.version
-        self._unsure.clear()
+        self._unsure = ()
         return True

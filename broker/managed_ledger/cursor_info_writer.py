@@ -78,6 +78,11 @@ class CursorStore(Protocol):
         ...
 
     @property
+    def stored(self) -> bool:
+        """The metadata store has a value for this cursor."""
+        ...
+
+    @property
     def left_out(self) -> int:
         """Acknowledged entries that did not fit into the last write; they are delivered again after a crash."""
         ...
@@ -112,6 +117,10 @@ class CursorStore(Protocol):
         """Store changes at once, past the rate limit. Raises MetadataError."""
         ...
 
+    async def settle(self) -> None:
+        """Wait for the write in flight."""
+        ...
+
     async def close(self) -> None:
         """Flush and write no more.
 
@@ -129,6 +138,8 @@ class NoCursorInfo:
 
     durable: Final = False
     """False: nothing is stored."""
+    stored: Final = False
+    """Always False."""
     left_out: Final = 0
     """Always 0: nothing is left out where nothing is stored."""
     stores_all_acks: Final = True
@@ -151,6 +162,9 @@ class NoCursorInfo:
 
     async def flush(self) -> None:
         """Do nothing: the cursor ends with the process."""
+
+    async def settle(self) -> None:
+        """Do nothing: no write is ever in flight."""
 
     async def close(self) -> None:
         """Do nothing: the cursor ends with the process."""
@@ -202,7 +216,7 @@ class CursorInfoWriter:
         self._acks = acks
         self._key = cursor_key(context.name, cursor_name)
         self._interval_ns = context.settings.cursor_write_interval_ns
-        self._background = Background(f"cursor info {self._key}")
+        self._background = Background("cursor info", self._key)
         self._one_at_a_time = asyncio.Lock()
         self._info = OwnedKey(context.environment.metadata, self._key, version)
         self._wanted = 0

@@ -109,7 +109,7 @@ class LedgerContext:
         self.single_reader = self.cache.reader(LOOKS_ONLY)
         """Counts the reads that belong to no cursor."""
         # Own tasks per managed ledger, so that closing one topic waits for its work alone.
-        self.background = Background(f"managed ledger {name}")
+        self.background = Background("managed ledger", name)
         """Ledger rolls and removals in progress; a close waits for them."""
 
     @property

@@ -36,7 +36,7 @@ THREAD_BYTES_MIN: Final = 20_000
 class LedgerCursors:
     """Owns the cursors of one managed ledger."""
 
-    __slots__ = ("_context", "_parts", "_writers", "by_name")
+    __slots__ = ("_context", "_parts", "by_name")
 
     def __init__(self, parts: LedgerParts, by_name: dict[str, ManagedCursor]) -> None:
         """`by_name`: empty; this object alone changes it, and `Trimming` looks at it."""
@@ -44,8 +44,6 @@ class LedgerCursors:
         """Durable ones and those in memory."""
         self._parts = parts
         self._context = parts.context
-        self._writers: dict[str, CursorInfoWriter] = {}
-        """Of the durable cursors."""
 
     async def load(self) -> None:
         """Open all cursors that the metadata store has. Raises MetadataError."""
@@ -93,7 +91,7 @@ class LedgerCursors:
             await cursor.store.flush()
         except MetadataError:
             # A cursor that was never stored must not look as if it could keep acknowledgements.
-            if self.by_name.get(name) is cursor and not self._writers[name].stored:
+            if self.by_name.get(name) is cursor and not cursor.store.stored:
                 cursor.abandon()
                 self._forget(name)
             raise
@@ -102,7 +100,6 @@ class LedgerCursors:
     def _add_durable(self, name: str, info: CursorInfo, acks: Acks, version: int) -> ManagedCursor:
         writer = CursorInfoWriter(self._context, name, acks, version, info.cursor_properties)
         cursor = self.by_name[name] = ManagedCursor(name, self._parts, acks, writer)
-        self._writers[name] = writer
         return cursor
 
     def open_non_durable(
@@ -127,10 +124,9 @@ class LedgerCursors:
             return
         # First, so that nothing is stored or read for it while this waits for the metadata store.
         cursor.abandon()
-        writer = self._writers.get(name)
-        if writer is not None:
+        if cursor.durable:
             # A write that arrived after the deletion would make the cursor's node anew.
-            await writer.settle()
+            await cursor.store.settle()
             await self._context.environment.metadata.delete(cursor_key(self._context.name, name))
         self._parts.reading_cursors.forget(cursor)
         self._context.cache.forget_reader(name)
@@ -163,8 +159,6 @@ class LedgerCursors:
         for cursor in list(self.by_name.values()):
             cursor.abandon()
         self.by_name.clear()
-        self._writers.clear()
 
     def _forget(self, name: str) -> None:
         self.by_name.pop(name, None)
-        self._writers.pop(name, None)

@@ -16,8 +16,10 @@ their positions are no positions of the managed ledger.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
+from typing import Final
 
 from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.ensembles.own_ledger import OwnLedger
@@ -33,6 +35,8 @@ from broker.managed_ledger.managed_ledger_info import (
 from broker.managed_ledger.removal.deletion import together
 from foundation.model.errors import BadVersion, NotEnoughBookies
 from foundation.model.position import Position
+
+_NONE_UNSEALED: Final[Mapping[int, OwnLedger]] = MappingProxyType({})
 
 
 class LedgerListStore:
@@ -58,7 +62,7 @@ class LedgerListStore:
         """Stored with the next write; `index` (PIP-70) is the managed ledger's own."""
         self.terminated: Position | None = info.terminated
         """The last entry, if no entry may follow."""
-        self.buckets = list(info.delayed)
+        self.buckets = tuple(info.delayed)
         """Ledgers that keep buckets of delayed entries; `start_bucket` and `drop_buckets` change it."""
         self.created_ms = info.created_ms
         """When the managed ledger was made, ms since 1970; 0 = not known."""
@@ -71,11 +75,11 @@ class LedgerListStore:
         self._name = name
         self._client = client
         self._list = OwnedKey(metadata, managed_ledger_key(name), version)
-        self.beside = list(info.beside)
+        self.beside = tuple(info.beside)
         """Ledgers that belong to the managed ledger and hold no part of its log; each may exist or not."""
-        self._deleting = list(info.deleting)
-        self._unsealed: dict[int, OwnLedger] = {}
-        """Ledgers whose own metadata says open."""
+        self._deleting = tuple(info.deleting)
+        self._unsealed = _NONE_UNSEALED
+        """Ledgers whose own metadata says open. Made anew by each change, as the tuples: most topics have none of these."""
 
     async def save(self) -> None:
         """Store the ends of closed ledgers, then the list. Raises MetadataError."""
@@ -100,7 +104,7 @@ class LedgerListStore:
             # and then it is deleted as an empty one. Left out of the list, it would never be deleted.
             self.current_started = True
             raise
-        self._unsealed[ledger_id] = own
+        self._unsealed = {**self._unsealed, ledger_id: own}
         self.current_started = True
         return own
 
@@ -109,12 +113,17 @@ class LedgerListStore:
 
         Raises MetadataError and NotEnoughBookies.
         """
-        return await self._begin_named(self.buckets, ledger_id, self._custom(b"delayed-index-bucket"))
+        self.buckets += (ledger_id,)
+        try:
+            return await self._begin_named(ledger_id, self._custom(b"delayed-index-bucket"))
+        except BaseException:
+            self.buckets = _without(self.buckets, ledger_id)
+            raise
 
     def drop_buckets(self, ledger_ids: Iterable[int]) -> None:
         """Mark ledgers of buckets for deletion; the next write of the list stores that they have left it."""
-        gone = [ledger_id for ledger_id in ledger_ids if ledger_id in self.buckets]
-        self.buckets = [ledger_id for ledger_id in self.buckets if ledger_id not in gone]
+        gone = tuple(ledger_id for ledger_id in ledger_ids if ledger_id in self.buckets)
+        self.buckets = _without(self.buckets, *gone)
         self._deleting += gone
 
     async def begin_beside(self, ledger_id: int, custom: dict[str, bytes]) -> OwnLedger:
@@ -122,21 +131,24 @@ class LedgerListStore:
 
         `custom`: its owner, for tools. Raises MetadataError and NotEnoughBookies; nothing is stored then.
         """
-        return await self._begin_named(self.beside, ledger_id, custom)
+        self.beside += (ledger_id,)
+        try:
+            return await self._begin_named(ledger_id, custom)
+        except BaseException:
+            self.beside = _without(self.beside, ledger_id)
+            raise
 
-    async def _begin_named(self, names: list[int], ledger_id: int, custom: dict[str, bytes]) -> OwnLedger:
-        names.append(ledger_id)
+    async def _begin_named(self, ledger_id: int, custom: dict[str, bytes]) -> OwnLedger:
+        """Begin a ledger that the list names already; the caller takes the name back when this fails."""
         try:
             await self._seal()
             return await self._list.put_beside(self._encoded(), partial(self._begin, ledger_id, custom, None))
         except (BadVersion, NotEnoughBookies):
-            names.remove(ledger_id)  # It was not made; a later write of the list must not name it.
-            raise
+            raise  # It was not made; a later write of the list must not name it.
         except BaseException:
             # Also when the caller is cancelled: the write may be carried out all the same. Left out of the list, such a
             # ledger would never be deleted. Deleting one that does not exist does nothing.
-            names.remove(ledger_id)
-            self._deleting.append(ledger_id)
+            self._deleting += (ledger_id,)
             raise
 
     async def _begin(
@@ -149,7 +161,7 @@ class LedgerListStore:
         """Delete a ledger beside the list, then its name. Raises MetadataError; the next open goes on."""
         # The name goes last: while it is there, an interrupted deletion is done again.
         await self._client.delete(ledger_id)
-        self.beside.remove(ledger_id)
+        self.beside = _without(self.beside, ledger_id)
         await self.save()
 
     def mark_deleting(self, ledger_ids: Iterable[int]) -> None:
@@ -157,7 +169,7 @@ class LedgerListStore:
 
         The next write of the list stores the marks.
         """
-        self._deleting += ledger_ids
+        self._deleting += tuple(ledger_ids)
 
     @property
     def has_marked(self) -> bool:
@@ -171,22 +183,22 @@ class LedgerListStore:
         """
         if self._deleting:
             # Marks that come during the wait belong to the next call: their list is not stored yet.
-            marked = list(self._deleting)
+            marked = self._deleting
             await self.save()
-            await self._remove(marked)
+            await together([self._client.delete(item) for item in marked])
+            self._deleting = _without(self._deleting, *marked)
+            self._forget_unsealed(*marked)
 
-    async def _remove(self, ledger_ids: list[int]) -> None:
-        await together([self._client.delete(item) for item in ledger_ids])
-        self._deleting = [item for item in self._deleting if item not in ledger_ids]
-        for ledger_id in ledger_ids:
-            self._unsealed.pop(ledger_id, None)
+    def _forget_unsealed(self, *ledger_ids: int) -> None:
+        left = {key: own for key, own in self._unsealed.items() if key not in ledger_ids}
+        self._unsealed = left or _NONE_UNSEALED
 
     async def _seal(self) -> None:
-        for ledger_id, own in list(self._unsealed.items()):
+        for ledger_id, own in self._unsealed.items():
             info = self.ledgers.get(ledger_id)
             if info is not None and info.closed_at_ms is not None:
                 await own.close(info.entries - 1, info.size_bytes)
-                self._unsealed.pop(ledger_id, None)
+                self._forget_unsealed(ledger_id)
 
     def _encoded(self, with_current: bool = False) -> bytes:
         # A current ledger that has not begun is an id in memory; the list must not name what does not exist.
@@ -201,9 +213,9 @@ class LedgerListStore:
                 kept,
                 self.properties,
                 self.terminated,
-                self._deleting,
-                self.buckets,
-                beside=self.beside,
+                list(self._deleting),
+                list(self.buckets),
+                beside=list(self.beside),
                 created_ms=self.created_ms,
             )
         )
@@ -217,3 +229,7 @@ class LedgerListStore:
             "component": component,
             "pulsar/managed-ledger": self._name.encode(),
         }
+
+
+def _without(ledger_ids: tuple[int, ...], *gone: int) -> tuple[int, ...]:
+    return tuple(ledger_id for ledger_id in ledger_ids if ledger_id not in gone)

@@ -492,4 +492,4 @@ class Subscription:
             self.dispatcher.closed = True
         if self.transactional is not None:
             # A subscription that is made anew under the name must not inherit them.
-            self.topic.transactions.pending.pop(self.name, None)
+            self.topic.transactions.unwatch(self.name)

@@ -133,6 +133,8 @@ class TopicRegistry:
         self._ledger_settings = ledger_settings
         self._call_later = call_later
         self._compactor = compactor
+        # One object: each topic would keep a bound method of its own.
+        self._on_fenced = self._close_fenced
         self._opening: dict[str, asyncio.Task[Topic]] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}
         self._of_namespace: dict[str, dict[str, Topic]] = {}
@@ -207,8 +209,9 @@ class TopicRegistry:
             changes = self._policy_changes
             await topic.policies_changed()
         topic.used_at_ns = self._environment.now_ns()
-        self.topics[str(name)] = topic
-        self._of_namespace.setdefault(name.namespace, {})[str(name)] = topic
+        key = str(name)
+        self.topics[key] = topic
+        self._of_namespace.setdefault(name.namespace, {})[key] = topic
         self.loads += 1
         self.load_times_ms.append((self._environment.now_ns() - started_ns) / 1e6)
         if not existed:
@@ -262,7 +265,7 @@ class TopicRegistry:
             self.limits,
             turn=self._environment.turn,
             call_later=self._call_later,
-            on_fenced=self._close_fenced,
+            on_fenced=self._on_fenced,
             compactor=self._compactor,
         )
         await topic.compaction.open()
