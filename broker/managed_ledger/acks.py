@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from broker.managed_ledger.ledger_list import LedgerList
-from broker.managed_ledger.managed_ledger_info import CursorInfo
+from broker.managed_ledger.managed_ledger_info import NO_NUMBERS, CursorInfo
 from foundation.model.entry import Entry
 from foundation.model.position import Position
 from foundation.model.range_set import EntryRange, RangeSet
@@ -53,15 +53,15 @@ class Acks:
     )
 
     def __init__(
-        self, ledgers: LedgerList, mark_delete: Position, properties: Mapping[str, int] | None = None
+        self, ledgers: LedgerList, mark_delete: Position, properties: Mapping[str, int] = NO_NUMBERS
     ) -> None:
         self._ledgers = ledgers
         self.ledger_id, self.entry_id = mark_delete
         """The mark-delete position in two fields, because a tuple per acknowledgement would cost more."""
         self.beyond = RangeSet()
         """Acknowledged entries after the mark-delete position."""
-        self.properties = dict(properties or {})
-        """Stored with the mark-delete position."""
+        self.properties = properties
+        """Stored with the mark-delete position. Replaced as a whole: nearly all cursors have none."""
         self._batches = _NO_BATCHES
         """Partly acknowledged batches: a bit per message, set = not acknowledged."""
         self._counted = _NOT_COUNTED

@@ -183,8 +183,8 @@ class CursorInfoWriter:
         "_context",
         "_info",
         "_interval_ns",
-        "_key",
         "_look_pending",
+        "_name",
         "_not_before_ns",
         "_one_at_a_time",
         "_waiting",
@@ -214,11 +214,11 @@ class CursorInfoWriter:
         """Texts that the subscription was given; stored with the position."""
         self._context = context
         self._acks = acks
-        self._key = cursor_key(context.name, cursor_name)
+        self._name = cursor_name
         self._interval_ns = context.settings.cursor_write_interval_ns
-        self._background = Background("cursor info", self._key)
+        self._background = Background("cursor info", cursor_name)
         self._one_at_a_time = asyncio.Lock()
-        self._info = OwnedKey(context.environment.metadata, self._key, version)
+        self._info = OwnedKey(context.environment.metadata, version)
         self._wanted = 0
         """Number of changes so far; `_written` is the number that is stored."""
         self._written = 0
@@ -226,7 +226,7 @@ class CursorInfoWriter:
         self._look_pending = False
         """A call of `write_if_due` will come, at the end of the turn or from UnsavedCursors."""
         self._writing = False
-        self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self._waiting: tuple[tuple[int, Callable[[], None]], ...] = ()
         """(change, callback) in order."""
         self.closed = False
         """Writes no more: closed, deleted, or another broker writes this info."""
@@ -237,6 +237,10 @@ class CursorInfoWriter:
         self._batches_left_out = 0
         self.last_error: MetadataError | None = None
         """Why the last write failed; None after one that succeeded."""
+
+    @property
+    def _key(self) -> str:
+        return cursor_key(self._context.name, self._name)
 
     @property
     def stores_all_acks(self) -> bool:
@@ -267,7 +271,7 @@ class CursorInfoWriter:
         if self._written == self._wanted:
             callback()
         else:
-            self._waiting.append((self._wanted, callback))
+            self._waiting += ((self._wanted, callback),)
 
     def write_if_due(self, now_ns: int) -> None:
         """Begin a write if something changed and the interval has passed."""
@@ -307,7 +311,7 @@ class CursorInfoWriter:
                 if self.closed:
                     # Abandoned while a thread encoded: a cursor made anew may have the version that this write expects.
                     return
-                await self._info.put(stored.value)
+                await self._info.put(self._key, stored.value)
             except MetadataError as error:
                 self.last_error = error
                 if isinstance(error, BadVersion):
@@ -368,7 +372,7 @@ class CursorInfoWriter:
 
     def _call_waiting(self) -> None:
         ready = [callback for wanted, callback in self._waiting if wanted <= self._written]
-        self._waiting = [pair for pair in self._waiting if pair[0] > self._written]
+        self._waiting = tuple(pair for pair in self._waiting if pair[0] > self._written)
         # Last, because a callback may acknowledge or flush.
         for callback in ready:
             callback()

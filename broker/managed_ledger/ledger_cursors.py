@@ -6,8 +6,8 @@ A durable cursor is one node in the metadata store. A cursor in memory belongs t
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from bookkeeper.metadata.metadata_store import ABSENT
@@ -16,6 +16,8 @@ from broker.managed_ledger.cursor_info_writer import CursorInfoWriter, NoCursorI
 from broker.managed_ledger.ledger_parts import LedgerParts
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger_info import (
+    NO_NUMBERS,
+    NO_PROPERTIES,
     CursorInfo,
     cursor_key,
     cursor_name_of,
@@ -25,10 +27,6 @@ from broker.managed_ledger.managed_ledger_info import (
 from foundation.model.errors import MetadataError
 from foundation.model.position import Position
 
-NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
-"""A cursor's `properties` when it is opened without any."""
-NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
-"""A cursor's `cursor_properties` when it is opened without any."""
 THREAD_BYTES_MIN: Final = 20_000
 """Bytes of a stored cursor above which it is decoded in a thread: a packed page may be a few bytes, and takes 2 µs."""
 
@@ -49,7 +47,7 @@ class LedgerCursors:
         """Open all cursors that the metadata store has. Raises MetadataError."""
         name, metadata = self._context.name, self._context.environment.metadata
         for last_part in await metadata.children(managed_ledger_key(name)):
-            cursor_name = cursor_name_of(last_part)
+            cursor_name = sys.intern(cursor_name_of(last_part))
             found = await metadata.get(cursor_key(name, cursor_name))
             # None: another broker has deleted it since it was listed.
             if found is None:

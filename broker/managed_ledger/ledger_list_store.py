@@ -74,7 +74,7 @@ class LedgerListStore:
         """The store had nothing of this managed ledger when it was opened."""
         self._name = name
         self._client = client
-        self._list = OwnedKey(metadata, managed_ledger_key(name), version)
+        self._list = OwnedKey(metadata, version)
         self.beside = tuple(info.beside)
         """Ledgers that belong to the managed ledger and hold no part of its log; each may exist or not."""
         self._deleting = tuple(info.deleting)
@@ -96,7 +96,7 @@ class LedgerListStore:
         # List and ledger are one write, or a crash between two would leave one without the other.
         begin = partial(self._begin, ledger_id, self._custom(b"managed-ledger"), copies)
         try:
-            own = await self._list.put_beside(self._encoded(with_current=True), begin)
+            own = await self._list.put_beside(self._key, self._encoded(with_current=True), begin)
         except (BadVersion, NotEnoughBookies):
             raise  # It was not made.
         except BaseException:
@@ -142,7 +142,9 @@ class LedgerListStore:
         """Begin a ledger that the list names already; the caller takes the name back when this fails."""
         try:
             await self._seal()
-            return await self._list.put_beside(self._encoded(), partial(self._begin, ledger_id, custom, None))
+            return await self._list.put_beside(
+                self._key, self._encoded(), partial(self._begin, ledger_id, custom, None)
+            )
         except (BadVersion, NotEnoughBookies):
             raise  # It was not made; a later write of the list must not name it.
         except BaseException:
@@ -221,7 +223,11 @@ class LedgerListStore:
         )
 
     async def _put(self, value: bytes) -> None:
-        await self._list.put(value)
+        await self._list.put(self._key, value)
+
+    @property
+    def _key(self) -> str:
+        return managed_ledger_key(self._name)
 
     def _custom(self, component: bytes) -> dict[str, bytes]:
         return {

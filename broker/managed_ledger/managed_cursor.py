@@ -104,7 +104,8 @@ class ManagedCursor:
         self._cache = self.ledger.cache
         self._ledgers = self.ledger.ledgers
         self._request: ForwardRead | None = None
-        self._ready = ReadyEntries(self.ledger.environment.turn)
+        self._ready: ReadyEntries | None = None
+        """None while no entries wait that were read from storage, as at nearly every cursor."""
         # The position in two fields: a tuple per entry read would cost more than the rest of `take`.
         self._read_ledger, self._read_entry = self._ledgers.next_valid(acks.mark_delete)
         self._left_ledger = acks.ledger_id
@@ -145,7 +146,7 @@ class ManagedCursor:
         if self.active:
             self.active = False
             self._reading_cursors.deactivated(self)
-        self._ready.drop()
+        self._drop_ready()
         if self._request is not None:
             self._request.withdraw()
         self.redelivery.withdraw()
@@ -171,8 +172,9 @@ class ManagedCursor:
         """
         beyond = self.acks.beyond
         view = self.ledger.view
-        by_hit = not self._ready.entries
-        if by_hit:
+        ready = self._ready
+        by_hit = ready is None or not ready.entries
+        if ready is None or by_hit:
             ledger_id = self._read_ledger
             last = self._ledgers.last_entry(ledger_id) if view is None else self._last_entry(ledger_id)
             # While acknowledgements come in order there is nothing to skip, so spare the search per call.
@@ -185,7 +187,7 @@ class ManagedCursor:
             last = min(last, first + entries_max - 1)
             taken = self._cache.read_run(self.reader, ledger_id, first, last, bytes_max)
         else:
-            taken = self._ready.take(entries_max, bytes_max)
+            taken = ready.take(entries_max, bytes_max)
         if not taken:
             return taken
         # May stand past the ledger's last entry; the next call then moves on to the next ledger.
@@ -242,9 +244,9 @@ class ManagedCursor:
         if self._request is not None:
             self._request.position_jumped()
         if rest:
-            self._ready.prepend(rest)
+            self._ready_entries().prepend(rest)
         else:
-            self._ready.drop()
+            self._drop_ready()
         self.ledger.stats.took_back(rest)
         self._move_to(position)
 
@@ -260,7 +262,7 @@ class ManagedCursor:
         # No exception for a closed cursor: the dispatcher expects `ready` and looks at `last_error` then.
         self.last_error = ServiceNotReady(f"cursor {self.name} is closed") if self.closed else None
         # All entries were taken, but their permits go back at the end of the turn: this read may need them now.
-        self._ready.drop()
+        self._drop_ready()
         wanted = None if self.closed else self.range_to_read(entries_max, bytes_max)
         if wanted is None:
             self.ledger.at_end_of_turn(ready)
@@ -300,7 +302,18 @@ class ManagedCursor:
             # Entries that came into the cache meanwhile may have been taken from there: leave those out.
             head = entries[0]
             same_ledger = head.ledger_id == self._read_ledger
-            self._ready.keep(entries[self._read_entry - head.entry_id :] if same_ledger else [], permits)
+            following = entries[self._read_entry - head.entry_id :] if same_ledger else []
+            self._ready_entries().keep(following, permits)
+
+    def _ready_entries(self) -> ReadyEntries:
+        if self._ready is None:
+            self._ready = ReadyEntries(self.ledger.environment.turn)
+        return self._ready
+
+    def _drop_ready(self) -> None:
+        if self._ready is not None:
+            self._ready.drop()
+            self._ready = None
 
     def rewind(self) -> None:
         """Read on from the first unacknowledged entry."""
@@ -334,7 +347,7 @@ class ManagedCursor:
         if ledger_id < self._read_ledger or (ledger_id == self._read_ledger and entry_id < self._read_entry):
             return True
         # Entries that were given back stand at or after the read position, without those that were deferred then.
-        return self._ready.leaves_out(ledger_id, entry_id)
+        return self._ready is not None and self._ready.leaves_out(ledger_id, entry_id)
 
     def _move_to(self, position: Position) -> None:
         self._read_ledger, self._read_entry = position
@@ -349,7 +362,7 @@ class ManagedCursor:
         """
         if self._request is not None:
             self._request.position_jumped()
-        self._ready.drop()
+        self._drop_ready()
         self._move_to(position)
 
     # Acknowledging

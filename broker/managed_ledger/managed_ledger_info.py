@@ -32,6 +32,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from urllib.parse import quote, unquote
 
 from broker.managed_ledger.ledger_list import LedgerInfo
@@ -44,6 +45,10 @@ _PAGE_BITS = 8
 _PAGE_BYTES = 32
 _PAGES_PER_TEXT = 4096
 """Pages that are packed by one call, which holds the interpreter: about a millisecond."""
+NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
+"""A cursor's `properties` without any."""
+NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
+"""The same for texts: of a cursor, a producer, a consumer. One object, because nearly all of them have none."""
 ROOT = "/managed-ledgers"
 """Pulsar's path, below which its tools look for managed ledgers."""
 
@@ -173,7 +178,7 @@ def decode_cursor_info(value: bytes) -> CursorInfo:
         found = json.loads(value)
         return CursorInfo(
             Position(*found["markDelete"]),
-            dict(found.get("properties", {})),
+            dict(found["properties"]) if found.get("properties") else NO_NUMBERS,
             [
                 (int(ledger_id), int(first), int(bits, 16))
                 for ledger_id, pages in found.get("acked", {}).items()
@@ -181,7 +186,7 @@ def decode_cursor_info(value: bytes) -> CursorInfo:
             ]
             + list(_unpacked(found.get("ackedPages", {}))),
             [(Position(ledger, entry), int(bits, 16)) for ledger, entry, bits in found.get("batches", [])],
-            dict(found.get("cursorProperties", {})),
+            dict(found["cursorProperties"]) if found.get("cursorProperties") else NO_PROPERTIES,
         )
     except (ValueError, KeyError, TypeError, AttributeError, zlib.error, struct.error) as error:
         raise MetadataError(f"a cursor's metadata cannot be read: {error!r}") from error

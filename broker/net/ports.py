@@ -381,6 +381,11 @@ class ConsumerOnConnection:
         """Every later MESSAGE carries the new epoch."""
         self._writer.renew_epoch(epoch)
 
+    def leave(self) -> None:
+        """Removes the consumer from its subscription, if it has joined: the connection is lost."""
+        if self.subscription is not None and self.consumer is not None:
+            self.subscription.remove_consumer(self.consumer)
+
     def forget(self) -> None:
         """Frees the consumer id, unless it is reused already."""
         if self.cnx.consumers.get(self.consumer_id) is self:

@@ -13,10 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from operator import length_hint
 from typing import TypeVar
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
@@ -41,6 +40,7 @@ from broker.service.topics.topic_schemas import TopicSchemas
 from broker.service.topics.transaction_recovery import recover_transactions
 from broker.service.transactions.coordinators import Coordinators
 from foundation.loop.clock import CallLater
+from foundation.loop.slices import Slice, in_slices
 from foundation.model.errors import BrokerError, MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
 from foundation.model.time_histogram import TimeHistogram
 from foundation.model.topic_name import (
@@ -53,8 +53,9 @@ from foundation.model.topic_name import (
 
 log = logging.getLogger("magnetar")
 
-TOPICS_PER_SLICE = 20
-"""Topics that get changed policies or settings before the loop serves clients again."""
+CLOSINGS_AT_ONCE = 50
+"""Topics that close together when the broker stops: their first steps fall into one turn of the loop, 40 µs each, and their
+writes share commits of the metadata store."""
 NAMES_PER_SLICE = 2_000
 """Names that are made before the loop serves clients again: 2 ms."""
 LOAD_TIMES_KEPT = 10_000
@@ -62,6 +63,7 @@ LOAD_TIMES_KEPT = 10_000
 QUOTA_CHECK_BOUNDS_NS = tuple(seconds * 1_000_000_000 for seconds in (5, 10, 30, 60, 300))
 """Upper bounds of the buckets for durations of quota comparisons, those of Pulsar."""
 
+T = TypeVar("T")
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 TopicEvent = Callable[[TopicName, bool], None]
@@ -317,12 +319,13 @@ class TopicRegistry:
 
     def _reconfigure_slice(self, topics: Iterator[Topic]) -> None:
         # Each topic takes the settings of the moment, so the slices of two changes may overlap.
-        for topic in islice(topics, TOPICS_PER_SLICE):
+        part = Slice(self._environment.now_ns)
+        for topic in topics:
             if not topic.closed:
                 self._reconfigure_topic(topic)
-        # Asked without taking one: an iterator over a list knows how many are left.
-        if length_hint(topics):
-            self._call_later(0, partial(self._reconfigure_slice, topics))
+            if part.is_over():
+                self._call_later(0, partial(self._reconfigure_slice, topics))
+                return
 
     def _reconfigure_topic(self, topic: Topic) -> None:
         topic.reconfigure(self.settings)
@@ -334,7 +337,7 @@ class TopicRegistry:
 
     async def namespace_changed(self, namespace: str) -> None:
         """Applies the policies of a namespace to its open topics. Raises the first error, after the last topic."""
-        await self._apply(list(self._of_namespace.get(namespace, {}).values()))
+        await self._apply(self.open_in(namespace))
 
     async def topic_changed(self, topic: str) -> None:
         """Applies the policies of a topic to its open parts. Raises the first error, after the last part."""
@@ -346,9 +349,7 @@ class TopicRegistry:
     async def _apply(self, topics: list[Topic]) -> None:
         self._policy_changes += 1
         errors = []
-        for index, topic in enumerate(topics):
-            if index % TOPICS_PER_SLICE == TOPICS_PER_SLICE - 1:
-                await asyncio.sleep(0)
+        async for topic in self.in_slices(topics):
             if not topic.closed:
                 try:
                     await topic.policies_changed()
@@ -405,6 +406,14 @@ class TopicRegistry:
         await work()
         self._announce(name, exists=False)
 
+    def open_in(self, namespace: str) -> list[Topic]:
+        """Returns the open topics of a namespace, in a list of the caller's own."""
+        return list(self._of_namespace.get(namespace, {}).values())
+
+    def in_slices(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """Yields the items of a walk over many topics; the loop serves others in between."""
+        return in_slices(items, self._environment.now_ns)
+
     async def openings_ended(self, namespace: str) -> None:
         """Waits for the topics of a namespace that are being opened at this moment."""
         openings = [
@@ -419,8 +428,10 @@ class TopicRegistry:
         self.closed = True
         # Openings end first, so that the topics they bring are among those closed below.
         await asyncio.gather(*self._opening.values(), *self._closing.values(), return_exceptions=True)
-        closing = [self._close_topic(topic) for topic in list(self.topics.values())]
-        await asyncio.gather(*closing, return_exceptions=True)
+        topics = iter(list(self.topics.values()))
+        while some := list(islice(topics, CLOSINGS_AT_ONCE)):
+            closing = [self._close_topic(topic) for topic in some]
+            await asyncio.gather(*closing, return_exceptions=True)
         self.topics.clear()
         self._of_namespace.clear()
 
@@ -446,16 +457,23 @@ class TopicRegistry:
 
         Non-persistent topics are listed while they are open here.
         """
-        found = set(await self._stored_names(namespace)) if persistent else set()
+        stored = await self._stored_names(namespace) if persistent else []
+        known = set(stored)
         others: list[str] = []
-        stored, memory = f"{PERSISTENT}://{namespace}/", f"{NON_PERSISTENT}://{namespace}/"
-        for name, topic in self._of_namespace.get(namespace, {}).items():
-            if persistent and name.startswith(stored) and not topic.closed:
-                found.add(name)
-            elif non_persistent and name.startswith(memory) and not topic.closed:
+        open_here = list(self._of_namespace.get(namespace, {}).items())
+        async for name, topic in self.in_slices(open_here):
+            if topic.closed:
+                continue
+            if topic.name.is_persistent:
+                # One that is being made may be open before it is stored.
+                if persistent and name not in known:
+                    stored.append(name)
+            elif non_persistent:
                 others.append(name)
-        # Two sorts, because plain order would put "non-persistent://" first.
-        return sorted(found) + sorted(others)
+        # Two sorts, because plain order would put "non-persistent://" first. The stored names come nearly sorted, and the
+        # sort of such a list takes 3 ms for 100,000 names where that of a set took 60.
+        stored.sort()
+        return stored + sorted(others)
 
     async def _stored_names(self, namespace: str) -> list[str]:
         locals_ = await self._environment.metadata.children(f"{LEDGERS_ROOT}/{namespace}/{PERSISTENT}")
