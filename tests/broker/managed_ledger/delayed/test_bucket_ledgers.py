@@ -25,7 +25,7 @@ def hold(ledger: ManagedLedger, first: int, count: int, at_ms: int) -> None:
     """Hold so many entries of the current ledger; store what becomes full."""
     ledger_id = ledger.last_confirmed.ledger_id
     for entry_id in range(first, first + count):
-        full = ledger.delayed.hold(ledger_id, entry_id, at_ms + entry_id, 1)
+        full = ledger.own_delayed().hold(ledger_id, entry_id, at_ms + entry_id, 1)
         if full is not None:
             ledger.delayed_buckets.store(full)
 
@@ -122,7 +122,7 @@ async def test_entries_that_were_trimmed_or_acknowledged_do_not_come_back(trimme
     await fill(ledger, 12)
     keys = [(info.ledger_id, entry) for info in ledger.ledgers.infos() for entry in range(info.entries)]
     for key in keys[:10]:
-        if (full := ledger.delayed.hold(*key, world.wall + 1000, 1)) is not None:
+        if (full := ledger.own_delayed().hold(*key, world.wall + 1000, 1)) is not None:
             ledger.delayed_buckets.store(full)
     await until(lambda: ledger.delayed.stored)
     if trimmed:

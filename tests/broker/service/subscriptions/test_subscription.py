@@ -215,7 +215,7 @@ async def test_read_entries_are_dropped_when_the_last_consumer_leaves() -> None:
     subscription, consumer, _ = await stage.consume(topic, EXCLUSIVE, permits=3)
     assert subscription.cursor._ready.entries
     subscription.remove_consumer(consumer)
-    assert not subscription.cursor._ready.entries
+    assert subscription.cursor._ready is None
     assert not subscription.cursor.active
 
 
