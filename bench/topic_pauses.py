@@ -27,6 +27,7 @@ from broker.service.lifecycle.hole_rounds import HoleRounds
 from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
 from broker.service.lifecycle.quota_rounds import QuotaRounds
 from broker.service.lifecycle.rounds import TopicRounds
+from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_lists import TopicsPattern
 from tests.support.raw_client import RawConnection
 
@@ -110,6 +111,9 @@ async def main(topics: int, folder: Path) -> None:
         async def chosen() -> None:
             await pattern.choose(await registry.names(NAMESPACE))
 
+        def trim(topic: PersistentTopic) -> None:
+            topic.ledger.trimming.trim(0, without_cursors=True)
+
         walks: dict[str, Callable[[], Awaitable[object]]] = {
             "settings changed": lambda: reconfigure(broker),
             "a policy of the namespace": lambda: registry.namespace_changed(NAMESPACE),
@@ -119,11 +123,7 @@ async def main(topics: int, folder: Path) -> None:
             "quotas": QuotaRounds(registry, now_ns).run,
             "lost entries": HoleRounds(registry, now_ns).run,
             "unused topics": InactiveTopicRounds(registry, broker.deletions, now_ns).look,
-            "trimming": TopicRounds(
-                registry,
-                "trimming",
-                lambda topic: topic.ledger.trimming.trim(0, without_cursors=True) and None,
-            ).run,
+            "trimming": TopicRounds(registry, "trimming", trim).run,
             "window of the metrics": scraper.roll_topics,
             "scrape": lambda: scraper.scrape(""),
             f"{WATCHERS} watchers": lambda: watch(broker, watching),

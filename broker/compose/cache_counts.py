@@ -19,6 +19,7 @@ from broker.service.ports import SinglePort
 from broker.service.producer import Producer
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_registry import TopicRegistry
+from foundation.loop.slices import in_slices
 from foundation.model.errors import BrokerError
 from foundation.model.topic_name import TopicName
 from protocol.frame import message_body
@@ -108,7 +109,7 @@ class CacheCounts:
     async def _changes(self) -> AsyncIterator[dict[str, object]]:
         """Yields a row for each topic that was read. The counters of a topic begin again at 0 when it is unloaded."""
         counted: dict[str, Counts] = {}
-        async for topic in self._registry.in_slices(list(self._registry.topics.values())):
+        async for topic in in_slices(list(self._registry.topics.values()), self._registry.now_ns):
             if not isinstance(topic, PersistentTopic) or topic.name == self._name:
                 continue
             reads = topic.ledger.cache.reads

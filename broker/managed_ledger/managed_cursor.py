@@ -105,7 +105,7 @@ class ManagedCursor:
         self._ledgers = self.ledger.ledgers
         self._request: ForwardRead | None = None
         self._ready: ReadyEntries | None = None
-        """None while no entries wait that were read from storage, as at nearly every cursor."""
+        """Entries that were read from storage; None before the first such read."""
         # The position in two fields: a tuple per entry read would cost more than the rest of `take`.
         self._read_ledger, self._read_entry = self._ledgers.next_valid(acks.mark_delete)
         self._left_ledger = acks.ledger_id
@@ -146,7 +146,8 @@ class ManagedCursor:
         if self.active:
             self.active = False
             self._reading_cursors.deactivated(self)
-        self._drop_ready()
+        if self._ready is not None:
+            self._ready.drop()
         if self._request is not None:
             self._request.withdraw()
         self.redelivery.withdraw()
@@ -244,9 +245,10 @@ class ManagedCursor:
         if self._request is not None:
             self._request.position_jumped()
         if rest:
-            self._ready_entries().prepend(rest)
-        else:
-            self._drop_ready()
+            self._ready = self._ready or ReadyEntries(self.ledger.environment.turn)
+            self._ready.prepend(rest)
+        elif self._ready is not None:
+            self._ready.drop()
         self.ledger.stats.took_back(rest)
         self._move_to(position)
 
@@ -262,7 +264,8 @@ class ManagedCursor:
         # No exception for a closed cursor: the dispatcher expects `ready` and looks at `last_error` then.
         self.last_error = ServiceNotReady(f"cursor {self.name} is closed") if self.closed else None
         # All entries were taken, but their permits go back at the end of the turn: this read may need them now.
-        self._drop_ready()
+        if self._ready is not None:
+            self._ready.drop()
         wanted = None if self.closed else self.range_to_read(entries_max, bytes_max)
         if wanted is None:
             self.ledger.at_end_of_turn(ready)
@@ -303,17 +306,8 @@ class ManagedCursor:
             head = entries[0]
             same_ledger = head.ledger_id == self._read_ledger
             following = entries[self._read_entry - head.entry_id :] if same_ledger else []
-            self._ready_entries().keep(following, permits)
-
-    def _ready_entries(self) -> ReadyEntries:
-        if self._ready is None:
-            self._ready = ReadyEntries(self.ledger.environment.turn)
-        return self._ready
-
-    def _drop_ready(self) -> None:
-        if self._ready is not None:
-            self._ready.drop()
-            self._ready = None
+            self._ready = self._ready or ReadyEntries(self.ledger.environment.turn)
+            self._ready.keep(following, permits)
 
     def rewind(self) -> None:
         """Read on from the first unacknowledged entry."""
@@ -362,7 +356,8 @@ class ManagedCursor:
         """
         if self._request is not None:
             self._request.position_jumped()
-        self._drop_ready()
+        if self._ready is not None:
+            self._ready.drop()
         self._move_to(position)
 
     # Acknowledging

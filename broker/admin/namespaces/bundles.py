@@ -24,6 +24,7 @@ from broker.service.lifecycle import namespace_topics
 from broker.service.namespaces import bundles
 from broker.service.namespaces.bundles import Bundle, Bundles, bundles_of, middle_of
 from broker.service.namespaces.namespaces import Json, NamespaceNotFound
+from foundation.loop.slices import in_slices
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _BUNDLE: Final = _NAMESPACE + "/{bundle}"
@@ -114,7 +115,7 @@ async def delete(request: web.Request) -> web.Response:
     if not broker.namespaces.exists(namespace):
         raise NamespaceNotFound("Namespace does not exist")
     bundle = bundles_of(broker.namespaces, namespace).find(namespace, request.match_info["bundle"])
-    async for name in broker.registry.in_slices(await broker.registry.names(namespace)):
+    async for name in in_slices(await broker.registry.names(namespace), broker.registry.now_ns):
         if bundle.has(name):
             raise Conflict("Cannot delete non empty bundle")
     raise PreconditionFailed(f"Failed to find ownership for ServiceUnit:{namespace}/{bundle}")
@@ -155,7 +156,7 @@ async def _chosen(request: web.Request) -> Bundle:
     if text not in (LARGEST, HOT):
         return known.find(namespace, text)
     weights: dict[Bundle, float] = {}
-    async for topic in broker.registry.in_slices(broker.registry.open_in(namespace)):
+    async for topic in in_slices(broker.registry.open_in(namespace), broker.registry.now_ns):
         name = str(topic.name)
         rates = rates_of_topic(request.app[RATES](name).row)
         bundle = known.of(name)
@@ -166,7 +167,7 @@ async def _chosen(request: web.Request) -> Bundle:
 
 async def _hashes(broker: BrokerView, namespace: str, bundle: Bundle) -> AsyncIterator[tuple[str, int]]:
     """Yields the open topics of a bundle with their hashes."""
-    async for topic in broker.registry.in_slices(broker.registry.open_in(namespace)):
+    async for topic in in_slices(broker.registry.open_in(namespace), broker.registry.now_ns):
         name = str(topic.name)
         if bundle.has(name):
             yield name, bundles.hash_of(name)

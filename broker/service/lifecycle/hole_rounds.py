@@ -29,6 +29,7 @@ from broker.service.subscriptions.hole_watch import HoleWatch, passed_before
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_registry import TopicRegistry
+from foundation.loop.slices import in_slices
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError
 from foundation.model.position import EARLIEST, Position, PositionKey
@@ -106,7 +107,7 @@ class HoleRounds:
         registry = self._registry
         shortest_s = ROUND_S_MAX
         # A copy: topics open and close during the pauses.
-        async for topic in registry.in_slices(list(registry.topics.values())):
+        async for topic in in_slices(list(registry.topics.values()), registry.now_ns):
             if not isinstance(topic, PersistentTopic) or topic.closed or not topic.subscriptions:
                 continue
             try:

@@ -20,6 +20,7 @@ from broker.service.topics.non_persistent_topic import NonPersistentTopic
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 from broker.service.topics.topic_registry import TopicRegistry
+from foundation.loop.slices import in_slices
 from foundation.model.errors import BrokerError
 
 log = logging.getLogger("magnetar")
@@ -87,7 +88,7 @@ class InactiveTopicRounds:
         self._looked_ns = self._now_ns()
         self._running = True
         try:
-            async for topic in self._registry.in_slices(list(self._registry.topics.values())):
+            async for topic in in_slices(list(self._registry.topics.values()), self._registry.now_ns):
                 if self._may_go(topic) and is_due(topic, self._registry.policies, self._now_ns()):
                     await self._end(topic)
         finally:

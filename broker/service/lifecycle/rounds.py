@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_registry import TopicRegistry
+from foundation.loop.slices import in_slices
 from foundation.model.errors import BrokerError
 
 log = logging.getLogger("magnetar")
@@ -63,7 +64,7 @@ class TopicRounds:
         defects = Defects()
         try:
             # A copy: topics open and close while the work waits.
-            async for topic in self._registry.in_slices(list(self._registry.topics.values())):
+            async for topic in in_slices(list(self._registry.topics.values()), self._registry.now_ns):
                 if isinstance(topic, PersistentTopic) and not topic.closed:
                     try:
                         # No coroutine around each topic: it would cost more than a look at an idle one.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -32,6 +32,7 @@ from broker.service.namespaces.partitioned_metadata import PartitionedMetadata
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import MAX_TOPICS
 from broker.service.settings import ServiceSettings
+from broker.service.topics.namespace_names import names_of
 from broker.service.topics.non_persistent_topic import NonPersistentTopic
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
@@ -56,8 +57,6 @@ log = logging.getLogger("magnetar")
 CLOSINGS_AT_ONCE = 50
 """Topics that close together when the broker stops: their first steps fall into one turn of the loop, 40 µs each, and their
 writes share commits of the metadata store."""
-NAMES_PER_SLICE = 2_000
-"""Names that are made before the loop serves clients again: 2 ms."""
 LOAD_TIMES_KEPT = 10_000
 """Durations of openings that are remembered, the newest ones."""
 QUOTA_CHECK_BOUNDS_NS = tuple(seconds * 1_000_000_000 for seconds in (5, 10, 30, 60, 300))
@@ -131,6 +130,8 @@ class TopicRegistry:
         """True once the broker stops; no topic is opened any more."""
         self.transaction_states: Coordinators | None = None
         """The transaction coordinators; None while the broker runs without them."""
+        self.now_ns = environment.now_ns
+        """The monotonic clock, for walks over topics (`foundation/loop/slices.py`)."""
         self._environment = environment
         self._ledger_settings = ledger_settings
         self._call_later = call_later
@@ -319,7 +320,7 @@ class TopicRegistry:
 
     def _reconfigure_slice(self, topics: Iterator[Topic]) -> None:
         # Each topic takes the settings of the moment, so the slices of two changes may overlap.
-        part = Slice(self._environment.now_ns)
+        part = Slice(self.now_ns)
         for topic in topics:
             if not topic.closed:
                 self._reconfigure_topic(topic)
@@ -349,7 +350,7 @@ class TopicRegistry:
     async def _apply(self, topics: list[Topic]) -> None:
         self._policy_changes += 1
         errors = []
-        async for topic in self.in_slices(topics):
+        async for topic in in_slices(topics, self.now_ns):
             if not topic.closed:
                 try:
                     await topic.policies_changed()
@@ -410,10 +411,6 @@ class TopicRegistry:
         """Returns the open topics of a namespace, in a list of the caller's own."""
         return list(self._of_namespace.get(namespace, {}).values())
 
-    def in_slices(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """Yields the items of a walk over many topics; the loop serves others in between."""
-        return in_slices(items, self._environment.now_ns)
-
     async def openings_ended(self, namespace: str) -> None:
         """Waits for the topics of a namespace that are being opened at this moment."""
         openings = [
@@ -457,38 +454,13 @@ class TopicRegistry:
 
         Non-persistent topics are listed while they are open here.
         """
-        stored = await self._stored_names(namespace) if persistent else []
-        known = set(stored)
-        others: list[str] = []
-        open_here = list(self._of_namespace.get(namespace, {}).items())
-        async for name, topic in self.in_slices(open_here):
-            if topic.closed:
-                continue
-            if topic.name.is_persistent:
-                # One that is being made may be open before it is stored.
-                if persistent and name not in known:
-                    stored.append(name)
-            elif non_persistent:
-                others.append(name)
-        # Two sorts, because plain order would put "non-persistent://" first. The stored names come nearly sorted, and the
-        # sort of such a list takes 3 ms for 100,000 names where that of a set took 60.
-        stored.sort()
-        return stored + sorted(others)
-
-    async def _stored_names(self, namespace: str) -> list[str]:
-        locals_ = await self._environment.metadata.children(f"{LEDGERS_ROOT}/{namespace}/{PERSISTENT}")
-        first = f"{PERSISTENT}://{namespace}/"
-        names: list[str] = []
-        # In slices: the names of many thousands of topics take long enough to delay clients.
-        for start in range(0, len(locals_), NAMES_PER_SLICE):
-            if start:
-                await asyncio.sleep(0)
-            # Most names have no character that was encoded.
-            names += [
-                first + (TopicName.local_from_ledger_name(last) if "%" in last else last)
-                for last in locals_[start : start + NAMES_PER_SLICE]
-            ]
-        return names
+        return await names_of(
+            self._environment,
+            namespace,
+            partial(self.open_in, namespace),
+            persistent=persistent,
+            non_persistent=non_persistent,
+        )
 
     def watch(self, namespace: str, watcher: TopicEvent) -> Callable[[], None]:
         """Calls `watcher` for each topic created or deleted in the namespace; returns a function that ends this."""

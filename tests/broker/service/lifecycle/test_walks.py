@@ -37,16 +37,17 @@ WALKS: dict[str, Callable[[Stage], Awaitable[object]]] = {
 
 async def turns_of(work: Awaitable[object]) -> int:
     """Returns how many turns the loop has got during the work."""
-    loop, turns = asyncio.get_running_loop(), 0
+    turns = 0
 
-    def turn() -> None:
-        nonlocal turns, waiting
-        turns += 1
-        waiting = loop.call_soon(turn)
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
 
-    waiting = loop.call_soon(turn)
+    counting = asyncio.ensure_future(count())
     await work
-    waiting.cancel()
+    counting.cancel()
     return turns
 
 
@@ -73,7 +74,7 @@ async def test_stop_closes_some_topics_at_a_time() -> None:
         most = max(most, len(stage.registry._closing))
         return task
 
-    stage.registry._close_topic = closed  # type: ignore[method-assign,assignment]
+    stage.registry._close_topic = closed  # type: ignore[method-assign]
     await stage.run(stage.registry.close())
     assert all(topic.closed for topic in topics)
     assert most == CLOSINGS_AT_ONCE
