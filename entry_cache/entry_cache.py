@@ -11,6 +11,7 @@ or through the invalidations here. The managed ledger calls all of this; `EntryC
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from entry_cache.active_cursors import ActiveCursors
 from entry_cache.cache_stats import ReadStats, Reason
@@ -23,6 +24,10 @@ from entry_cache.reader import LOOKS_ONLY, Reader
 from entry_cache.runs import runs_of
 from foundation.model.entry import Entry
 from foundation.model.position import EARLIEST, LATEST, Position
+
+_NO_LEDGERS: Final[dict[int, RangeCache]] = {}
+_NO_READERS: Final[dict[str, Reader]] = {}
+"""Of every cache without a cached entry since it was opened, and without a reader. Nothing is ever put in."""
 
 
 class EntryCache:
@@ -62,9 +67,9 @@ class EntryCache:
         """The totals and limits of all caches, which inserts report to."""
         self._counts = counts
         self._clock = clock
-        self.ledgers: dict[int, RangeCache] = {}
+        self.ledgers = _NO_LEDGERS
         """By id, the ledgers that have cached entries, or had some a short while ago. Others may read it."""
-        self._readers: dict[str, Reader] = {}
+        self._readers = _NO_READERS
         self._last_number = 0
 
     # Cursors
@@ -87,6 +92,8 @@ class EntryCache:
         """Returns the reader of that name; a cursor that is made anew continues the counts of the old one."""
         reader = self._readers.get(name)
         if reader is None:
+            if self._readers is _NO_READERS:
+                self._readers = {}
             self._last_number += 1
             reader = self._readers[name] = Reader(name, self._last_number)
             self.listener.reader_made(self, reader)
@@ -217,6 +224,8 @@ class EntryCache:
         """Makes the range cache of another ledger, and drops those that have become empty."""
         for ledger_id in [key for key, ledger in self.ledgers.items() if not ledger.entries]:
             self._close_ledger(ledger_id)
+        if self.ledgers is _NO_LEDGERS:
+            self.ledgers = {}
         ledger = self.ledgers[head.ledger_id] = RangeCache(self, head.entry_id)
         self.listener.ledger_changed(self, head.ledger_id, opened=True)
         return ledger

@@ -14,7 +14,8 @@ from protocol.frame import CHECKSUM_BLOCK_BYTES, SIZES, has_checksum
 from protocol.varint import varint, varints
 
 _pack = SIZES.pack
-_MINUS_ONE = varint(2**64 - 1)
+_NO_PARTITION = b"\x18" + varint(2**64 - 1)
+_NO_FRAME = (0, b"", b"")
 
 
 class ReceiptWriter:
@@ -165,8 +166,9 @@ class MessageWriter:
 
     __slots__ = (
         "_consumer",
+        "_digits",
         "_expose",
-        "_frames",
+        "_frame",
         "_id",
         "_ledger_id",
         "_partition",
@@ -189,7 +191,7 @@ class MessageWriter:
         """`shared`: that of all consumers of the broker; None for a writer on its own."""
         self._id = varint(consumer_id)
         self._consumer = b"\x08" + self._id
-        self._partition = b"\x18" + (varint(partition) if partition >= 0 else _MINUS_ONE)
+        self._partition = b"\x18" + varint(partition) if partition >= 0 else _NO_PARTITION
         self._tail = b"" if epoch is None else b"\x28" + varint(epoch)
         self._expose = expose_entry_metadata
         self._strip = strip_checksum
@@ -197,7 +199,8 @@ class MessageWriter:
         self._shared = None if expose_entry_metadata or strip_checksum else shared
         self._shape: _Shape = (len(self._id), self._partition, self._tail)
         self._ledger_id = -1
-        self._frames: list[tuple[int, bytes, bytes]] = []
+        self._digits = 0
+        self._frame = _NO_FRAME
 
     def renew_epoch(self, epoch: int) -> None:
         """Writes this consumer epoch into all later frames (PIP-84)."""
@@ -206,20 +209,16 @@ class MessageWriter:
         # No ledger has this id, so the next entry prepares its frames anew, with the new epoch.
         self._ledger_id = -1
 
-    def _prepare(self, ledger_id: int) -> None:
-        """Prepares the bytes around entry ids of one to ten bytes: the length fields depend on that length."""
-        self._ledger_id = ledger_id
+    def _prepare(self, ledger_id: int, digits: int) -> None:
+        """Prepares the bytes around an entry id of so many bytes: the length fields depend on that length."""
+        self._ledger_id, self._digits = ledger_id, digits
         ledger = b"\x08" + varint(ledger_id) + b"\x10"
-        # Index 0 is never used: a varint has at least one byte.
-        self._frames = [(0, b"", b"")]
-        for digits in range(1, 11):
-            position_size = len(ledger) + digits + len(self._partition)
-            size = len(self._consumer) + 2 + position_size + len(self._tail)
-            # `%c` writes a length of one byte. It suffices: five numbers of ten bytes at most and their tags are 57
-            # bytes.
-            before = b"\x08\x09\x4a%c%b\x12%c%b" % (size, self._consumer, position_size, ledger)
-            after = self._partition + self._tail
-            self._frames.append((len(before) + digits + len(after), before, after))
+        position_size = len(ledger) + digits + len(self._partition)
+        size = len(self._consumer) + 2 + position_size + len(self._tail)
+        # `%c` writes a length of one byte. It suffices: five numbers of ten bytes at most and their tags are 57 bytes.
+        before = b"\x08\x09\x4a%c%b\x12%c%b" % (size, self._consumer, position_size, ledger)
+        after = self._partition + self._tail
+        self._frame = len(before) + digits + len(after), before, after
 
     def write(self, entries: Sequence[Deliverable], out: list[bytes | memoryview]) -> int:
         """Appends the frames of first deliveries to `out`; returns their bytes."""
@@ -235,10 +234,10 @@ class MessageWriter:
         total = 0
         append = out.append
         for entry in entries:
-            if entry.ledger_id != self._ledger_id:
-                self._prepare(entry.ledger_id)
             number = varint(entry.entry_id)
-            command_size, before, after = self._frames[len(number)]
+            if entry.ledger_id != self._ledger_id or len(number) != self._digits:
+                self._prepare(entry.ledger_id, len(number))
+            command_size, before, after = self._frame
             body = entry.body
             # The frame's total counts the 4 bytes of the command size, and not its own.
             size = command_size + 4 + len(body)

@@ -61,3 +61,7 @@ class LostEntries:
     def may_be_skipped(self, position: tuple[int, int]) -> bool:
         """Returns True when enough reads of the entry have failed."""
         return self._attempts.get(position, 0) >= ATTEMPTS_BEFORE_SKIP
+
+
+NONE_LOST: Final = LostEntries("")
+"""Of every managed ledger without a lost entry, which is nearly every one. Nothing is ever added."""

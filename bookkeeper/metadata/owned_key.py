@@ -18,50 +18,52 @@ T = TypeVar("T")
 
 
 class OwnedKey:
-    """A key with the version that this process has written or read last. One write at a time."""
+    """The version of a key that this process has written or read last. One write at a time.
 
-    __slots__ = ("_key", "_store", "_unsure", "version")
+    The caller names the key with each write: every topic and every cursor has one, and the text is longer than the rest.
+    """
 
-    def __init__(self, store: MetadataStore, key: str, version: int) -> None:
+    __slots__ = ("_store", "_unsure", "version")
+
+    def __init__(self, store: MetadataStore, version: int) -> None:
         """`version`: of the value stored now, or ABSENT."""
         self.version = version
         """Version of the last write that was answered, or ABSENT."""
         self._store = store
-        self._key = key
         # Values of writes since then whose outcome is unknown.
-        self._unsure: list[bytes] = []
+        self._unsure: tuple[bytes, ...] = ()
 
-    async def put(self, value: bytes) -> None:
+    async def put(self, key: str, value: bytes) -> None:
         """Writes the value. Raises BadVersion when another process has written the key, MetadataError otherwise."""
-        await self.put_beside(value, self._put_alone)
+        await self.put_beside(key, value, self._put_alone)
 
-    async def put_beside(self, value: bytes, write: Callable[[Put], Awaitable[tuple[T, int]]]) -> T:
+    async def put_beside(self, key: str, value: bytes, write: Callable[[Put], Awaitable[tuple[T, int]]]) -> T:
         """Writes the value by `write`, which stores more in the same transaction and returns the key's new version too.
 
         Raises as `put`, and what `write` raises.
         """
         while True:
             try:
-                result, self.version = await write(Put(self._key, value, self.version))
+                result, self.version = await write(Put(key, value, self.version))
             except BadVersion:
-                if not await self._is_own():
+                if not await self._is_own(key):
                     raise
             except BaseException:
                 # CancelledError too: a store goes on with a write whose caller no longer waits.
-                self._unsure.append(value)
+                self._unsure += (value,)
                 raise
             else:
-                self._unsure.clear()
+                self._unsure = ()
                 return result
 
     async def _put_alone(self, put: Put) -> tuple[None, int]:
         return None, await self._store.put(*put)
 
-    async def _is_own(self) -> bool:
+    async def _is_own(self, key: str) -> bool:
         """Takes over the version of a stored value that came from here. Returns False for any other value."""
         if not self._unsure:
             return False
-        found = await self._store.get(self._key)
+        found = await self._store.get(key)
         # A second write by another process has a higher version, even of an equal value.
         if (
             found is None
@@ -70,5 +72,5 @@ class OwnedKey:
         ):
             return False
         self.version = found.version
-        self._unsure.clear()
+        self._unsure = ()
         return True

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Coroutine, Iterator
-from itertools import islice
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Final
 
 from broker.service.ports import SinglePort
 from broker.service.producer import Producer
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_registry import TopicRegistry
+from foundation.loop.slices import in_slices
 from foundation.model.errors import BrokerError
 from foundation.model.topic_name import TopicName
 from protocol.frame import message_body
@@ -84,23 +84,39 @@ class CacheCounts:
         self._spawn = spawn
         self._wall_ms = wall_ms
         self._last: dict[str, Counts] = {}
+        """Of the topics that were read since they were opened."""
+        self._looking = False
         self._sequence_id = wall_ms()
         """Begins with the time, so that it rises over restarts: deduplication drops a message with a lower one."""
 
     def tick(self) -> None:
-        """Publishes the growth since the last call. The owner's timer calls it every `interval_s`."""
-        rows = iter(list(self._changes()))
-        while some := list(islice(rows, TOPICS_PER_MESSAGE)):
-            self._spawn(self._publish(some), "cache counts")
+        """Publishes the growth since the last call. The owner's timer calls it every `interval_s`.
 
-    def _changes(self) -> Iterator[dict[str, object]]:
+        A call while the one before looks at many thousands of topics does nothing: the next one has both growths.
+        """
+        if not self._looking:
+            self._looking = True
+            self._spawn(self._look(), "cache counts")
+
+    async def _look(self) -> None:
+        try:
+            rows = [row async for row in self._changes()]
+        finally:
+            self._looking = False
+        for start in range(0, len(rows), TOPICS_PER_MESSAGE):
+            await self._publish(rows[start : start + TOPICS_PER_MESSAGE])
+
+    async def _changes(self) -> AsyncIterator[dict[str, object]]:
         """Yields a row for each topic that was read. The counters of a topic begin again at 0 when it is unloaded."""
         counted: dict[str, Counts] = {}
-        for topic in self._registry.topics.values():
+        async for topic in in_slices(list(self._registry.topics.values()), self._registry.now_ns):
             if not isinstance(topic, PersistentTopic) or topic.name == self._name:
                 continue
-            name, reads = str(topic.name), topic.ledger.cache.reads
+            reads = topic.ledger.cache.reads
             now = (reads.hit_entries, reads.miss_entries, reads.coalesced_entries)
+            if not any(now):
+                continue
+            name = str(topic.name)
             counted[name] = now
             last = self._last.get(name, (0, 0, 0))
             # Any of them, not the tuple as a whole: the counters of a topic that was opened again may have passed the

@@ -11,9 +11,10 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from types import MappingProxyType
+from typing import Final
 
 from broker.managed_ledger.ledger_list import LedgerList
-from broker.managed_ledger.managed_ledger_info import CursorInfo
+from broker.managed_ledger.managed_ledger_info import NO_NUMBERS, CursorInfo
 from foundation.model.entry import Entry
 from foundation.model.position import Position
 from foundation.model.range_set import EntryRange, RangeSet
@@ -27,6 +28,9 @@ _WORD = 2**WORD_BITS - 1
 _SIGN = 2 ** (WORD_BITS - 1)
 
 
+_NO_BATCHES: Final[dict[tuple[int, int], int]] = {}
+"""Of every cursor that never had a partly acknowledged batch. Nothing is ever put in."""
+_NOT_COUNTED: Final = (Position(-1, -1), 0, 0)
 NOTHING_PROMISED: Mapping[tuple[int, int], int] = MappingProxyType({})
 """The `promised` of a cursor without transactions."""
 
@@ -46,18 +50,18 @@ class Acks:
     )
 
     def __init__(
-        self, ledgers: LedgerList, mark_delete: Position, properties: Mapping[str, int] | None = None
+        self, ledgers: LedgerList, mark_delete: Position, properties: Mapping[str, int] = NO_NUMBERS
     ) -> None:
         self._ledgers = ledgers
         self.ledger_id, self.entry_id = mark_delete
         """The mark-delete position in two fields, because a tuple per acknowledgement would cost more."""
         self.beyond = RangeSet()
         """Acknowledged entries after the mark-delete position."""
-        self.properties = dict(properties or {})
-        """Stored with the mark-delete position."""
-        self._batches: dict[tuple[int, int], int] = {}
+        self.properties = properties
+        """Stored with the mark-delete position. Replaced as a whole: nearly all cursors have none."""
+        self._batches = _NO_BATCHES
         """Partly acknowledged batches: a bit per message, set = not acknowledged."""
-        self._counted = (Position(-1, -1), 0, 0)
+        self._counted = _NOT_COUNTED
         """(mark-delete position, entries beyond it, their ranges) at the last count of the ranges."""
         self.promised: Mapping[tuple[int, int], int] = NOTHING_PROMISED
         """As `_batches`, for messages that open transactions acknowledge; they are not delivered meanwhile."""
@@ -78,7 +82,7 @@ class Acks:
         acks.beyond.remove_through(*mark_delete)
         for position, bits in info.batches:
             if acks._is_open(*position):
-                acks._batches[position] = bits
+                acks._keep_batch(position, bits)
         # Trimmed ledgers may have closed the hole before the first acknowledged entry.
         acks._advance()
         return acks
@@ -213,8 +217,13 @@ class Acks:
         if not left:
             return self.acknowledge((key,)) == 1
         if left != everything:
-            self._batches[key] = left
+            self._keep_batch(key, left)
         return False
+
+    def _keep_batch(self, key: tuple[int, int], left: int) -> None:
+        if self._batches is _NO_BATCHES:
+            self._batches = {}
+        self._batches[key] = left
 
     def acknowledge_cumulative(self, position: tuple[int, int], ack_set: Sequence[int] | None) -> bool:
         """Acknowledges everything up to the position, as far as entries exist.

@@ -13,23 +13,30 @@ from collections.abc import Coroutine
 class Background:
     """A set of running tasks that a close can wait for."""
 
-    __slots__ = ("_name", "_tasks")
+    __slots__ = ("_kind", "_name", "_tasks")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, kind: str, name: str) -> None:
+        """Both together name the tasks; two texts, because each topic would keep a joined one."""
+        self._kind = kind
         self._name = name
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] | None = None
+        """None without tasks: an empty set of its own is 216 bytes for each topic and each cursor."""
 
     def spawn(self, coroutine: Coroutine[None, None, None]) -> None:
         """Runs the coroutine as a task."""
-        task = asyncio.get_running_loop().create_task(coroutine, name=self._name)
+        task = asyncio.get_running_loop().create_task(coroutine, name=f"{self._kind} {self._name}")
+        if self._tasks is None:
+            self._tasks = set()
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        if self._tasks is not None:
+            self._tasks.discard(task)
+            self._tasks = self._tasks or None
         if not task.cancelled() and (error := task.exception()) is not None:
             task.get_loop().call_exception_handler(
-                {"message": f"{self._name} failed", "exception": error, "task": task}
+                {"message": f"{task.get_name()} failed", "exception": error, "task": task}
             )
 
     async def drain(self) -> None:

@@ -95,6 +95,11 @@ class CursorStore(Protocol):
         ...
 
     @property
+    def stored(self) -> bool:
+        """The metadata store has a value for this cursor."""
+        ...
+
+    @property
     def left_out(self) -> int:
         """Acknowledged entries that did not fit into the last write; they are delivered again after a crash."""
         ...
@@ -123,6 +128,10 @@ class CursorStore(Protocol):
         """Stores changes at once, past the rate limit. Raises MetadataError."""
         ...
 
+    async def settle(self) -> None:
+        """Wait for the write in flight."""
+        ...
+
     async def close(self) -> None:
         """Flushes and writes no more. Raises MetadataError; the writer is closed all the same."""
         ...
@@ -137,6 +146,8 @@ class NoCursorInfo:
 
     durable: Final = False
     """False: nothing is stored."""
+    stored: Final = False
+    """Always False."""
     left_out: Final = 0
     """Always 0: nothing is left out where nothing is stored."""
     stores_all_acks: Final = True
@@ -160,6 +171,9 @@ class NoCursorInfo:
     async def flush(self) -> None:
         """Does nothing: the cursor ends with the process."""
 
+    async def settle(self) -> None:
+        """Do nothing: no write is ever in flight."""
+
     async def close(self) -> None:
         """Does nothing: the cursor ends with the process."""
 
@@ -177,8 +191,8 @@ class CursorInfoWriter:
         "_context",
         "_info",
         "_interval_ns",
-        "_key",
         "_look_pending",
+        "_name",
         "_not_before_ns",
         "_one_at_a_time",
         "_waiting",
@@ -208,11 +222,11 @@ class CursorInfoWriter:
         """Texts that the subscription was given; stored with the position."""
         self._context = context
         self._acks = acks
-        self._key = cursor_key(context.name, cursor_name)
+        self._name = cursor_name
         self._interval_ns = context.settings.cursor_write_interval_ns
-        self._background = Background(f"cursor info {self._key}")
+        self._background = Background("cursor info", cursor_name)
         self._one_at_a_time = asyncio.Lock()
-        self._info = OwnedKey(context.environment.metadata, self._key, version)
+        self._info = OwnedKey(context.environment.metadata, version)
         self._wanted = 0
         """Number of changes so far; `_written` is the number that is stored."""
         self._written = 0
@@ -220,7 +234,7 @@ class CursorInfoWriter:
         self._look_pending = False
         """A call of `write_if_due` will come, at the end of the turn or from UnsavedCursors."""
         self._writing = False
-        self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self._waiting: tuple[tuple[int, Callable[[], None]], ...] = ()
         """(change, callback) in order."""
         self.closed = False
         """Writes no more: closed, deleted, or another broker writes this info."""
@@ -231,6 +245,10 @@ class CursorInfoWriter:
         self._batches_left_out = 0
         self.last_error: MetadataError | None = None
         """Why the last write failed; None after one that succeeded."""
+
+    @property
+    def _key(self) -> str:
+        return cursor_key(self._context.name, self._name)
 
     @property
     def stores_all_acks(self) -> bool:
@@ -261,7 +279,7 @@ class CursorInfoWriter:
         if self._written == self._wanted:
             callback()
         else:
-            self._waiting.append((self._wanted, callback))
+            self._waiting += ((self._wanted, callback),)
 
     def write_if_due(self, now_ns: int) -> None:
         """Begins a write if something changed and the interval has passed."""
@@ -301,7 +319,7 @@ class CursorInfoWriter:
                 if self.closed:
                     # Abandoned while a thread encoded: a cursor made anew may have the version that this write expects.
                     return
-                await self._info.put(stored.value)
+                await self._info.put(self._key, stored.value)
             except MetadataError as error:
                 self.last_error = error
                 if isinstance(error, BadVersion):
@@ -363,7 +381,7 @@ class CursorInfoWriter:
 
     def _call_waiting(self) -> None:
         ready = [callback for wanted, callback in self._waiting if wanted <= self._written]
-        self._waiting = [pair for pair in self._waiting if pair[0] > self._written]
+        self._waiting = tuple(pair for pair in self._waiting if pair[0] > self._written)
         # Last, because a callback may acknowledge or flush.
         for callback in ready:
             callback()

@@ -17,15 +17,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from bookkeeper.ensembles.lost_entries import LostEntries
+from bookkeeper.ensembles.lost_entries import NONE_LOST, LostEntries
 from broker.managed_ledger.background import Background
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_list_store import LedgerListStore
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.stats import ManagedLedgerStats
 from entry_cache.entry_cache import EntryCache
-from entry_cache.reader import LOOKS_ONLY
+from entry_cache.reader import LOOKS_ONLY, Reader
 from foundation.model.entry import Entry
+from foundation.model.errors import LOST_ENTRY, BrokerError
 from foundation.model.position import Position
 
 OVERHEAD_ESTIMATE_BYTES: Final = 64
@@ -73,7 +74,6 @@ class LedgerContext:
         "lost",
         "name",
         "settings",
-        "single_reader",
         "stats",
         "store",
         "view",
@@ -98,19 +98,29 @@ class LedgerContext:
         """The ledger list in memory, and the arithmetic of positions."""
         self.last_confirmed = self.ledgers.last()
         """The last entry that can be read; (current ledger, -1) when there is none."""
-        self.lost = LostEntries(name)
-        """Entries that storage does not return any more."""
+        self.lost = NONE_LOST
+        """Entries that storage does not return any more; `read_failed` adds to them."""
         self.view: ReadView | None = None
         """Hides entries from cursors; None, the usual case, shows them all."""
         self.stats = ManagedLedgerStats()
         """Counters for metrics and the admin API."""
         self.cache: EntryCache = environment.caches.open(name)
         """The cached entries of this managed ledger."""
-        self.single_reader = self.cache.reader(LOOKS_ONLY)
-        """Counts the reads that belong to no cursor."""
         # Own tasks per managed ledger, so that closing one topic waits for its work alone.
-        self.background = Background(f"managed ledger {name}")
+        self.background = Background("managed ledger", name)
         """Ledger rolls and removals in progress; a close waits for them."""
+
+    @property
+    def single_reader(self) -> Reader:
+        """Counts the reads that belong to no cursor; made by the first of them."""
+        return self.cache.reader(LOOKS_ONLY)
+
+    def read_failed(self, ledger_id: int, entry_id: int, error: BrokerError) -> None:
+        """Note the first entry that a storage read could not bring, if the error proves its loss."""
+        if isinstance(error, LOST_ENTRY):
+            if self.lost is NONE_LOST:
+                self.lost = LostEntries(self.name)
+            self.lost.read_failed(ledger_id, entry_id, error)
 
     @property
     def is_terminated(self) -> bool:

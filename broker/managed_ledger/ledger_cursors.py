@@ -6,8 +6,8 @@ A durable cursor is one node in the metadata store. A cursor in memory belongs t
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from bookkeeper.metadata.metadata_store import ABSENT
@@ -17,6 +17,8 @@ from broker.managed_ledger.cursor_info_writer import CursorInfoWriter, NoCursorI
 from broker.managed_ledger.ledger_parts import LedgerParts
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger_info import (
+    NO_NUMBERS,
+    NO_PROPERTIES,
     CursorInfo,
     cursor_key,
     cursor_name_of,
@@ -26,10 +28,6 @@ from broker.managed_ledger.records.pulsar_records import decode_cursor, decode_p
 from foundation.model.errors import MetadataError
 from foundation.model.position import Position
 
-NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
-"""A cursor's `properties` when it is opened without any."""
-NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
-"""A cursor's `cursor_properties` when it is opened without any."""
 THREAD_BYTES_MIN: Final = 20_000
 """Bytes of a stored cursor above which it is decoded in a thread: a packed page may be a few bytes, and takes 2 µs."""
 
@@ -37,7 +35,7 @@ THREAD_BYTES_MIN: Final = 20_000
 class LedgerCursors:
     """Owns the cursors of one managed ledger."""
 
-    __slots__ = ("_context", "_parts", "_writers", "by_name")
+    __slots__ = ("_context", "_parts", "by_name")
 
     def __init__(self, parts: LedgerParts, by_name: dict[str, ManagedCursor]) -> None:
         """`by_name`: empty; this object alone changes it, and `Trimming` looks at it."""
@@ -45,14 +43,12 @@ class LedgerCursors:
         """Durable ones and those in memory."""
         self._parts = parts
         self._context = parts.context
-        self._writers: dict[str, CursorInfoWriter] = {}
-        """Of the durable cursors."""
 
     async def load(self) -> None:
         """Opens all stored cursors. Raises MetadataError, and PersistenceError for a cursor's ledger."""
         name, metadata = self._context.name, self._context.environment.metadata
         for last_part in await metadata.children(managed_ledger_key(name)):
-            cursor_name = cursor_name_of(last_part)
+            cursor_name = sys.intern(cursor_name_of(last_part))
             found = await metadata.get(cursor_key(name, cursor_name))
             # None: another broker has deleted it since it was listed.
             if found is None:
@@ -120,7 +116,7 @@ class LedgerCursors:
             await cursor.store.flush()
         except MetadataError:
             # A cursor that was never stored must not look as if it could keep acknowledgements.
-            if self.by_name.get(name) is cursor and not self._writers[name].stored:
+            if self.by_name.get(name) is cursor and not cursor.store.stored:
                 cursor.abandon()
                 self._forget(name)
             raise
@@ -129,7 +125,6 @@ class LedgerCursors:
     def _add_durable(self, name: str, info: CursorInfo, acks: Acks, version: int) -> ManagedCursor:
         writer = CursorInfoWriter(self._context, name, acks, version, info.cursor_properties)
         cursor = self.by_name[name] = ManagedCursor(name, self._parts, acks, writer)
-        self._writers[name] = writer
         return cursor
 
     def open_non_durable(
@@ -151,10 +146,9 @@ class LedgerCursors:
             return
         # First, so that nothing is stored or read for it while this waits for the metadata store.
         cursor.abandon()
-        writer = self._writers.get(name)
-        if writer is not None:
+        if cursor.durable:
             # A write that arrived after the deletion would make the cursor's node anew.
-            await writer.settle()
+            await cursor.store.settle()
             await self._context.environment.metadata.delete(cursor_key(self._context.name, name))
         self._parts.reading_cursors.forget(cursor)
         self._context.cache.forget_reader(name)
@@ -187,8 +181,6 @@ class LedgerCursors:
         for cursor in list(self.by_name.values()):
             cursor.abandon()
         self.by_name.clear()
-        self._writers.clear()
 
     def _forget(self, name: str) -> None:
         self.by_name.pop(name, None)
-        self._writers.pop(name, None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from typing import Final
 
 from foundation.model.position import Position
 
@@ -29,17 +30,20 @@ class LedgerInfo:
     """None = open."""
 
 
+_NONE_EARLIER: Final[dict[int, LedgerInfo]] = {}
+"""The ledgers before the current one of every list that has it alone, as most lists. Nothing is ever put in."""
+
+
 class LedgerList:
     """The ledgers in order; the current one is always there."""
 
-    __slots__ = ("_ids", "_infos", "current")
+    __slots__ = ("_earlier", "_ids", "current")
 
     def __init__(self, infos: list[LedgerInfo], current: LedgerInfo) -> None:
-        infos = [*infos, current]
         # Beside the dict, so that any position finds its neighbours by bisection.
-        self._ids = [info.ledger_id for info in infos]
+        self._ids = [info.ledger_id for info in (*infos, current)]
         assert self._ids == sorted(set(self._ids)), f"ledgers are not in order: {self._ids}"
-        self._infos = {info.ledger_id: info for info in infos}
+        self._earlier = {info.ledger_id: info for info in infos} or _NONE_EARLIER
         self.current = current
         """The last one, which takes the next entry."""
 
@@ -47,21 +51,30 @@ class LedgerList:
         return len(self._ids)
 
     def __contains__(self, ledger_id: int) -> bool:
-        return ledger_id in self._infos
+        return ledger_id == self.current.ledger_id or ledger_id in self._earlier
 
     def get(self, ledger_id: int) -> LedgerInfo | None:
         """Returns a ledger of the list, or None."""
-        return self._infos.get(ledger_id)
+        current = self.current
+        return current if ledger_id == current.ledger_id else self._earlier.get(ledger_id)
+
+    def _entries(self, listed_id: int) -> int:
+        """Returns the confirmed entries of a ledger that is in the list."""
+        current = self.current
+        return (current if listed_id == current.ledger_id else self._earlier[listed_id]).entries
 
     def infos(self) -> list[LedgerInfo]:
         """Returns the ledgers in order, the current one last."""
-        return [self._infos[ledger_id] for ledger_id in self._ids]
+        # The dict has their order: it grows at its end, and nothing that was removed comes back.
+        return [*self._earlier.values(), self.current]
 
     def append(self, info: LedgerInfo) -> None:
         """Makes this ledger the current one; its id exceeds all others."""
         assert info.ledger_id > self._ids[-1]
         self._ids.append(info.ledger_id)
-        self._infos[info.ledger_id] = info
+        if self._earlier is _NONE_EARLIER:
+            self._earlier = {}
+        self._earlier[self.current.ledger_id] = self.current
         self.current = info
 
     def remove(self, ledger_id: int) -> LedgerInfo:
@@ -69,31 +82,36 @@ class LedgerList:
         assert ledger_id != self.current.ledger_id
         # Trimming removes from the front, where the search ends at once.
         self._ids.remove(ledger_id)
-        return self._infos.pop(ledger_id)
+        return self._earlier.pop(ledger_id)
 
     @property
     def entries(self) -> int:
         """Confirmed entries of all ledgers."""
-        return sum(info.entries for info in self._infos.values())
+        return sum(info.entries for info in self._earlier.values()) + self.current.entries
 
     @property
     def size_bytes(self) -> int:
         """Payload bytes of all ledgers."""
-        return sum(info.size_bytes for info in self._infos.values())
+        return sum(info.size_bytes for info in self._earlier.values()) + self.current.size_bytes
 
     def average_entry_bytes(self, ledger_id: int) -> int:
         """Returns the average size of the ledger's entries, at least 1."""
-        info = self._infos.get(ledger_id)
+        info = self.get(ledger_id)
         return max(1, info.size_bytes // info.entries) if info is not None and info.entries else 1
 
     def last_entry(self, ledger_id: int) -> int:
         """Returns the ledger's last confirmed entry id, -1 if it has none."""
-        info = self._infos.get(ledger_id)
+        # `get`, written out here and below: both run per message.
+        current = self.current
+        if ledger_id == current.ledger_id:
+            return current.entries - 1
+        info = self._earlier.get(ledger_id)
         return -1 if info is None else info.entries - 1
 
     def has_entry(self, ledger_id: int, entry_id: int) -> bool:
         """Returns True for a confirmed entry of a ledger in the list."""
-        info = self._infos.get(ledger_id)
+        current = self.current
+        info = current if ledger_id == current.ledger_id else self._earlier.get(ledger_id)
         return info is not None and 0 <= entry_id < info.entries
 
     def first(self) -> Position:
@@ -110,13 +128,13 @@ class LedgerList:
         ledger_id, entry_id = position
         place = bisect_left(self._ids, ledger_id)
         if place < len(self._ids) and self._ids[place] == ledger_id:
-            if 0 <= entry_id < self._infos[ledger_id].entries:
+            if 0 <= entry_id < self._entries(ledger_id):
                 return Position(ledger_id, entry_id)
             # Past the end of this ledger; a negative id stands before its first entry instead.
             place += entry_id >= 0
         # A ledger that was trimmed or never listed: its place among the ids says what follows.
         for later in self._ids[place:]:
-            if self._infos[later].entries:
+            if self._entries(later):
                 return Position(later, 0)
         return Position(self._ids[-1], self.current.entries)
 
@@ -129,12 +147,12 @@ class LedgerList:
         ledger_id, entry_id = position
         place = bisect_left(self._ids, ledger_id)
         if place < len(self._ids) and self._ids[place] == ledger_id:
-            entry_id = min(entry_id, self._infos[ledger_id].entries - 1)
+            entry_id = min(entry_id, self._entries(ledger_id) - 1)
             if entry_id >= 0:
                 return Position(ledger_id, entry_id)
         for earlier in reversed(self._ids[:place]):
-            if self._infos[earlier].entries:
-                return Position(earlier, self._infos[earlier].entries - 1)
+            if entries := self._entries(earlier):
+                return Position(earlier, entries - 1)
         return Position(self._ids[0], -1)
 
     def previous(self, position: tuple[int, int]) -> Position:
@@ -156,7 +174,7 @@ class LedgerList:
         for known in self._ids:
             if known > ledger_id:
                 break
-            entries = self._infos[known].entries
+            entries = self._entries(known)
             # A position may have any entry id, so it is cut to the entries that exist.
             count += entries if known < ledger_id else min(max(entry_id + 1, 0), entries)
         return count
@@ -165,7 +183,7 @@ class LedgerList:
         """Returns the entry with `index` entries before it. Raises IndexError past the last entry."""
         assert index >= 0
         for ledger_id in self._ids:
-            entries = self._infos[ledger_id].entries
+            entries = self._entries(ledger_id)
             if index < entries:
                 return Position(ledger_id, index)
             index -= entries

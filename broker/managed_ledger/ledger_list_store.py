@@ -16,8 +16,10 @@ their positions are no positions of the managed ledger.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
+from typing import Final
 
 from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.ensembles.own_ledger import OwnLedger
@@ -30,6 +32,8 @@ from broker.managed_ledger.records.pulsar_records import PLAIN, Compression, enc
 from broker.managed_ledger.removal.deletion import together
 from foundation.model.errors import BadVersion, NotEnoughBookies
 from foundation.model.position import Position
+
+_NONE_UNSEALED: Final[Mapping[int, OwnLedger]] = MappingProxyType({})
 
 
 class LedgerListStore:
@@ -56,7 +60,7 @@ class LedgerListStore:
         """Stored with the next write; `index` (PIP-70) is the managed ledger's own."""
         self.terminated: Position | None = info.terminated
         """The last entry, if no entry may follow."""
-        self.buckets = list(info.delayed)
+        self.buckets = tuple(info.delayed)
         """Ledgers that keep buckets of delayed entries; `start_bucket` and `drop_buckets` change it."""
         self.created_ms = info.created_ms
         """When the managed ledger was made, ms since 1970; 0 = not known."""
@@ -69,12 +73,12 @@ class LedgerListStore:
         self._name = name
         self._compression = compression
         self._client = client
-        self._list = OwnedKey(metadata, managed_ledger_key(name), version)
-        self.beside = list(info.beside)
+        self._list = OwnedKey(metadata, version)
+        self.beside = tuple(info.beside)
         """Ledgers that belong to the managed ledger and hold no part of its log; each may exist or not."""
-        self._deleting = list(info.deleting)
-        self._unsealed: dict[int, OwnLedger] = {}
-        """Ledgers whose own metadata says open."""
+        self._deleting = tuple(info.deleting)
+        self._unsealed = _NONE_UNSEALED
+        """Ledgers whose own metadata says open. Made anew by each change, as the tuples: most topics have none of these."""
 
     async def save(self) -> None:
         """Stores the ends of closed ledgers, then the list. Raises MetadataError."""
@@ -91,7 +95,7 @@ class LedgerListStore:
         # List and ledger are one write, or a crash between two would leave one without the other.
         begin = partial(self._begin, ledger_id, self._custom(b"managed-ledger"), copies)
         try:
-            own = await self._list.put_beside(self._encoded(with_current=True), begin)
+            own = await self._list.put_beside(self._key, self._encoded(with_current=True), begin)
         except (BadVersion, NotEnoughBookies):
             raise  # It was not made.
         except BaseException:
@@ -99,7 +103,7 @@ class LedgerListStore:
             # and then it is deleted as an empty one. Left out of the list, it would never be deleted.
             self.current_started = True
             raise
-        self._unsealed[ledger_id] = own
+        self._unsealed = {**self._unsealed, ledger_id: own}
         self.current_started = True
         return own
 
@@ -108,12 +112,17 @@ class LedgerListStore:
 
         Raises MetadataError and NotEnoughBookies.
         """
-        return await self._begin_named(self.buckets, ledger_id, self._custom(b"delayed-index-bucket"))
+        self.buckets += (ledger_id,)
+        try:
+            return await self._begin_named(ledger_id, self._custom(b"delayed-index-bucket"))
+        except BaseException:
+            self.buckets = _without(self.buckets, ledger_id)
+            raise
 
     def drop_buckets(self, ledger_ids: Iterable[int]) -> None:
         """Marks ledgers of buckets for deletion; the next write of the list stores that they have left it."""
-        gone = [ledger_id for ledger_id in ledger_ids if ledger_id in self.buckets]
-        self.buckets = [ledger_id for ledger_id in self.buckets if ledger_id not in gone]
+        gone = tuple(ledger_id for ledger_id in ledger_ids if ledger_id in self.buckets)
+        self.buckets = _without(self.buckets, *gone)
         self._deleting += gone
 
     async def begin_beside(self, ledger_id: int, custom: dict[str, bytes]) -> OwnLedger:
@@ -121,21 +130,26 @@ class LedgerListStore:
 
         `custom`: its owner, for tools. Raises MetadataError and NotEnoughBookies; nothing is stored then.
         """
-        return await self._begin_named(self.beside, ledger_id, custom)
+        self.beside += (ledger_id,)
+        try:
+            return await self._begin_named(ledger_id, custom)
+        except BaseException:
+            self.beside = _without(self.beside, ledger_id)
+            raise
 
-    async def _begin_named(self, names: list[int], ledger_id: int, custom: dict[str, bytes]) -> OwnLedger:
-        names.append(ledger_id)
+    async def _begin_named(self, ledger_id: int, custom: dict[str, bytes]) -> OwnLedger:
+        """Begin a ledger that the list names already; the caller takes the name back when this fails."""
         try:
             await self._seal()
-            return await self._list.put_beside(self._encoded(), partial(self._begin, ledger_id, custom, None))
+            return await self._list.put_beside(
+                self._key, self._encoded(), partial(self._begin, ledger_id, custom, None)
+            )
         except (BadVersion, NotEnoughBookies):
-            names.remove(ledger_id)  # It was not made; a later write of the list must not name it.
-            raise
+            raise  # It was not made; a later write of the list must not name it.
         except BaseException:
             # Also when the caller is cancelled: the write may be carried out all the same. Left out of the list, such a
             # ledger would never be deleted. Deleting one that does not exist does nothing.
-            names.remove(ledger_id)
-            self._deleting.append(ledger_id)
+            self._deleting += (ledger_id,)
             raise
 
     async def _begin(
@@ -148,12 +162,15 @@ class LedgerListStore:
         """Deletes a ledger beside the list, then its name. Raises MetadataError; the next opening continues."""
         # The name goes last: while it is there, an interrupted deletion is done again.
         await self._client.delete(ledger_id)
-        self.beside.remove(ledger_id)
+        self.beside = _without(self.beside, ledger_id)
         await self.save()
 
     def mark_deleting(self, ledger_ids: Iterable[int]) -> None:
-        """Marks ledgers that have left the list for deletion; the next write of the list stores the marks."""
-        self._deleting += ledger_ids
+        """Marks ledgers that have left the list for deletion.
+
+        The next write of the list stores the marks.
+        """
+        self._deleting += tuple(ledger_ids)
 
     @property
     def has_marked(self) -> bool:
@@ -167,22 +184,22 @@ class LedgerListStore:
         """
         if self._deleting:
             # Marks that come during the wait belong to the next call: their list is not stored yet.
-            marked = list(self._deleting)
+            marked = self._deleting
             await self.save()
-            await self._remove(marked)
+            await together([self._client.delete(item) for item in marked])
+            self._deleting = _without(self._deleting, *marked)
+            self._forget_unsealed(*marked)
 
-    async def _remove(self, ledger_ids: list[int]) -> None:
-        await together([self._client.delete(item) for item in ledger_ids])
-        self._deleting = [item for item in self._deleting if item not in ledger_ids]
-        for ledger_id in ledger_ids:
-            self._unsealed.pop(ledger_id, None)
+    def _forget_unsealed(self, *ledger_ids: int) -> None:
+        left = {key: own for key, own in self._unsealed.items() if key not in ledger_ids}
+        self._unsealed = left or _NONE_UNSEALED
 
     async def _seal(self) -> None:
-        for ledger_id, own in list(self._unsealed.items()):
+        for ledger_id, own in self._unsealed.items():
             info = self.ledgers.get(ledger_id)
             if info is not None and info.closed_at_ms is not None:
                 await own.close(info.entries - 1, info.size_bytes)
-                self._unsealed.pop(ledger_id, None)
+                self._forget_unsealed(ledger_id)
 
     def _encoded(self, with_current: bool = False) -> bytes:
         # A current ledger that has not begun is an id in memory; the list must not name what does not exist.
@@ -197,16 +214,20 @@ class LedgerListStore:
                 kept,
                 self.properties,
                 self.terminated,
-                self._deleting,
-                self.buckets,
-                beside=self.beside,
+                list(self._deleting),
+                list(self.buckets),
+                beside=list(self.beside),
                 created_ms=self.created_ms,
             ),
             self._compression,
         )
 
     async def _put(self, value: bytes) -> None:
-        await self._list.put(value)
+        await self._list.put(self._key, value)
+
+    @property
+    def _key(self) -> str:
+        return managed_ledger_key(self._name)
 
     def _custom(self, component: bytes) -> dict[str, bytes]:
         return {
@@ -214,3 +235,7 @@ class LedgerListStore:
             "component": component,
             "pulsar/managed-ledger": self._name.encode(),
         }
+
+
+def _without(ledger_ids: tuple[int, ...], *gone: int) -> tuple[int, ...]:
+    return tuple(ledger_id for ledger_id in ledger_ids if ledger_id not in gone)

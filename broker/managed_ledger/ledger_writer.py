@@ -103,7 +103,6 @@ class LedgerWriter:
         "_roll_at_ns",
         "_size_max",
         "_stamp",
-        "_stamp_entries",
         "_started_ns",
         "_trimming",
         "_waiting",
@@ -124,7 +123,6 @@ class LedgerWriter:
         self._trimming = trimming
         self._stamp = stamp
         # Bound once, because `add` runs per message.
-        self._stamp_entries = stamp.stamp
         self._now_ns = context.environment.now_ns
         self._handle: LedgerHandle | None = None
         """The ledger that takes adds; None while there is none, see `state`."""
@@ -133,8 +131,9 @@ class LedgerWriter:
         self._closing: LedgerHandle | None = None
         """A ledger that takes no more adds and has some in flight."""
         self._drained: asyncio.Event | None = None
-        self._waiting: deque[tuple[Sequence[Buffer], int, object]] = deque()
-        """(bodies, messages, context) for the next ledger; the caller bounds how many adds are in flight."""
+        self._waiting: deque[tuple[Sequence[Buffer], int, object]] | None = None
+        """(bodies, messages, context) for the next ledger; the caller bounds how many adds are in flight. None without any:
+        an empty one is 760 bytes."""
         self._entries_max = self._size_max = self._roll_at_ns = _NEVER
         self._started_ns = 0
 
@@ -159,13 +158,13 @@ class LedgerWriter:
             for place in range(count):
                 if self._handle is None:
                     # In front: a roll adds runs that have waited, and others wait after this one.
-                    self._waiting.appendleft((bodies[place:], messages, context))
+                    self._queue().appendleft((bodies[place:], messages, context))
                     return
                 self.add(bodies[place : place + 1], messages, context)
             return
         now_ns = self._now_ns()
         # The bytes of the client go on as they are: only the metadata block in front of them is new.
-        handle.add(self._stamp_entries(messages, count), bodies, messages, context, now_ns)
+        handle.add(self._stamp.stamp(messages, count), bodies, messages, context, now_ns)
         if (
             # Compared after the add: the entry that fills the ledger still belongs to it.
             handle.next_entry_id >= self._entries_max
@@ -177,10 +176,15 @@ class LedgerWriter:
     def _add_later(self, bodies: Sequence[Buffer], messages: int, context: object) -> None:
         self._refuse_in(*_REFUSALS)
         # Queued before the roll is spawned, because a roll adds what waits.
-        self._waiting.append((bodies, messages, context))
+        self._queue().append((bodies, messages, context))
         if self.state is ManagedLedgerState.OPEN:
             self.state = ManagedLedgerState.ROLLING
             self._context.background.spawn(self._roll())
+
+    def _queue(self) -> deque[tuple[Sequence[Buffer], int, object]]:
+        if self._waiting is None:
+            self._waiting = deque()
+        return self._waiting
 
     def _refuse_in(self, *states: ManagedLedgerState) -> None:
         if self.state in states:
@@ -274,7 +278,7 @@ class LedgerWriter:
     def _fail_waiting(self, error: BrokerError) -> None:
         if self._waiting:
             added = [(context, len(bodies), 0) for bodies, _, context in self._waiting]
-            self._waiting.clear()
+            self._waiting = None
             self._context.stats.add_errors += sum(count for _, count, _ in added)
             self.listener.add_failed(added, error)
 
@@ -308,6 +312,7 @@ class LedgerWriter:
         # An add may fill the new ledger at once; the rest then waits for the one after it.
         while self._waiting and self._handle is not None:
             self.add(*self._waiting.popleft())
+        self._waiting = self._waiting or None
         if not first:
             self._trimming.trim(context.environment.wall_ms())
 

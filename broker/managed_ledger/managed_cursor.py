@@ -104,7 +104,8 @@ class ManagedCursor:
         self._cache = self.ledger.cache
         self._ledgers = self.ledger.ledgers
         self._request: ForwardRead | None = None
-        self._ready = ReadyEntries(self.ledger.environment.turn)
+        self._ready: ReadyEntries | None = None
+        """Entries that were read from storage; None before the first such read."""
         # The position in two fields: a tuple per entry read would cost more than the rest of `take`.
         self._read_ledger, self._read_entry = self._ledgers.next_valid(acks.mark_delete)
         self._left_ledger = acks.ledger_id
@@ -145,7 +146,8 @@ class ManagedCursor:
         if self.active:
             self.active = False
             self._reading_cursors.deactivated(self)
-        self._ready.drop()
+        if self._ready is not None:
+            self._ready.drop()
         if self._request is not None:
             self._request.withdraw()
         self.redelivery.withdraw()
@@ -168,8 +170,9 @@ class ManagedCursor:
         """
         beyond = self.acks.beyond
         view = self.ledger.view
-        by_hit = not self._ready.entries
-        if by_hit:
+        ready = self._ready
+        by_hit = ready is None or not ready.entries
+        if ready is None or by_hit:
             ledger_id = self._read_ledger
             last = self._ledgers.last_entry(ledger_id) if view is None else self._last_entry(ledger_id)
             # While acknowledgements come in order there is nothing to skip, so spare the search per call.
@@ -182,7 +185,7 @@ class ManagedCursor:
             last = min(last, first + entries_max - 1)
             taken = self._cache.read_run(self.reader, ledger_id, first, last, bytes_max)
         else:
-            taken = self._ready.take(entries_max, bytes_max)
+            taken = ready.take(entries_max, bytes_max)
         if not taken:
             return taken
         # May stand past the ledger's last entry; the next call then moves on to the next ledger.
@@ -239,8 +242,9 @@ class ManagedCursor:
         if self._request is not None:
             self._request.position_jumped()
         if rest:
+            self._ready = self._ready or ReadyEntries(self.ledger.environment.turn)
             self._ready.prepend(rest)
-        else:
+        elif self._ready is not None:
             self._ready.drop()
         self.ledger.stats.took_back(rest)
         self._move_to(position)
@@ -257,7 +261,8 @@ class ManagedCursor:
         # No exception for a closed cursor: the dispatcher expects `ready` and looks at `last_error` then.
         self.last_error = ServiceNotReady(f"cursor {self.name} is closed") if self.closed else None
         # All entries were taken, but their permits go back at the end of the turn: this read may need them now.
-        self._ready.drop()
+        if self._ready is not None:
+            self._ready.drop()
         wanted = None if self.closed else self.range_to_read(entries_max, bytes_max)
         if wanted is None:
             self.ledger.at_end_of_turn(ready)
@@ -297,7 +302,9 @@ class ManagedCursor:
             # Entries that came into the cache meanwhile may have been taken from there: leave those out.
             head = entries[0]
             same_ledger = head.ledger_id == self._read_ledger
-            self._ready.keep(entries[self._read_entry - head.entry_id :] if same_ledger else [], permits)
+            following = entries[self._read_entry - head.entry_id :] if same_ledger else []
+            self._ready = self._ready or ReadyEntries(self.ledger.environment.turn)
+            self._ready.keep(following, permits)
 
     def rewind(self) -> None:
         """Reads on from the first unacknowledged entry."""
@@ -331,7 +338,7 @@ class ManagedCursor:
         if ledger_id < self._read_ledger or (ledger_id == self._read_ledger and entry_id < self._read_entry):
             return True
         # Entries that were given back stand at or after the read position, without those that were deferred then.
-        return self._ready.leaves_out(ledger_id, entry_id)
+        return self._ready is not None and self._ready.leaves_out(ledger_id, entry_id)
 
     def _move_to(self, position: Position) -> None:
         self._read_ledger, self._read_entry = position
@@ -346,7 +353,8 @@ class ManagedCursor:
         """
         if self._request is not None:
             self._request.position_jumped()
-        self._ready.drop()
+        if self._ready is not None:
+            self._ready.drop()
         self._move_to(position)
 
     # Acknowledging

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from broker.managed_ledger.delayed.bucket_ledgers import BucketLedgers
-from broker.managed_ledger.delayed.delayed_entries import DelayedEntries
+from broker.managed_ledger.delayed.delayed_entries import NONE_DELAYED, DelayedEntries
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.ledger_cursors import LedgerCursors
@@ -47,7 +47,6 @@ class ManagedLedger:
         "context",
         "cursors",
         "delayed",
-        "delayed_buckets",
         "environment",
         "ledgers",
         "name",
@@ -88,12 +87,8 @@ class ManagedLedger:
         self.writer = LedgerWriter(context, stamp, self.reading_cursors, self.trimming)
         """Adds entries. Topics call `writer.add` themselves: passing it on would cost a call per message."""
 
-        self.delayed = DelayedEntries(
-            context.settings.delayed_segment_entries, context.settings.delayed_bucket_entries
-        )
-        """Entries that must wait for their delivery time; `broker/service` fills it and takes out what is due."""
-        self.delayed_buckets = BucketLedgers(context)
-        """Keeps the delayed entries over a restart."""
+        self.delayed = NONE_DELAYED
+        """Entries that must wait for their delivery time; `broker/service` takes out what is due. See `own_delayed`."""
 
     @classmethod
     async def open(
@@ -115,12 +110,24 @@ class ManagedLedger:
         if not store.is_new:
             await ledger.cursors.load()
         if store.buckets:
-            await ledger.delayed_buckets.load(ledger.delayed)
+            await ledger.delayed_buckets.load(ledger.own_delayed())
         return ledger
 
     def reconfigure(self, settings: ManagedLedgerSettings) -> None:
         """Uses other settings; limits of a ledger apply from the next ledger on."""
         self.context.settings = settings
+
+    def own_delayed(self) -> DelayedEntries:
+        """Return `delayed` to be filled, made if need be; `broker/service` fills it."""
+        if self.delayed is NONE_DELAYED:
+            settings = self.context.settings
+            self.delayed = DelayedEntries(settings.delayed_segment_entries, settings.delayed_bucket_entries)
+        return self.delayed
+
+    @property
+    def delayed_buckets(self) -> BucketLedgers:
+        """Keeps the delayed entries over a restart."""
+        return BucketLedgers(self.context)
 
     @property
     def state(self) -> ManagedLedgerState:

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from urllib.parse import quote, unquote
 
 from broker.managed_ledger.ledger_list import LedgerInfo
 from foundation.model.position import Position
 
+NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
+"""A cursor's `properties` without any."""
+NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
+"""The same for texts: of a cursor, a producer, a consumer. One object, because nearly all of them have none."""
 ROOT = "/managed-ledgers"
 """Pulsar's path, below which its tools look for managed ledgers."""
 

@@ -31,7 +31,7 @@ class RedeliveryReads:
         self._parts = parts
         self._cursor = cursor
         self._acks = acks
-        self._in_flight: list[_RedeliveryRead] = []
+        self._in_flight: tuple[_RedeliveryRead, ...] = ()
         self.last_error: BrokerError | None = None
         """Why the last read could not bring some of its entries; None if it brought all."""
 
@@ -91,12 +91,12 @@ class RedeliveryReads:
         """
         self.last_error = None
         read = _RedeliveryRead(self, self._parts, self._cursor, positions, ready)
-        self._in_flight.append(read)
+        self._in_flight += (read,)
         read.begin()
 
     def withdraw(self) -> None:
         """Ends the reads that wait for permits, with nothing."""
-        for read in list(self._in_flight):
+        for read in self._in_flight:
             read.withdraw()
 
     def ended(
@@ -106,8 +106,8 @@ class RedeliveryReads:
         error: BrokerError | None,
         ready: Callable[[list[Entry]], None],
     ) -> None:
-        """Reports a read that has ended; called by that read."""
-        self._in_flight.remove(read)
+        """Report a read that has ended; called by that read."""
+        self._in_flight = tuple(each for each in self._in_flight if each is not read)
         if error is not None:
             self._cursor.skip_lost(read.positions())
         self.last_error = error

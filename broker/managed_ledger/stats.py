@@ -20,6 +20,10 @@ ADD_LATENCY_BOUNDS_NS: Final = tuple(round(ms * 1e6) for ms in (0.5, 1, 5, 10, 2
 ENTRY_SIZE_BOUNDS: Final = (128, 512, 1024, 2048, 4096, 16_384, 102_400, 1_048_576)
 """Pulsar's buckets of `pulsar_entry_size_le_*`, in bytes."""
 
+_NO_LATENCIES: Final = [0] * (len(ADD_LATENCY_BOUNDS_NS) + 1)
+_NO_SIZES: Final = [0] * (len(ENTRY_SIZE_BOUNDS) + 1)
+"""The buckets of every managed ledger that no entry was added to since its opening."""
+
 
 class AckStateCuts:
     """Counts the writes of cursors, of all managed ledgers together, that could not store every acknowledgement."""
@@ -72,12 +76,12 @@ class ManagedLedgerStats:
         """Monotonic time of the last confirmation; 0 = none since the managed ledger was opened."""
         self.add_errors = 0
         """Entries that failed after they had been added to a ledger or queued for one."""
-        self.add_latency_buckets = [0] * (len(ADD_LATENCY_BOUNDS_NS) + 1)
-        """Entries by the time from `add` to their confirmation."""
+        self.add_latency_buckets = _NO_LATENCIES
+        """Entries by the time from `add` to their confirmation. To be read only."""
         self.add_latency_sum_ns = 0
         """Estimated from the first and the last entry of each run; the buckets are exact."""
-        self.entry_size_buckets = [0] * (len(ENTRY_SIZE_BOUNDS) + 1)
-        """Entries added, by size."""
+        self.entry_size_buckets = _NO_SIZES
+        """Entries added, by size. To be read only."""
         self.entries_read = 0
         """Taken by cursors, from the cache or from storage; those given back are subtracted."""
         self.bytes_read = 0
@@ -94,6 +98,10 @@ class ManagedLedgerStats:
 
         `added`: the adds that they came with, whose times never decrease.
         """
+        if not self.entries_added:
+            # With the first entry: most topics of a broker that has many are silent.
+            self.add_latency_buckets = _NO_LATENCIES.copy()
+            self.entry_size_buckets = _NO_SIZES.copy()
         total = 0
         size = -1
         same = 0

@@ -140,12 +140,12 @@ class StorageReads:
 
     def __init__(self, context: LedgerContext) -> None:
         self._context = context
-        self._running: dict[int, dict[Span, RunningRead]] = {}
+        self._running: dict[int, dict[Span, RunningRead]] | None = None
         self._stats = context.environment.caches.stats.pending_reads
 
     def running(self, ledger_id: int) -> Mapping[Span, RunningRead]:
         """The reads of this ledger that may be joined, the oldest first."""
-        return self._running.get(ledger_id, _NONE_RUNNING)
+        return _NONE_RUNNING if self._running is None else self._running.get(ledger_id, _NONE_RUNNING)
 
     def join(self, join: Join, receiver: PartReceiver, part: ReadPart) -> None:
         """Waits for a read under way, as planned."""
@@ -157,6 +157,7 @@ class StorageReads:
         else:
             stats.overlapping[join.match] += count
         stats.not_read += count
+        assert self._running is not None
         self._running[part.wanted.ledger_id][join.running].join(receiver, part)
 
     def fetch(
@@ -169,13 +170,19 @@ class StorageReads:
         ledger_id = part.wanted.ledger_id
         started = RunningRead(self, ledger_id, span, receiver, part, expected_reads)
         # No running read has this range, or the plan would have joined it.
+        if self._running is None:
+            self._running = {}
         self._running.setdefault(ledger_id, {})[span] = started
         started.read_on()
         return started
 
     def invalidate_ledger(self, ledger_id: int) -> None:
-        """Lets no further reader join the reads of this ledger. They still serve the readers that wait."""
-        self._running.pop(ledger_id, None)
+        """Lets no further reader join the reads of this ledger.
+
+        They still serve the readers that wait.
+        """
+        if self._running is not None:
+            self._running.pop(ledger_id, None)
 
     # Called by a RunningRead
 
@@ -211,7 +218,7 @@ class StorageReads:
     def failed(self, read: RunningRead, entry_id: int, error: BrokerError) -> None:
         """Counts the failed read, then ends it. `entry_id`: the first entry that did not come."""
         self._context.stats.read_errors += 1
-        self._context.lost.read_failed(read.ledger_id, entry_id, error)
+        self._context.read_failed(read.ledger_id, entry_id, error)
         self.ended(read)
 
     def ended(self, read: RunningRead) -> None:
@@ -219,9 +226,12 @@ class StorageReads:
 
         After an invalidation a newer read may have the same range; that one stays.
         """
+        if self._running is None:
+            return
         running = self._running.get(read.ledger_id)
         span = (read.first, read.last)
         if running is not None and running.get(span) is read:
             del running[span]
             if not running:
                 del self._running[read.ledger_id]
+            self._running = self._running or None

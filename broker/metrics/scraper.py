@@ -19,7 +19,6 @@ from broker.metrics.exposition import ExpositionSettings, TopicExposition
 from broker.metrics.network import NetworkSettings, NetworkWindow
 from broker.metrics.process import CpuWindow, GarbageTimes
 from broker.numbers.readings import TopicReading
-from broker.numbers.topic_reader import NO_READINGS
 from broker.numbers.windows import TopicWindow, TopicWindows
 
 if TYPE_CHECKING:
@@ -43,11 +42,15 @@ class Scrape(NamedTuple):
 class BrokerSource(Protocol):
     """The readings of a broker; `MetricsSource` takes them from its rooms."""
 
-    def topics(self, before: Mapping[str, TopicReading] = NO_READINGS) -> Iterable[TopicReading]:
-        """Yields a reading of each topic, for one that has counted nothing since `before` the same object again.
+    def topics(self) -> Iterable[TopicReading]:
+        """Yields a reading of each topic.
 
         The scraper consumes it over several turns of the loop, so it must iterate over a copy of the topics.
         """
+        ...
+
+    def since(self, before: Mapping[str, TopicReading]) -> Iterable[TopicReading | None]:
+        """Yields a reading of each topic, the object in `before` again or None for one that has counted nothing since."""
         ...
 
     def broker(self) -> BrokerReading:
@@ -106,7 +109,7 @@ class Scraper:
     async def roll_topics(self) -> None:
         """Closes the window of the topics now."""
         windows = self._topic_windows
-        await _in_slices(windows.roll(self._source.topics(windows.readings), self._now_ns()))
+        await _in_slices(windows.roll(self._source.since(windows.readings), self._now_ns()))
 
     async def roll_broker(self) -> None:
         """Closes the window of the cache and the process now."""

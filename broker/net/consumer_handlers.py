@@ -5,16 +5,18 @@ from __future__ import annotations
 import datetime
 import heapq
 import logging
-import os
+import secrets
+import sys
 from collections.abc import Coroutine, Iterator, Sequence
 from itertools import islice
 
+from broker.managed_ledger.managed_ledger_info import NO_PROPERTIES
 from broker.net.connection_limits import CONSUMERS_MAX, check_count, check_metadata
 from broker.net.ports import Connection, ConsumerOnConnection
 from broker.net.schema_handlers import schema_of
 from broker.net.slices import IDS_PER_SLICE, run_in_slices
 from broker.security.authorization.access import Access, consume
-from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
+from broker.service.consumer import ALL_KEYS, Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
 from broker.service.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.topic import Topic
@@ -154,7 +156,8 @@ def _options(cnx: Connection, request: CommandSubscribe) -> SubscribeOptions:
     if request.HasField("start_message_id") and not request.durable:
         start = position_of(request.start_message_id)
     return SubscribeOptions(
-        subscription=request.subscription,
+        # Most topics have subscriptions of the same few names.
+        subscription=sys.intern(request.subscription),
         kind=SubscriptionType(request.subType),
         consumer_id=request.consumer_id,
         # Five characters, like the names that Pulsar's clients make.
@@ -168,8 +171,8 @@ def _options(cnx: Connection, request: CommandSubscribe) -> SubscribeOptions:
         key_shared=_key_shared(request),
         takes_any_schema=request.HasField("schema") and request.schema.type == Schema.AutoConsume,
         read_compacted=request.read_compacted,
-        metadata={pair.key: pair.value for pair in request.metadata},
-        properties={pair.key: pair.value for pair in request.subscription_properties},
+        metadata={pair.key: pair.value for pair in request.metadata} or NO_PROPERTIES,
+        properties={pair.key: pair.value for pair in request.subscription_properties} or NO_PROPERTIES,
         replicated=request.replicate_subscription_state,
         client_version=cnx.client_version,
         connected_at_ms=cnx.context.wall_ms(),
@@ -185,6 +188,8 @@ def _key_shared(request: CommandSubscribe) -> KeySharedMeta:
     for first, last in ranges:
         if first < 0 or last < first:
             raise ConsumerAssignError(f"Invalid hash range {first}-{last}")
+    if not (sticky or ranges or meta.allowOutOfOrderDelivery):
+        return ALL_KEYS
     return KeySharedMeta(sticky=sticky, ranges=ranges, out_of_order=meta.allowOutOfOrderDelivery)
 
 

@@ -42,6 +42,8 @@ class Outbox:
     def detach(self) -> None:
         """Drops all frames of a closed connection and wakes waiting dispatchers."""
         self._transport = None
+        # Consumers of a connection with thousands of them leave in slices, and get nothing until their turn.
+        self.writable = False
         self.frames.clear()
         # Dispatchers that wait for this connection must look again, now without it.
         self._wake_waiting()

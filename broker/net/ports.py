@@ -177,7 +177,7 @@ class ProducerOnConnection:
         # Looked at once per answer in the place of the two that follow, which are rarely in use.
         self._watched = False
         self._leaving: Callable[[], None] | None = None
-        self._held: deque[tuple[int, bytes, int]] = deque()
+        self._held: deque[tuple[int, bytes, int]] | None = None
         self._passed = 0
         self._gate = cnx.gate
         self._outbox = cnx.outbox
@@ -209,7 +209,7 @@ class ProducerOnConnection:
         Java's client compares an answer with its oldest unanswered message alone: one that comes early would be dropped, or
         make the client connect again.
         """
-        earlier = self.unanswered - len(sends.bodies) - len(self._held)
+        earlier = self.unanswered - len(sends.bodies) - len(self._held or ())
         for _ in range(count):
             sequence_id, highest, size = sends.settle(1)
             if error is None:
@@ -217,8 +217,8 @@ class ProducerOnConnection:
             else:
                 frame = self._refusal(sequence_id, highest, error)
             if earlier:
-                if not self._held:
-                    self._passed = 0
+                if self._held is None:
+                    self._held, self._passed = deque(), 0
                 self._held.append((self._passed + earlier, frame, size))
                 self._watched = True
             else:
@@ -254,6 +254,7 @@ class ProducerOnConnection:
         while held and held[0][0] <= self._passed:
             _, frame, size = held.popleft()
             self._write(frame, 1, size)
+        self._held = held or None
         if self._leaving is not None and not self.unanswered:
             self._leaving()
         self._watched = bool(held) or self._leaving is not None
@@ -379,6 +380,11 @@ class ConsumerOnConnection:
     def renew_epoch(self, epoch: int) -> None:
         """Gives every later MESSAGE the new epoch."""
         self._writer.renew_epoch(epoch)
+
+    def leave(self) -> None:
+        """Removes the consumer from its subscription, if it has joined: the connection is lost."""
+        if self.subscription is not None and self.consumer is not None:
+            self.subscription.remove_consumer(self.consumer)
 
     def forget(self) -> None:
         """Frees the consumer id, unless it is reused already."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator
 
+from broker.managed_ledger.managed_ledger_info import NO_PROPERTIES
 from broker.net.connection_limits import (
     PRODUCER_METADATA_CHARACTERS_MAX,
     PRODUCERS_MAX,
@@ -121,7 +121,7 @@ async def _open(cnx: Connection, port: ProducerOnConnection, command: BaseComman
         connection=cnx,
         address=cnx.address,
         client_version=cnx.client_version,
-        metadata={pair.key: pair.value for pair in request.metadata},
+        metadata={pair.key: pair.value for pair in request.metadata} or NO_PROPERTIES,
         schema_version=schema_version,
         connected_at_ms=cnx.context.wall_ms(),
     )
@@ -214,12 +214,3 @@ async def _close(cnx: Connection, closing: Producer, request_id: int) -> None:
     await closing.topic.remove_producer(closing)
     log.info("- %s producer %s on %s", cnx.address, closing.name, closing.topic.name)
     cnx.send(answers.success(request_id))
-
-
-async def leave_topics(producers: list[Producer], gone: asyncio.Event) -> None:
-    """Removes the producers of a lost connection from their topics, then sets `gone`, also after a failure."""
-    try:
-        for producer in producers:
-            await producer.topic.remove_producer(producer)
-    finally:
-        gone.set()

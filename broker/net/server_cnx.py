@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import cast
 
 from google.protobuf.message import DecodeError
@@ -28,13 +28,14 @@ from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
 from broker.net.partition_shares import ShareRegistration
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
-from broker.net.producer_handlers import leave_topics
 from broker.net.read_gate import PENDING_REQUESTS, PUBLISH_RATE, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
 from broker.net.rights import require
 from broker.net.sends import publish
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.security.principal import NOBODY
+from broker.service.producer import Producer
 from broker.service.transactions.transaction_limits import OpenTransactions
+from foundation.loop.slices import Slice, in_slices
 from foundation.model.errors import BrokerError, NotAllowed
 from foundation.tls.peer import common_name
 from protocol import answers
@@ -171,21 +172,37 @@ class ServerCnx(asyncio.BufferedProtocol):
         for registration in self.shares.values():
             context.partition_shares.lose(registration)
         # Emptied first, so that no callback finds a consumer of the closed connection.
-        consumers, self.consumers = self.consumers, {}
-        for port in consumers.values():
-            if port.subscription is not None and port.consumer is not None:
-                port.subscription.remove_consumer(port.consumer)
+        consumers, self.consumers = iter(list(self.consumers.values())), {}
+        part, more = Slice(context.now_ns), False
+        for port in consumers:
+            port.leave()
+            if more := part.is_over():
+                break
         producers, self.producers = self.producers, {}
         left = [port.producer for port in producers.values() if port.producer is not None]
-        if left:
-            # A task, because the next producer's epoch may have to be stored. `_gone` is set at its end.
-            context.spawn(leave_topics(left, self._gone), f"producers of {self.address} leave")
+        if left or more:
+            # A task, because the next producer's epoch may have to be stored, and there may be thousands.
+            context.spawn(
+                self._leave_topics(consumers, left), f"producers and consumers of {self.address} leave"
+            )
         else:
             self._gone.set()
         self.gate.detach()
         self.outbox.detach()
         if self.connected:
             log.info("- %s %s", self.address, self.client_version)
+
+    async def _leave_topics(
+        self, consumers: Iterator[ConsumerOnConnection], producers: list[Producer]
+    ) -> None:
+        """Removes the rest of a lost connection's consumers and its producers, then sets `_gone`, also after a failure."""
+        try:
+            async for port in in_slices(consumers, self.context.now_ns):
+                port.leave()
+            async for producer in in_slices(producers, self.context.now_ns):
+                await producer.topic.remove_producer(producer)
+        finally:
+            self._gone.set()
 
     async def still_there(self) -> bool:
         """Returns True when the client answers; another one needs its place.

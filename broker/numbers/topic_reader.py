@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
-from types import MappingProxyType
-from typing import Final
 
 from broker.numbers.columns import Row
 from broker.numbers.readings import (
@@ -34,9 +32,6 @@ from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.units import NS_PER_US
-
-NO_READINGS: Final[Mapping[str, TopicReading]] = MappingProxyType({})
-"""Readings of before, where there are none."""
 
 _moving_then = itemgetter(
     *map(
@@ -70,17 +65,32 @@ class TopicReader:
         self._consumers = consumers
         self._producers = producers
 
-    def topics(self, before: Mapping[str, TopicReading] = NO_READINGS) -> Iterator[TopicReading]:
-        """Yields a reading of each topic that is open now; an idle topic yields its reading in `before` unchanged.
+    def topics(self) -> Iterator[TopicReading]:
+        """Yields a reading of each topic that is open now.
 
-        A topic is idle without consumers, and while none of the counters that windows compare has moved. Goes over a copy
-        of the registry, because the caller gives the loop a turn now and then, and topics are opened and unloaded
-        meanwhile.
+        Goes over a copy of the registry, because the caller gives the loop a turn now and then, and topics are opened and
+        unloaded meanwhile.
+        """
+        for topic in list(self._registry.topics.values()):
+            if isinstance(topic, PersistentTopic):
+                yield self._persistent(topic)
+            elif isinstance(topic, NonPersistentTopic):
+                yield self._non_persistent(topic)
+
+    def since(self, before: Mapping[str, TopicReading]) -> Iterator[TopicReading | None]:
+        """Yields a reading of each topic for the end of a window that began with those in `before`.
+
+        An idle topic yields its reading in `before` unchanged: it has no consumers, and none of the counters that windows
+        compare has moved. One that is not there and has counted nothing yields None: a reading takes 4 KB, and most topics
+        of a large broker are silent. Goes over a copy as `topics`.
         """
         for topic in list(self._registry.topics.values()):
             if isinstance(topic, PersistentTopic):
                 then = before.get(str(topic.name))
-                yield then if then is not None and _is_idle(topic, then) else self._persistent(topic)
+                if then is None:
+                    yield self._persistent(topic) if _has_counted(topic) else None
+                else:
+                    yield then if _is_idle(topic, then) else self._persistent(topic)
             elif isinstance(topic, NonPersistentTopic):
                 yield self._non_persistent(topic)
 
@@ -213,6 +223,22 @@ def _sums_of(
         flow_ms,
         backlog_age_s,
     )
+
+
+def _has_counted(topic: PersistentTopic) -> bool:
+    """Returns True if a counter that windows compare has moved since the topic was opened; all begin at 0."""
+    stats, misses = topic.ledger.stats, topic.ledger.cache.reads.miss_entries
+    # As in `_is_idle`, all others move with these.
+    if topic.messages_in or stats.entries_added or stats.entries_read or misses:
+        return True
+    if stats.add_errors or stats.read_errors:
+        return True
+    for one in topic.subscriptions.values():
+        if one.retired_messages_out or one.retired_redelivered or one.expired.total:
+            return True
+        if any(each.messages_out or each.acked_messages for each in one.consumers):
+            return True
+    return False
 
 
 def _is_idle(topic: PersistentTopic, then: TopicReading) -> bool:

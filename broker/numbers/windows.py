@@ -100,11 +100,12 @@ class TopicWindows:
         """By topic, the reading that the window under way begins with."""
         return self._previous
 
-    def roll(self, topics: Iterable[TopicReading], now_ns: int) -> Iterator[None]:
+    def roll(self, topics: Iterable[TopicReading | None], now_ns: int) -> Iterator[None]:
         """Closes the window. Yields after every SLICE_TOPICS topics, so that the caller can give the loop a turn.
 
-        A topic whose object is that of `readings` has counted nothing, and gets no window of its own. Does nothing when
-        no time has passed since the last roll.
+        A topic whose object is that of `readings` has counted nothing, and gets no window of its own; nor does one with
+        None in the place of a reading. A first reading counts from 0. Does nothing when no time has passed since the last
+        roll.
         """
         seconds = (now_ns - self._rolled_ns) / 1e9
         if seconds <= 0:
@@ -117,6 +118,8 @@ class TopicWindows:
         for number, reading in enumerate(topics, 1):
             if number % SLICE_TOPICS == 0:
                 yield
+            if reading is None:
+                continue
             before = self._previous.get(reading.topic)
             previous[reading.topic] = reading
             if before is reading:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from broker.managed_ledger.managed_ledger_info import NO_PROPERTIES
 from broker.service.ports import ConsumerPort
 from foundation.model.entry import Entry
 from foundation.model.position import Position
@@ -41,6 +42,10 @@ class KeySharedMeta(NamedTuple):
     """True allows delivery of a key out of order."""
 
 
+ALL_KEYS: Final = KeySharedMeta()
+"""Of a consumer that asks for no mode."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribeOptions:
     """Contents of one SUBSCRIBE, without wire types."""
@@ -65,17 +70,17 @@ class SubscribeOptions:
     """A new subscription starts at the first entry instead of after the last one."""
     epoch: int | None = None
     """Consumer epoch (PIP-84), None for clients without one."""
-    key_shared: KeySharedMeta = field(default_factory=KeySharedMeta)
+    key_shared: KeySharedMeta = ALL_KEYS
     """Key hashes of a KEY_SHARED consumer, or of an EXCLUSIVE one that wants some keys only."""
     takes_any_schema: bool = False
     """True for the schema type AUTO_CONSUME."""
     read_compacted: bool = False
     """True to read the compacted ledger before the horizon; only for Exclusive and Failover."""
-    properties: dict[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=lambda: NO_PROPERTIES)
     """Properties of the subscription, kept when it has none yet."""
     replicated: bool = False
     """The subscription's position is to be replicated to other clusters; kept and shown, there is no other cluster."""
-    metadata: dict[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=lambda: NO_PROPERTIES)
     """Properties of the consumer, shown in statistics."""
     client_version: str = ""
     """Shown in statistics."""

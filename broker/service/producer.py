@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from broker.managed_ledger.managed_ledger_info import NO_PROPERTIES
 from broker.service.ports import ProducerPort, Sends
 from foundation.model.entry import Buffer
 from foundation.model.errors import BrokerError
@@ -101,7 +102,7 @@ class Producer:
         connection: object = None,
         address: str = "",
         client_version: str = "",
-        metadata: dict[str, str] | None = None,
+        metadata: Mapping[str, str] = NO_PROPERTIES,
         schema_version: bytes = b"",
         connected_at_ms: int = 0,
     ) -> None:
@@ -125,7 +126,7 @@ class Producer:
         """`host:port` of the client, for statistics."""
         self.client_version = client_version
         """For statistics."""
-        self.metadata = metadata or {}
+        self.metadata = metadata
         """Properties that the client gave, for statistics."""
         self.schema_version = schema_version
         """Eight bytes, b"" = none; the client puts them into its messages."""

@@ -20,6 +20,8 @@ _OFFSET = PAGE_ENTRIES - 1
 _FULL = (1 << PAGE_ENTRIES) - 1
 _BIT = tuple(1 << offset for offset in range(PAGE_ENTRIES))
 _NO_PAGES: dict[int, int] = {}
+_NO_LEDGERS: dict[int, dict[int, int]] = {}
+"""Of every set that was never filled: each topic has several. Nothing is ever put in."""
 SORTED_AT_ONCE = 20_000
 """Numbers that one sort holds the interpreter for, 2 ms. A sort of 400,000 in a thread stops the event loop for 100 ms."""
 
@@ -41,7 +43,7 @@ class RangeSet:
     __slots__ = ("_ledgers", "count")
 
     def __init__(self) -> None:
-        self._ledgers: dict[int, dict[int, int]] = {}
+        self._ledgers = _NO_LEDGERS
         self.count = 0
         """How many entries are in the set; the same as `len`, without a call."""
 
@@ -59,7 +61,7 @@ class RangeSet:
         """Adds one entry; returns True when it was not in the set."""
         pages = self._ledgers.get(ledger_id)
         if pages is None:
-            pages = self._ledgers[ledger_id] = {}
+            pages = self._new_pages(ledger_id)
         number = entry_id >> PAGE_BITS
         page = pages.get(number, 0)
         # A table look-up instead of a shift: shifting makes a new large integer each time.
@@ -70,12 +72,20 @@ class RangeSet:
         self.count += 1
         return True
 
+    def _new_pages(self, ledger_id: int) -> dict[int, int]:
+        if self._ledgers is _NO_LEDGERS:
+            self._ledgers = {}
+        pages = self._ledgers[ledger_id] = {}
+        return pages
+
     def add_bits(self, ledger_id: int, first: int, bits: int) -> int:
         """Adds entry `first` + n for every set bit n. Returns how many were not in the set."""
         before = self.count
         number = first >> PAGE_BITS
         bits <<= first & _OFFSET
-        pages = self._ledgers.setdefault(ledger_id, {}) if bits else {}
+        pages = self._ledgers.get(ledger_id, _NO_PAGES)
+        if bits and not pages:
+            pages = self._new_pages(ledger_id)
         # The number may span many pages: cut off one page at a time.
         while bits:
             page = pages.get(number, 0)

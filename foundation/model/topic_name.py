@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -171,7 +172,9 @@ def parse_topic_name(text: str) -> TopicName:
             raise InvalidTopicName(
                 f"Invalid topic name {shown(text)}: '{shown(part)}' has a character that is not allowed"
             )
-    return TopicName(domain, tenant, namespace, local)
+    # One text for all topics of a tenant, a namespace and a domain.
+    domain = PERSISTENT if domain == PERSISTENT else NON_PERSISTENT
+    return TopicName(domain, sys.intern(tenant), sys.intern(namespace), local)
 
 
 def _complete(text: str) -> TopicName:

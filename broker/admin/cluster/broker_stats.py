@@ -79,7 +79,7 @@ async def metrics(request: web.Request) -> web.Response:
     manager, cluster = broker.cache.manager, broker.namespaces.cluster
     reads = manager.reads()
     cache: dict[str, Json] = {
-        "brk_ml_count": sum(topic.name.is_persistent for topic in broker.registry.topics.values()),
+        "brk_ml_count": len(manager.caches),
         "brk_ml_cache_used_size": manager.used_bytes,
         "brk_ml_cache_entries": manager.entries,
         "brk_ml_cache_inserted_entries_total": broker.cache.inserted_entries,

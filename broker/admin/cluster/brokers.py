@@ -112,7 +112,7 @@ async def owned_namespaces(request: web.Request) -> web.Response:
     broker = request.app[BROKER]
     _check_id(broker, request.match_info["broker"])
     owned = OwnedBundles(broker.namespaces)
-    for _ in owned.add([(text, topic.name) for text, topic in broker.registry.topics.items()]):
+    for _ in owned.add((str(topic.name), topic.name) for topic in list(broker.registry.topics.values())):
         await asyncio.sleep(0)
     state: Json = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
     return answer(dict.fromkeys(owned.names(), state))

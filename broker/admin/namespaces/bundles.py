@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Final
 
 from aiohttp import web
@@ -17,13 +18,14 @@ from broker.admin.http.answers import (
     is_true,
     namespace_of,
 )
-from broker.admin.service_view import BROKER, RATES
+from broker.admin.service_view import BROKER, RATES, BrokerView
 from broker.admin.topics.stats import rates_of_topic
 from broker.service.lifecycle import namespace_topics
 from broker.service.namespaces import bundles
-from broker.service.namespaces.bundles import Bundle, Bundles, bundles_of
+from broker.service.namespaces.bundles import Bundle, Bundles, bundles_of, middle_of
 from broker.service.namespaces.namespaces import Json, NamespaceNotFound
 from broker.service.namespaces.stored_forms import BUNDLES_KEY
+from foundation.loop.slices import in_slices
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _BUNDLE: Final = _NAMESPACE + "/{bundle}"
@@ -55,9 +57,11 @@ async def split(request: web.Request) -> web.Response:
         )
     positions = await _positions(request) if algorithm == AT_POSITIONS else []
     broker, namespace = request.app[BROKER], _namespace(request)
-    bundle = _chosen(request)
-    topics = [str(topic.name) for topic in broker.registry.topics.values()]
-    middle = bundle.middle() if algorithm == EQUAL else bundle.middle_of(_within(topics, namespace))
+    bundle = await _chosen(request)
+    if algorithm == BY_TOPICS:
+        middle = middle_of([number async for _, number in _hashes(broker, namespace, bundle)])
+    else:
+        middle = bundle.middle()
     at = positions if algorithm == AT_POSITIONS else [] if middle is None else [middle]
 
     def divided(stored: Json) -> Json:
@@ -75,7 +79,7 @@ async def split(request: web.Request) -> web.Response:
 async def unload_bundle(request: web.Request) -> web.Response:
     """Closes the open topics of a bundle. 409 for another broker than this one as the new owner."""
     broker, namespace = request.app[BROKER], _namespace(request)
-    bundle = _chosen(request)
+    bundle = await _chosen(request)
     if request.query.get("destinationBroker", "") not in ("", broker_id(broker)):
         raise Conflict("Not allowed unload namespace bundle to inactive destination broker")
     await namespace_topics.unload(broker.registry, namespace, bundle)
@@ -113,8 +117,9 @@ async def delete(request: web.Request) -> web.Response:
     if not broker.namespaces.exists(namespace):
         raise NamespaceNotFound("Namespace does not exist")
     bundle = bundles_of(broker.namespaces, namespace).find(namespace, request.match_info["bundle"])
-    if any(bundle.has(name) for name in await broker.registry.names(namespace)):
-        raise Conflict("Cannot delete non empty bundle")
+    async for name in in_slices(await broker.registry.names(namespace), broker.registry.now_ns):
+        if bundle.has(name):
+            raise Conflict("Cannot delete non empty bundle")
     raise PreconditionFailed(f"Failed to find ownership for ServiceUnit:{namespace}/{bundle}")
 
 
@@ -123,8 +128,11 @@ async def positions(request: web.Request) -> web.Response:
     broker, namespace = request.app[BROKER], _namespace(request)
     bundle = bundles_of(broker.namespaces, namespace).find(namespace, request.match_info["bundle"])
     asked = [name for text in request.query.getall("topics", []) for name in text.split(",") if name]
-    found = asked or _within([str(topic.name) for topic in broker.registry.topics.values()], namespace)
-    hashes: dict[str, Json] = {name: bundles.hash_of(name) for name in found if bundle.has(name)}
+    hashes: dict[str, Json]
+    if asked:
+        hashes = {name: bundles.hash_of(name) for name in asked if bundle.has(name)}
+    else:
+        hashes = {name: number async for name, number in _hashes(broker, namespace, bundle)}
     return answer({"namespace": namespace, "bundle": str(bundle), "topicHashPositions": hashes})
 
 
@@ -143,14 +151,15 @@ def _bundle(request: web.Request) -> Bundle | None:
     return bundles_of(request.app[BROKER].namespaces, namespace).find(namespace, text)
 
 
-def _chosen(request: web.Request) -> Bundle:
+async def _chosen(request: web.Request) -> Bundle:
     """Returns the bundle in the path, which may say LARGEST or HOT."""
     broker, namespace, text = request.app[BROKER], namespace_of(request), request.match_info["bundle"]
     known = bundles_of(broker.namespaces, namespace)
     if text not in (LARGEST, HOT):
         return known.find(namespace, text)
     weights: dict[Bundle, float] = {}
-    for name in _within([str(topic.name) for topic in broker.registry.topics.values()], namespace):
+    async for topic in in_slices(broker.registry.open_in(namespace), broker.registry.now_ns):
+        name = str(topic.name)
         rates = rates_of_topic(request.app[RATES](name).row)
         bundle = known.of(name)
         weight = 1 if text == LARGEST else rates["msgRateIn"] + rates["msgRateOut"]
@@ -158,8 +167,12 @@ def _chosen(request: web.Request) -> Bundle:
     return max(known.all(), key=lambda bundle: weights.get(bundle, 0))
 
 
-def _within(topics: list[str], namespace: str) -> list[str]:
-    return [name for name in topics if name.partition("://")[2].startswith(f"{namespace}/")]
+async def _hashes(broker: BrokerView, namespace: str, bundle: Bundle) -> AsyncIterator[tuple[str, int]]:
+    """Yields the open topics of a bundle with their hashes."""
+    async for topic in in_slices(broker.registry.open_in(namespace), broker.registry.now_ns):
+        name = str(topic.name)
+        if bundle.has(name):
+            yield name, bundles.hash_of(name)
 
 
 async def _positions(request: web.Request) -> list[int]:

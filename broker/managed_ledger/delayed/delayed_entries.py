@@ -43,7 +43,7 @@ class DelayedEntries:
     def __init__(self, segment_size: int, bucket_size: int) -> None:
         """`segment_size`: entries of a segment. `bucket_size`: entries at which a bucket is full."""
         self.held = RangeSet()
-        """Positions that wait. One object for ever: cursors refer to it."""
+        """Positions that wait. Always the same object: cursors refer to it."""
         self.buckets: list[Bucket] = []
         """Buckets with entries, the oldest first."""
         self.fixed_delay = True
@@ -162,3 +162,7 @@ class DelayedEntries:
 
 def _ledgers_of(buckets: Iterable[Bucket]) -> list[int]:
     return [bucket.ledger_id for bucket in buckets if bucket.ledger_id is not None]
+
+
+NONE_DELAYED: Final = DelayedEntries(1, 1)
+"""Of every managed ledger whose entries were never delayed, as nearly all are not. Nothing is ever held here."""

@@ -23,7 +23,12 @@ from typing import Final, NamedTuple, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from broker.managed_ledger.ledger_list import LedgerInfo
-from broker.managed_ledger.managed_ledger_info import CursorInfo, ManagedLedgerInfo
+from broker.managed_ledger.managed_ledger_info import (
+    NO_NUMBERS,
+    NO_PROPERTIES,
+    CursorInfo,
+    ManagedLedgerInfo,
+)
 from broker.managed_ledger.records import former_json
 from broker.managed_ledger.records.former_json import BEGINNING
 from broker.managed_ledger.records.packed_pages import Page, pack_pages, unpack_pages
@@ -199,10 +204,10 @@ def decode_cursor(value: bytes) -> StoredCursor:
         Position(record.markDeleteLedgerId, record.markDeleteEntryId)
         if record.HasField("markDeleteLedgerId")
         else Position(-1, -1),
-        {each.name: each.value for each in record.properties},
+        {each.name: each.value for each in record.properties} or NO_NUMBERS,
         acked,
         _decoded_batches(record.batchedEntryDeletionIndexInfo),
-        {each.name: each.value for each in record.cursorProperties},
+        {each.name: each.value for each in record.cursorProperties} or NO_PROPERTIES,
     )
     return StoredCursor(info, record.cursorsLedgerId, record.lastActive)
 

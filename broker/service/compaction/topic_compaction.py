@@ -18,7 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
@@ -102,44 +102,51 @@ class CompactionCounts:
     """Bytes of entries that the last one wrote."""
 
 
+NO_COUNTS: Final = CompactionCounts()
+"""Of every topic that was not compacted since it was opened. Nothing is ever counted here."""
+
+
+class CompactedTopic(Protocol):
+    """The topic, as far as its compaction uses it."""
+
+    name: TopicName
+    """Full name."""
+    ledger: ManagedLedger
+    """The topic's log."""
+    settings: ServiceSettings
+    """Current values."""
+
+    async def compaction_cursor(self) -> ManagedCursor:
+        """Opens the cursor `__compaction` with its subscription."""
+        ...
+
+
 class TopicCompaction:
     """One per persistent topic; it costs nothing until the topic is compacted."""
 
     __slots__ = (
         "_compactor",
         "_ledger",
-        "_name",
-        "_own_cursor",
-        "_settings",
         "_task",
+        "_topic",
         "counts",
         "current",
         "last_error",
         "status",
     )
 
-    def __init__(
-        self,
-        name: TopicName,
-        ledger: ManagedLedger,
-        compactor: Compactor,
-        settings: Callable[[], ServiceSettings],
-        own_cursor: Callable[[], Awaitable[ManagedCursor]],
-    ) -> None:
-        """`own_cursor` opens the cursor `__compaction` with its subscription; `settings` returns current values."""
+    def __init__(self, topic: CompactedTopic, compactor: Compactor) -> None:
         self.current: CompactedLedger | None = None
         """The compacted ledger in use; None before the first compaction."""
         self.status = CompactionStatus.NOT_RUN
         """State of the last compaction."""
         self.last_error = ""
         """Why the last compaction failed; "" after a success."""
-        self.counts = CompactionCounts()
-        """Counts for statistics and metrics."""
-        self._name = name
-        self._ledger = ledger
+        self.counts = NO_COUNTS
+        """Counts for statistics and metrics. To be read only."""
+        self._topic = topic
+        self._ledger = topic.ledger
         self._compactor = compactor
-        self._settings = settings
-        self._own_cursor = own_cursor
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -166,7 +173,7 @@ class TopicCompaction:
         if metadata is None:
             log.error(
                 "! %s: compacted ledger %d is missing; readers of the compacted view get the log",
-                self._name,
+                self._topic.name,
                 used,
             )
             return
@@ -211,6 +218,8 @@ class TopicCompaction:
         """Begins a compaction. CompactionRunning while one runs."""
         if self.running:
             raise CompactionRunning("Compaction already in progress")
+        if self.counts is NO_COUNTS:
+            self.counts = CompactionCounts()
         self.status = CompactionStatus.RUNNING
         self._task = asyncio.ensure_future(self._run())
 
@@ -234,7 +243,7 @@ class TopicCompaction:
 
     async def _run(self) -> None:
         environment, counts = self._ledger.environment, self.counts
-        log.info("compacting %s", self._name)
+        log.info("compacting %s", self._topic.name)
         started_ns = environment.now_ns()
         try:
             async with self._compactor.one_at_a_time:
@@ -245,7 +254,7 @@ class TopicCompaction:
             self.status, self.last_error = CompactionStatus.ERROR, str(error)
             counts.failed += 1
             counts.last_failed_ms = environment.wall_ms()
-            log.warning("! compacting %s: %s", self._name, error)
+            log.warning("! compacting %s: %s", self._topic.name, error)
         except asyncio.CancelledError:
             self.status, self.last_error = CompactionStatus.ERROR, "the topic was closed"
             raise
@@ -264,7 +273,7 @@ class TopicCompaction:
 
         ledger = self._ledger
         # Not waited for when this is cancelled: the call that cancels may hold the lock that this one waits for.
-        cursor = await asyncio.shield(asyncio.ensure_future(self._own_cursor()))
+        cursor = await asyncio.shield(asyncio.ensure_future(self._topic.compaction_cursor()))
         ledger.trimming.held_at = (
             cursor.mark_delete_position if self.current is None else self.current.horizon
         )
@@ -275,7 +284,7 @@ class TopicCompaction:
             # Nothing was published since the last compaction, so another one would write the same again.
             self.counts.last_removed = 0
             return
-        settings = self._settings()
+        settings = self._topic.settings
         environment = ledger.environment
         source = CompactionSource(environment.ledgers, segments, settings.compaction_read_timeout_s)
         rules = PassesSettings(settings.compaction_retains_null_keys, settings.compaction_memory_bytes)
@@ -284,8 +293,8 @@ class TopicCompaction:
             ledger,
             source,
             worker,
-            topic=str(self._name),
-            partition=self._name.partition,
+            topic=str(self._topic.name),
+            partition=self._topic.name.partition,
             horizon=horizon,
             pause=_pause,
         )
@@ -298,7 +307,7 @@ class TopicCompaction:
         await self._use(new, cursor)
         log.info(
             "compacted %s up to %s: %d entries, %d messages removed",
-            self._name,
+            self._topic.name,
             horizon,
             new.entries,
             run.counts.removed,
@@ -334,7 +343,7 @@ class TopicCompaction:
             except BadVersion:
                 raise
             except MetadataError as error:
-                log.warning("! the horizon of %s is not stored yet: %s", self._name, error)
+                log.warning("! the horizon of %s is not stored yet: %s", self._topic.name, error)
                 await asyncio.sleep(STORE_RETRY_S)
             else:
                 return

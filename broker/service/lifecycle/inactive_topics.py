@@ -9,7 +9,6 @@ at, as in Pulsar: a topic that nobody has asked for since the start stays.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -21,12 +20,11 @@ from broker.service.topics.non_persistent_topic import NonPersistentTopic
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 from broker.service.topics.topic_registry import TopicRegistry
+from foundation.loop.slices import in_slices
 from foundation.model.errors import BrokerError
 
 log = logging.getLogger("magnetar")
 
-TOPICS_PER_SLICE: Final = 200
-"""Topics that are looked at before clients get their turn; well below a millisecond."""
 WITHOUT_SUBSCRIPTIONS: Final = "delete_when_no_subscriptions"
 """The mode that keeps a topic while it has a subscription."""
 _S: Final = 1_000_000_000
@@ -90,12 +88,9 @@ class InactiveTopicRounds:
         self._looked_ns = self._now_ns()
         self._running = True
         try:
-            topics = list(self._registry.topics.values())
-            for first in range(0, len(topics), TOPICS_PER_SLICE):
-                for topic in topics[first : first + TOPICS_PER_SLICE]:
-                    if self._may_go(topic) and is_due(topic, self._registry.policies, self._now_ns()):
-                        await self._end(topic)
-                await asyncio.sleep(0)
+            async for topic in in_slices(list(self._registry.topics.values()), self._registry.now_ns):
+                if self._may_go(topic) and is_due(topic, self._registry.policies, self._now_ns()):
+                    await self._end(topic)
         finally:
             self._running = False
 

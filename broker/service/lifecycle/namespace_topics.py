@@ -6,12 +6,12 @@ of topics. An operation that failed halfway can be repeated.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 from broker.service.namespaces.bundles import Bundle
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_registry import TopicRegistry
+from foundation.loop.slices import in_slices
 from foundation.model.errors import BrokerError, TopicNotFound
 from foundation.model.topic_name import parse_topic_name
 
@@ -26,10 +26,10 @@ class SubscriptionInUse(BrokerError):
 async def unload(registry: TopicRegistry, namespace: str, bundle: Bundle | None = None) -> None:
     """Closes the open topics; clients connect again and so open them again."""
     # Over a copy: unloading waits, and topics may come and go meanwhile.
-    for name in [topic.name for topic in registry.topics.values() if topic.name.namespace == namespace]:
-        if str(name) in registry.topics and (bundle is None or bundle.has(str(name))):
-            await registry.unload(name)
-            await asyncio.sleep(0)
+    async for topic in in_slices(registry.open_in(namespace), registry.now_ns):
+        name = str(topic.name)
+        if registry.topics.get(name) is topic and (bundle is None or bundle.has(name)):
+            await registry.unload(topic.name)
 
 
 async def clear_backlog(
@@ -47,11 +47,10 @@ async def unsubscribe(
 ) -> None:
     """Deletes a subscription from every topic that has it. SubscriptionInUse if it has consumers on one of them."""
     # All topics are looked at before the first deletion, so that a refusal changes none of them.
-    for open_topic in registry.topics.values():
-        if open_topic.name.namespace == namespace and (bundle is None or bundle.has(str(open_topic.name))):
-            found = open_topic.subscriptions.get(subscription)
-            if found is not None and found.consumers:
-                raise SubscriptionInUse("Subscription has active connected consumers")
+    async for open_topic in in_slices(registry.open_in(namespace), registry.now_ns):
+        found = open_topic.subscriptions.get(subscription)
+        if found is not None and found.consumers and (bundle is None or bundle.has(str(open_topic.name))):
+            raise SubscriptionInUse("Subscription has active connected consumers")
     async for topic in _opened(registry, namespace, bundle):
         one = topic.subscriptions.get(subscription)
         if one is not None:
@@ -62,7 +61,7 @@ async def _opened(
     registry: TopicRegistry, namespace: str, bundle: Bundle | None
 ) -> AsyncIterator[PersistentTopic]:
     """Yields the persistent topics, opened where need be; those of brokers themselves are left out."""
-    for text in await registry.names(namespace, non_persistent=False):
+    async for text in in_slices(await registry.names(namespace, non_persistent=False), registry.now_ns):
         name = parse_topic_name(text)
         if name.is_system or (bundle is not None and not bundle.has(text)):
             continue
@@ -72,4 +71,3 @@ async def _opened(
             continue  # Deleted meanwhile.
         if isinstance(topic, PersistentTopic):
             yield topic
-        await asyncio.sleep(0)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_registry import TopicRegistry
+from foundation.loop.slices import in_slices
 from foundation.model.errors import BrokerError
 
 log = logging.getLogger("magnetar")
 
-TOPICS_PER_SLICE: Final = 200
-"""Topics before other work of the loop gets its share, for work that does not wait; 0.4 ms where nothing is to be done."""
 Work = Callable[[PersistentTopic], Awaitable[None] | None]
 """Does one kind of work for a topic: at once, or in the awaitable that it returns."""
 
@@ -67,7 +64,7 @@ class TopicRounds:
         defects = Defects()
         try:
             # A copy: topics open and close while the work waits.
-            for number, topic in enumerate(list(self._registry.topics.values()), 1):
+            async for topic in in_slices(list(self._registry.topics.values()), self._registry.now_ns):
                 if isinstance(topic, PersistentTopic) and not topic.closed:
                     try:
                         # No coroutine around each topic: it would cost more than a look at an idle one.
@@ -80,8 +77,6 @@ class TopicRounds:
                     except Exception as error:  # noqa: BLE001
                         # A defect that one topic meets must not keep the work from all later ones, in every round.
                         defects.add(str(topic.name), error)
-                if number % TOPICS_PER_SLICE == 0:
-                    await asyncio.sleep(0)
         finally:
             self.running = False
             self._report(failed)

@@ -8,9 +8,9 @@ TopicRates     publish, dispatch, subscribe: one per topic; a topic without limi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from broker.service.limits.dispatch_limit import DispatchLimit, DispatchLimits, Published
+from broker.service.limits.dispatch_limit import DispatchLimit, DispatchLimits
 from broker.service.limits.publish_limit import PublishLimit
 from broker.service.limits.subscribe_limit import ConsumerKey, SubscribeLimit
 from broker.service.limits.unacked_limit import UnackedLimit
@@ -81,15 +81,23 @@ class BrokerLimits:
         self._groups.pop(name, None)
 
 
+class LimitedTopic(Protocol):
+    """The topic, as far as its rates use it."""
+
+    messages_in: int
+    """Messages published to it."""
+    bytes_in: int
+    """Bytes of those."""
+
+
 class TopicRateLimits:
     """The rates of one topic, as its policies set them."""
 
-    __slots__ = ("_broker", "_group", "_published", "_subscribe", "dispatch", "publish")
+    __slots__ = ("_broker", "_group", "_subscribe", "_topic", "dispatch", "publish")
 
-    def __init__(self, broker: BrokerLimits, published: Published) -> None:
-        """`published` returns the messages and bytes published to the topic."""
+    def __init__(self, broker: BrokerLimits, topic: LimitedTopic) -> None:
         self._broker = broker
-        self._published = published
+        self._topic = topic
         self.publish: PublishLimit | None = None
         """The topic's own publish limit; None until a policy sets one."""
         self.dispatch: DispatchLimit | None = None
@@ -142,6 +150,9 @@ class TopicRateLimits:
         """Counts one subscribe request. Raises NotAllowed above the rate."""
         if self._subscribe is not None:
             self._subscribe.check(consumer, self._broker.now_ns())
+
+    def _published(self) -> tuple[int, int]:
+        return self._topic.messages_in, self._topic.bytes_in
 
     def _changed(self, limit: DispatchLimit | None, rate: DispatchRate) -> DispatchLimit | None:
         if limit is None and rate.is_limit:

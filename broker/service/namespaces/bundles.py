@@ -86,6 +86,15 @@ class OwnedBundles:
         ]
 
 
+def middle_of(hashes: Iterable[int]) -> int | None:
+    """Returns the hash with as many topics before it as after it, from theirs; None for fewer than two topics."""
+    ordered = sorted(hashes)
+    if len(ordered) < 2:
+        return None
+    before, after = ordered[len(ordered) // 2 - 1], ordered[len(ordered) // 2]
+    return before + (after - before) // 2
+
+
 def hash_of(topic: str) -> int:
     """Returns the hash of a topic or partition by its full name."""
     return zlib.crc32(topic.encode())
@@ -111,14 +120,6 @@ class Bundle:
     def middle(self) -> int:
         """Returns the hash that divides the bundle into two of one size (`range_equally_divide`)."""
         return self.low + (self.high - self.low) // 2
-
-    def middle_of(self, topics: Sequence[str]) -> int | None:
-        """Returns the hash with as many topics before it as after it; None for fewer than two topics."""
-        hashes = sorted(hash_of(topic) for topic in topics if self.has(topic))
-        if len(hashes) < 2:
-            return None
-        before, after = hashes[len(hashes) // 2 - 1], hashes[len(hashes) // 2]
-        return before + (after - before) // 2
 
 
 @dataclass(frozen=True, slots=True)

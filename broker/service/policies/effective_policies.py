@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar, cast
 
 from bookkeeper.ensembles.settings import Copies
 from broker.managed_ledger.settings import ManagedLedgerSettings
@@ -57,6 +57,9 @@ class EffectivePolicies:
         self._namespaces = namespaces
         self.settings = settings
         """The broker's settings, renewed by the topic registry."""
+        self._broker_values: dict[str, object] = {}
+        """By title, the values of `_broker_values_of`."""
+        self._broker_values_of = settings
 
     def of(self, name: TopicName, policy: Policy[T]) -> T:
         """Returns the value in force for a topic or a partition."""
@@ -68,8 +71,16 @@ class EffectivePolicies:
         value = self._in_namespace(namespace, policy)
         if value is not None:
             return value
-        assert policy.setting is not None, f"{policy.title} has no setting of the broker"
-        return policy.setting(self.settings)
+        return self._of_broker(policy)
+
+    def _of_broker(self, policy: Policy[T]) -> T:
+        """Returns the value of the broker's settings: one object for all topics, because each keeps some of them."""
+        if self._broker_values_of is not self.settings:
+            self._broker_values, self._broker_values_of = {}, self.settings
+        if policy.title not in self._broker_values:
+            assert policy.setting is not None, f"{policy.title} has no setting of the broker"
+            self._broker_values[policy.title] = policy.setting(self.settings)
+        return cast(T, self._broker_values[policy.title])
 
     def differing(self, namespace: str, policy: Policy[T]) -> T | None:
         """Returns the value that a namespace sets; None without one, and where the broker's setting is the same."""
@@ -174,11 +185,10 @@ class EffectivePolicies:
     def backlog_quota(self, name: TopicName, kind: str) -> BacklogQuota:
         """Returns the quota of one type (`backlog_quota.QUOTA_TYPES`); each level may set one type alone."""
         policy = table.BACKLOG
-        assert policy.setting is not None
         for quotas in (self._on_topic(name, policy), self._in_namespace(name.namespace, policy)):
             if quotas is not None and kind in quotas:
                 return quotas[kind]
-        return policy.setting(self.settings)[kind]
+        return self._of_broker(policy)[kind]
 
     def deduplicates(self, name: TopicName) -> bool:
         """Returns True when the topic drops messages that it has already (PIP-6)."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, Protocol
 
+from broker.managed_ledger.delayed.delayed_entries import DelayedEntries
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.service.entry_facts import facts_of
 from broker.service.policies.values import DelayedDeliveryPolicies
@@ -40,6 +41,10 @@ LOOK_AGAIN_MS: Final = 10_000
 class Waiter(Protocol):
     """A dispatcher that leaves held entries out while it reads on."""
 
+    def leave_out(self, held: RangeSet) -> None:
+        """Leaves these out from now on, whatever is added to them later."""
+        ...
+
     def due(self, keys: list[PositionKey]) -> None:
         """Receives positions whose time has come, of any cursor of the topic."""
         ...
@@ -61,7 +66,6 @@ class DelayedDelivery:
         "_waiters",
         "asked",
         "clock_went_back",
-        "entries",
         "policy",
         "settings",
     )
@@ -78,8 +82,6 @@ class DelayedDelivery:
         """The broker's settings: strictness and look-ahead, for which there is no policy."""
         self.policy = policy
         """The policy in force."""
-        self.entries = ledger.delayed
-        """Entries that wait."""
         self.asked = False
         """True once a producer has asked for a delay since the topic was opened; before that no entry of a ledger
         written since needs a look."""
@@ -102,9 +104,14 @@ class DelayedDelivery:
             self._arm(0)
 
     @property
+    def entries(self) -> DelayedEntries:
+        """Entries that wait."""
+        return self._ledger.delayed
+
+    @property
     def held(self) -> RangeSet:
         """Positions that cursors leave out."""
-        return self.entries.held
+        return self._ledger.delayed.held
 
     @property
     def _tick_ms(self) -> int:
@@ -112,8 +119,9 @@ class DelayedDelivery:
         return max(self.policy.tick_ms, 1)
 
     def add_waiter(self, waiter: Waiter) -> None:
-        """Tells a dispatcher of due entries from now on."""
+        """Tells a dispatcher of held and of due entries from now on."""
         self._waiters.append(waiter)
+        waiter.leave_out(self.held)
 
     def remove_waiter(self, waiter: Waiter) -> None:
         """Stops telling it."""
@@ -159,14 +167,15 @@ class DelayedDelivery:
         cutoff_ms = now_ms if self.settings.delayed_strict else now_ms + self._tick_ms
         times = [_deliver_at_ms(entry) for entry in entries]
         late = [entry for entry, at_ms in zip(entries, times, strict=True) if at_ms > cutoff_ms]
+        delayed = self._own_entries()
         if len(late) < len(entries):
             # As in Pulsar: messages that need no delay show that there is no fixed one.
-            self.entries.fixed_delay = False
+            delayed.fixed_delay = False
         if not late:
             return entries, []
         late_times = [at_ms for at_ms in times if at_ms > cutoff_ms]
         for entry, at_ms in zip(late, late_times, strict=True):
-            full = self.entries.hold(entry.ledger_id, entry.entry_id, at_ms, self._tick_ms)
+            full = delayed.hold(entry.ledger_id, entry.entry_id, at_ms, self._tick_ms)
             if full is not None:
                 self._ledger.delayed_buckets.store(full)
         first_ms = min(late_times)
@@ -175,6 +184,15 @@ class DelayedDelivery:
         if len(late) == len(entries):
             return [], late
         return [entry for entry, at_ms in zip(entries, times, strict=True) if at_ms <= cutoff_ms], late
+
+    def _own_entries(self) -> DelayedEntries:
+        """Returns the index to be filled; dispatchers that wait learn of one that is made."""
+        before = self._ledger.delayed
+        entries = self._ledger.own_delayed()
+        if entries is not before:
+            for waiter in self._waiters:
+                waiter.leave_out(entries.held)
+        return entries
 
     def pauses(self, read_position: Position) -> bool:
         """Returns True when reading on would only find entries that are due later than all that wait.

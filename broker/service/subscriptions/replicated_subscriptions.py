@@ -7,12 +7,12 @@ from broker.service.subscriptions.subscription import REPLICATED, Subscription
 
 async def keep_replicated(subscription: Subscription, wanted: bool) -> None:
     """Sets or removes the mark; returns when it is stored. Raises MetadataError."""
-    cursor = subscription.cursor
+    cursor, acks = subscription.cursor, subscription.cursor.acks
     if wanted == subscription.replicated:
         return
     if wanted:
-        cursor.acks.properties[REPLICATED] = 1
+        acks.properties = {**acks.properties, REPLICATED: 1}
     else:
-        del cursor.acks.properties[REPLICATED]
+        acks.properties = {name: number for name, number in acks.properties.items() if name != REPLICATED}
     cursor.store.changed()
     await cursor.store.flush()

@@ -234,7 +234,7 @@ class Subscription:
             store = self.cursor.store
             store.keep_properties(replaced_properties(store.cursor_properties, options.properties))
         if options.replicated and not self.replicated:
-            self.cursor.acks.properties[REPLICATED] = 1
+            self.cursor.acks.properties = {**self.cursor.acks.properties, REPLICATED: 1}
             self.cursor.store.changed()
 
     def add_consumer(self, consumer: Consumer) -> None:
@@ -492,4 +492,4 @@ class Subscription:
             self.dispatcher.closed = True
         if self.transactional is not None:
             # A subscription that is made anew under the name must not inherit them.
-            self.topic.transactions.pending.pop(self.name, None)
+            self.topic.transactions.unwatch(self.name)

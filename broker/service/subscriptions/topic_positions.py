@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.service.entry_facts import facts_of
@@ -11,6 +12,8 @@ from foundation.model.position import EARLIEST, Position
 from protocol.broker_entry_metadata import decode
 
 log = logging.getLogger(__name__)
+
+_NO_MESSAGE: Final = (EARLIEST, -1)
 
 
 class TopicPositions:
@@ -22,7 +25,7 @@ class TopicPositions:
         self._ledger = ledger
         # The result of the last call of `last_message`. Readers of many topics ask for it again and again, and
         # without it each call would read the entry.
-        self._last_message = (EARLIEST, -1)
+        self._last_message = _NO_MESSAGE
         self._searched_to = EARLIEST
 
     async def first_since(self, timestamp_ms: int) -> Position:

@@ -101,16 +101,14 @@ class PersistentTopic(Topic):
         self.deduplication: DurableDeduplication | None = None
         """None where no policy asks for it; that keeps it off the path of a message."""
         self.transactions: TopicTransactions = TopicTransactions(
-            str(name), ledger, settings, call_later=call_later
+            name, ledger, settings, call_later=call_later
         )
         """Transactions that publish to the topic or acknowledge on it."""
         self.delays = DelayedDelivery(ledger, settings, policies.of(name, DELAYED), call_later)
         """Messages that wait for their delivery time."""
         self.positions = TopicPositions(ledger)
         """Entries by time, and the last message."""
-        self.compaction = TopicCompaction(
-            name, ledger, compactor, self._current_settings, self._compaction_cursor
-        )
+        self.compaction = TopicCompaction(self, compactor)
         """The compacted ledger, and the compactions that make it."""
         self.subscribing = TopicSubscriptions(self, call_later=call_later)
         """Opens, creates and deletes subscriptions."""
@@ -176,10 +174,8 @@ class PersistentTopic(Topic):
         if wanted != (self.deduplication is not None):
             await self.set_deduplication(wanted)
 
-    def _current_settings(self) -> ServiceSettings:
-        return self.settings
-
-    async def _compaction_cursor(self) -> ManagedCursor:
+    async def compaction_cursor(self) -> ManagedCursor:
+        """Opens the broker's own cursor of compactions."""
         return await self.subscribing.own_cursor(COMPACTION_CURSOR)
 
     async def keep_epoch(self) -> None:

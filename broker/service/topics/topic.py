@@ -94,7 +94,7 @@ class Topic:
         """Bytes of one SEND that the topic's policy allows; 0 = no limit but the connection's."""
         self.encryption_required = False
         """Producers and messages that are not encrypted are refused."""
-        self.rates = TopicRateLimits(limits, lambda: (self.messages_in, self.bytes_in))
+        self.rates = TopicRateLimits(limits, self)
         """Rates of publishing, delivering and subscribing."""
         self.publish_limits: tuple[PublishLimit, ...] = ()
         """Limits that each message is counted against; () costs a run one look."""

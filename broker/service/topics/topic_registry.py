@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from itertools import islice
-from operator import length_hint
 from typing import TypeVar
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
@@ -34,6 +33,7 @@ from broker.service.namespaces.stored_forms import DELETED
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import MAX_TOPICS
 from broker.service.settings import ServiceSettings
+from broker.service.topics.namespace_names import names_of
 from broker.service.topics.non_persistent_topic import NonPersistentTopic
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
@@ -42,6 +42,7 @@ from broker.service.topics.topic_schemas import TopicSchemas
 from broker.service.topics.transaction_recovery import recover_transactions
 from broker.service.transactions.coordinators import Coordinators
 from foundation.loop.clock import CallLater
+from foundation.loop.slices import Slice, in_slices
 from foundation.model.errors import BrokerError, MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
 from foundation.model.time_histogram import TimeHistogram
 from foundation.model.topic_name import (
@@ -54,15 +55,15 @@ from foundation.model.topic_name import (
 
 log = logging.getLogger("magnetar")
 
-TOPICS_PER_SLICE = 20
-"""Topics that get changed policies or settings before the loop serves clients again."""
-NAMES_PER_SLICE = 2_000
-"""Names that are made before the loop serves clients again: 2 ms."""
+CLOSINGS_AT_ONCE = 50
+"""Topics that close together when the broker stops: their first steps fall into one turn of the loop, 40 µs each, and their
+writes share commits of the metadata store."""
 LOAD_TIMES_KEPT = 10_000
 """Durations of openings that are remembered, the newest ones."""
 QUOTA_CHECK_BOUNDS_NS = tuple(seconds * 1_000_000_000 for seconds in (5, 10, 30, 60, 300))
 """Upper bounds of the buckets for durations of quota comparisons, those of Pulsar."""
 
+T = TypeVar("T")
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 TopicEvent = Callable[[TopicName, bool], None]
@@ -130,10 +131,14 @@ class TopicRegistry:
         """True once the broker stops; no topic is opened any more."""
         self.transaction_states: Coordinators | None = None
         """The transaction coordinators; None while the broker runs without them."""
+        self.now_ns = environment.now_ns
+        """The monotonic clock, for walks over topics (`foundation/loop/slices.py`)."""
         self._environment = environment
         self._ledger_settings = ledger_settings
         self._call_later = call_later
         self._compactor = compactor
+        # One object: each topic would keep a bound method of its own.
+        self._on_fenced = self._close_fenced
         self._opening: dict[str, asyncio.Task[Topic]] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}
         self._of_namespace: dict[str, dict[str, Topic]] = {}
@@ -208,8 +213,9 @@ class TopicRegistry:
             changes = self._policy_changes
             await topic.policies_changed()
         topic.used_at_ns = self._environment.now_ns()
-        self.topics[str(name)] = topic
-        self._of_namespace.setdefault(name.namespace, {})[str(name)] = topic
+        key = str(name)
+        self.topics[key] = topic
+        self._of_namespace.setdefault(name.namespace, {})[key] = topic
         self.loads += 1
         self.load_times_ms.append((self._environment.now_ns() - started_ns) / 1e6)
         if not existed:
@@ -263,7 +269,7 @@ class TopicRegistry:
             self.limits,
             turn=self._environment.turn,
             call_later=self._call_later,
-            on_fenced=self._close_fenced,
+            on_fenced=self._on_fenced,
             compactor=self._compactor,
         )
         await topic.compaction.open()
@@ -315,12 +321,13 @@ class TopicRegistry:
 
     def _reconfigure_slice(self, topics: Iterator[Topic]) -> None:
         # Each topic takes the settings of the moment, so the slices of two changes may overlap.
-        for topic in islice(topics, TOPICS_PER_SLICE):
+        part = Slice(self.now_ns)
+        for topic in topics:
             if not topic.closed:
                 self._reconfigure_topic(topic)
-        # Asked without taking one: an iterator over a list knows how many are left.
-        if length_hint(topics):
-            self._call_later(0, partial(self._reconfigure_slice, topics))
+            if part.is_over():
+                self._call_later(0, partial(self._reconfigure_slice, topics))
+                return
 
     def _reconfigure_topic(self, topic: Topic) -> None:
         topic.reconfigure(self.settings)
@@ -332,7 +339,7 @@ class TopicRegistry:
 
     async def namespace_changed(self, namespace: str) -> None:
         """Applies the policies of a namespace to its open topics. Raises the first error, after the last topic."""
-        await self._apply(list(self._of_namespace.get(namespace, {}).values()))
+        await self._apply(self.open_in(namespace))
 
     async def topic_changed(self, topic: str) -> None:
         """Applies the policies of a topic to its open parts. Raises the first error, after the last part."""
@@ -344,9 +351,7 @@ class TopicRegistry:
     async def _apply(self, topics: list[Topic]) -> None:
         self._policy_changes += 1
         errors = []
-        for index, topic in enumerate(topics):
-            if index % TOPICS_PER_SLICE == TOPICS_PER_SLICE - 1:
-                await asyncio.sleep(0)
+        async for topic in in_slices(topics, self.now_ns):
             if not topic.closed:
                 try:
                     await topic.policies_changed()
@@ -403,6 +408,10 @@ class TopicRegistry:
         await work()
         self._announce(name, exists=False)
 
+    def open_in(self, namespace: str) -> list[Topic]:
+        """Returns the open topics of a namespace, in a list of the caller's own."""
+        return list(self._of_namespace.get(namespace, {}).values())
+
     async def openings_ended(self, namespace: str) -> None:
         """Waits for the topics of a namespace that are being opened at this moment."""
         openings = [
@@ -417,8 +426,10 @@ class TopicRegistry:
         self.closed = True
         # Openings end first, so that the topics they bring are among those closed below.
         await asyncio.gather(*self._opening.values(), *self._closing.values(), return_exceptions=True)
-        closing = [self._close_topic(topic) for topic in list(self.topics.values())]
-        await asyncio.gather(*closing, return_exceptions=True)
+        topics = iter(list(self.topics.values()))
+        while some := list(islice(topics, CLOSINGS_AT_ONCE)):
+            closing = [self._close_topic(topic) for topic in some]
+            await asyncio.gather(*closing, return_exceptions=True)
         self.topics.clear()
         self._of_namespace.clear()
 
@@ -444,31 +455,13 @@ class TopicRegistry:
 
         Non-persistent topics are listed while they are open here.
         """
-        found = set(await self._stored_names(namespace)) if persistent else set()
-        others: list[str] = []
-        stored, memory = f"{PERSISTENT}://{namespace}/", f"{NON_PERSISTENT}://{namespace}/"
-        for name, topic in self._of_namespace.get(namespace, {}).items():
-            if persistent and name.startswith(stored) and not topic.closed:
-                found.add(name)
-            elif non_persistent and name.startswith(memory) and not topic.closed:
-                others.append(name)
-        # Two sorts, because plain order would put "non-persistent://" first.
-        return sorted(found) + sorted(others)
-
-    async def _stored_names(self, namespace: str) -> list[str]:
-        locals_ = await self._environment.metadata.children(f"{LEDGERS_ROOT}/{namespace}/{PERSISTENT}")
-        first = f"{PERSISTENT}://{namespace}/"
-        names: list[str] = []
-        # In slices: the names of many thousands of topics take long enough to delay clients.
-        for start in range(0, len(locals_), NAMES_PER_SLICE):
-            if start:
-                await asyncio.sleep(0)
-            # Most names have no character that was encoded.
-            names += [
-                first + (TopicName.local_from_ledger_name(last) if "%" in last else last)
-                for last in locals_[start : start + NAMES_PER_SLICE]
-            ]
-        return names
+        return await names_of(
+            self._environment,
+            namespace,
+            partial(self.open_in, namespace),
+            persistent=persistent,
+            non_persistent=non_persistent,
+        )
 
     def watch(self, namespace: str, watcher: TopicEvent) -> Callable[[], None]:
         """Calls `watcher` for each topic created or deleted in the namespace; returns a function that ends this."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from broker.managed_ledger.ledger_cursors import NO_NUMBERS, NO_PROPERTIES
 from broker.managed_ledger.managed_cursor import ManagedCursor
+from broker.managed_ledger.managed_ledger_info import NO_NUMBERS, NO_PROPERTIES
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.internal_cursors import COMPACTION_CURSOR, INTERNAL_CURSORS, UNLISTED_CURSORS
 from broker.service.policies.table import MAX_CONSUMERS, MAX_SUBSCRIPTIONS

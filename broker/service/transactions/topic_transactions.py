@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from broker.managed_ledger.ledger_context import Divided
@@ -29,6 +31,7 @@ from foundation.loop.clock import CallLater
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError, NotAllowed, TopicTerminated
 from foundation.model.position import LATEST, Position
+from foundation.model.topic_name import TopicName
 from foundation.model.txn_id import TxnId
 from protocol.frame import message_body
 from protocol.message_metadata import TXN_ABORT, TXN_COMMIT
@@ -40,6 +43,7 @@ _BUFFER: Final = "transactions"
 """The cursor's property with the state of the buffer."""
 MARKER_PRODUCER: Final = "pulsar.txn.marker"
 """Pulsar's name of the producer in markers."""
+_NONE_PENDING: Final[Mapping[str, PendingAcks]] = MappingProxyType({})
 _NO_SEQUENCE_ID: Final = 2**64 - 1
 """Pulsar's sequence id of markers, -1."""
 
@@ -65,7 +69,7 @@ class TopicTransactions:
 
     def __init__(
         self,
-        topic: str,
+        topic: TopicName,
         ledger: ManagedLedger,
         settings: ServiceSettings,
         *,
@@ -76,8 +80,8 @@ class TopicTransactions:
         """Full name."""
         self.buffer: TransactionBuffer | None = None
         """None until a transaction publishes to the topic."""
-        self.pending: dict[str, PendingAcks] = {}
-        """Acknowledgements of open transactions, by cursor name."""
+        self.pending: Mapping[str, PendingAcks] = _NONE_PENDING
+        """Acknowledgements of open transactions, by cursor name; `watch` and `unwatch` change it."""
         self.closed = False
         """Takes no more snapshots."""
         self.recovery_ms: tuple[int, int] = (0, 0)
@@ -106,8 +110,12 @@ class TopicTransactions:
 
     def watch(self, cursor_name: str, pending: PendingAcks) -> None:
         """Lets a cursor pass over what open transactions have acknowledged on its subscription."""
-        self.pending[cursor_name] = pending
+        self.pending = {**self.pending, cursor_name: pending}
         self._ledger.context.view = self
+
+    def unwatch(self, cursor_name: str) -> None:
+        """Forgets the acknowledgements of a subscription that is closed."""
+        self.pending = {name: pending for name, pending in self.pending.items() if name != cursor_name}
 
     async def recover(self) -> None:
         """Restores the state from the last snapshot and the entries after it. Raises as `Ledgers.read`."""
@@ -137,7 +145,7 @@ class TopicTransactions:
 
     def admit(self, txn: TxnId) -> None:
         """Raises NotAllowed unless the transaction is open and has named the topic."""
-        if self.buffer is None or self.states is None or not self.states.publishes(txn, self.topic):
+        if self.buffer is None or self.states is None or not self.states.publishes(txn, str(self.topic)):
             raise NotAllowed(f"Transaction {txn} is not open on {self.topic}; add the topic to it first")
 
     def entries_added(self, entries: list[Entry]) -> None:

@@ -20,8 +20,8 @@ async def test_cache_counts_begin_again_at_zero_when_a_topic_was_opened_again() 
     )
     reads = topic.ledger.cache.reads
     reads.hit_entries, reads.miss_entries = 5, 9
-    (row,) = counts._changes()
+    [row] = [each async for each in counts._changes()]
     assert (row["hits"], row["misses"]) == (5, 9)
     reads.hit_entries, reads.miss_entries = 6, 1
-    (row,) = counts._changes()
+    [row] = [each async for each in counts._changes()]
     assert (row["hits"], row["misses"]) == (6, 1), "more hits than before, and fewer misses"

@@ -11,15 +11,15 @@ from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.ledger_upkeep import LedgerUpkeep
 from broker.compose.timers import Timers
 from broker.managed_ledger.trimming import Trimming
-from broker.service.lifecycle import rounds
 from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.loop import slices
 from foundation.model.topic_name import parse_topic_name
 from tests.support.memory_broker import memory_broker
 
 
 async def test_trimming_pauses_and_goes_on_behind_a_topic_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """One call for all topics held the loop, and one error ended the trimming of all topics until the restart."""
-    monkeypatch.setattr(rounds, "TOPICS_PER_SLICE", 1)
+    monkeypatch.setattr(slices, "ITEMS_MAX", 1)
     events: list[str] = []
     names: dict[int, str] = {}
     async with memory_broker() as broker:

@@ -398,7 +398,7 @@ async def test_ledger_is_deleted_whose_beginning_was_cancelled(tmp_path: Path) -
     await asyncio.sleep(0)
     begin.cancel()
     await asyncio.wait([begin])
-    assert ledger.store.beside == []
+    assert ledger.store.beside == ()
     await ledger.store.save()
     assert await world.metadata.get(ledger_key(77)) is not None
     async with ledger.store.lock:

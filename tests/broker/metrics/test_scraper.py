@@ -21,7 +21,6 @@ from broker.metrics.network import NetworkSettings
 from broker.metrics.scraper import Scraper
 from broker.numbers import topic_families
 from broker.numbers.readings import TopicReading
-from broker.numbers.topic_reader import NO_READINGS
 from entry_cache.cache_stats import Reason
 from entry_cache.observe.curve import Curve, Point
 from entry_cache.observe.expected_level import ExpectedLevel
@@ -61,7 +60,10 @@ class FakeBroker:
             yield
             self.reading = replace(self.reading, expected=level)
 
-    def topics(self, before: Mapping[str, TopicReading] = NO_READINGS) -> Iterator[TopicReading]:
+    def since(self, before: Mapping[str, TopicReading]) -> Iterator[TopicReading]:
+        return self.topics()
+
+    def topics(self) -> Iterator[TopicReading]:
         self.times_read += 1
         for number in range(self.count):
             yield topic_of(

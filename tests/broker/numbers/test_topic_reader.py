@@ -15,6 +15,8 @@ from broker.numbers.readings import TopicReading
 from broker.numbers.topic_reader import TopicReader
 from broker.numbers.windows import NOTHING_YET, TopicWindows
 from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.model.position import LATEST
+from foundation.model.topic_name import parse_topic_name
 from tests.support.memory_broker import memory_broker
 
 TOPIC = "persistent://public/default/t"
@@ -69,10 +71,10 @@ async def idle(broker: BrokerService) -> tuple[PersistentTopic, dict[str, TopicR
 async def test_idle_topic_is_read_again_when_something_has_counted(count: str) -> None:
     async with memory_broker() as broker:
         topic, before = await idle(broker)
-        [again] = reader_of(broker).topics(before)
+        [again] = reader_of(broker).since(before)
         assert again is before[TOPIC], "a topic without traffic costs no new reading"
         COUNTS[count](topic)
-        [changed] = reader_of(broker).topics(before)
+        [changed] = reader_of(broker).since(before)
         assert changed is not again
 
 
@@ -81,8 +83,35 @@ async def test_idle_topic_has_no_window_and_its_next_message_counts() -> None:
         topic, _ = await idle(broker)
         windows, reader = TopicWindows(0), reader_of(broker)
         for second in (1, 2):
-            list(windows.roll(reader.topics(windows.readings), second * S))
+            list(windows.roll(reader.since(windows.readings), second * S))
             assert (windows.of(TOPIC) is NOTHING_YET) == (second == 2)
         topic.messages_in += 3
-        list(windows.roll(reader.topics(windows.readings), 3 * S))
+        list(windows.roll(reader.since(windows.readings), 3 * S))
+        assert rates_of_topic(windows.of(TOPIC).row)["msgRateIn"] == 3
+
+
+async def silent(broker: BrokerService) -> PersistentTopic:
+    topic = await broker.registry.get(parse_topic_name(TOPIC), create=True)
+    assert isinstance(topic, PersistentTopic)
+    await topic.subscribing.create("s", LATEST)
+    return topic
+
+
+@pytest.mark.parametrize("count", sorted(COUNTS.keys() - {"a subscription less"}))
+async def test_silent_topic_keeps_no_reading_until_something_has_counted(count: str) -> None:
+    async with memory_broker() as broker:
+        topic, windows, reader = await silent(broker), TopicWindows(0), reader_of(broker)
+        list(windows.roll(reader.since(windows.readings), S))
+        assert windows.readings == {}, "thousands of silent topics would take 4 KB each"
+        COUNTS[count](topic)
+        list(windows.roll(reader.since(windows.readings), 2 * S))
+        assert list(windows.readings) == [TOPIC]
+
+
+async def test_first_message_of_a_silent_topic_counts_in_its_window() -> None:
+    async with memory_broker() as broker:
+        topic, windows, reader = await silent(broker), TopicWindows(0), reader_of(broker)
+        list(windows.roll(reader.since(windows.readings), S))
+        topic.messages_in += 3
+        list(windows.roll(reader.since(windows.readings), 2 * S))
         assert rates_of_topic(windows.of(TOPIC).row)["msgRateIn"] == 3

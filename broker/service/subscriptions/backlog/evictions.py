@@ -48,3 +48,7 @@ class QuotaEvictions:
         self.times[one.kind] += 1
         self.entries[one.kind] += one.entries
         self.newest.append(one)
+
+
+NO_EVICTIONS: Final = QuotaEvictions()
+"""Of every topic from which nothing was evicted, which is nearly every one. Nothing is ever added."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from broker.managed_ledger.managed_ledger import ManagedLedger
@@ -19,7 +20,7 @@ from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.policies.backlog_quota import AGE, EVICTION, EXCEPTION, SIZE, BacklogQuota
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.settings import ServiceSettings
-from broker.service.subscriptions.backlog.evictions import QuotaEviction, QuotaEvictions
+from broker.service.subscriptions.backlog.evictions import NO_EVICTIONS, QuotaEviction, QuotaEvictions
 from broker.service.subscriptions.backlog.sizes import bytes_after, position_leaving
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.subscriptions.topic_positions import TopicPositions
@@ -32,6 +33,7 @@ log = logging.getLogger("magnetar")
 
 _LEFT_PERCENT: Final = 90
 """Share of the limit that an eviction leaves, as in Pulsar, so that the next look does not evict again at once."""
+_NONE_OLDEST: Final[Mapping[str, tuple[Position, int | None]]] = MappingProxyType({})
 _TEXT: Final = "Cannot create producer on topic with backlog quota exceeded"
 
 
@@ -83,7 +85,7 @@ class TopicQuotas:
     def __init__(self, topic: QuotaTopic) -> None:
         self._topic = topic
         self._too_old_after: Position | None = None
-        self._oldest: dict[str, tuple[Position, int | None]] = {}
+        self._oldest = _NONE_OLDEST
         """By subscription with a backlog: its mark-delete position, and the time of the first message after that."""
         self.size = topic.policies.backlog_quota(topic.name, SIZE)
         """The quota by size that holds now."""
@@ -91,8 +93,8 @@ class TopicQuotas:
         """The quota by age that holds now."""
         self.oldest_age_s = -1
         """Age of the oldest unacknowledged message at the last look; -1 without one, or while it is not known."""
-        self.evictions = QuotaEvictions()
-        """Entries that were taken from subscriptions."""
+        self.evictions = NO_EVICTIONS
+        """Entries that were taken from subscriptions. To be read only."""
 
     def renew(self) -> None:
         """Takes the quotas that hold now."""
@@ -159,9 +161,10 @@ class TopicQuotas:
 
     async def _look_at_each(self) -> None:
         """Finds the oldest message of each subscription; reads again only for those that have moved on."""
-        before, self._oldest = self._oldest, {}
+        before, self._oldest = self._oldest, _NONE_OLDEST
         if not self._topic.settings.subscription_ages:
             return
+        found: dict[str, tuple[Position, int | None]] = {}
         for one in self._subscriptions():
             if one.cursor.backlog:
                 position = one.cursor.mark_delete_position
@@ -169,7 +172,8 @@ class TopicQuotas:
                 # An open ledger may have been closed since, so an age that was not known is asked for again.
                 if known is None or known[0] != position or known[1] is None:
                     known = position, await self._first_ms(position)
-                self._oldest[one.name] = known
+                found[one.name] = known
+        self._oldest = found or _NONE_OLDEST
 
     def _age_s(self, stored_ms: int | None) -> int:
         if stored_ms is None:
@@ -243,6 +247,8 @@ class TopicQuotas:
                 subscription.acknowledge_through(target)
                 evicted = before - subscription.cursor.backlog
                 now_ms = topic.ledger.environment.wall_ms()
+                if self.evictions is NO_EVICTIONS:
+                    self.evictions = QuotaEvictions()
                 self.evictions.add(
                     QuotaEviction(now_ms, subscription.name, kind, limit, after, target, evicted)
                 )

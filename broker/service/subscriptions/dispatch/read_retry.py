@@ -19,13 +19,14 @@ class ReadRetry:
     starts no read: without the delay, a bookie that is away would be asked again in every turn of the event loop.
     """
 
-    __slots__ = ("_call_later", "_delay_ms", "_wake", "waiting")
+    __slots__ = ("_call_later", "_delay_ms", "waiting", "wake")
 
     def __init__(self, call_later: CallLater, wake: Callable[[], None]) -> None:
         self.waiting = False
         """True from a failure until its delay is over."""
         self._call_later = call_later
-        self._wake = wake
+        self.wake = wake
+        """Lets the dispatcher look again."""
         self._delay_ms = 0
 
     def succeeded(self) -> None:
@@ -41,4 +42,4 @@ class ReadRetry:
 
     def _end_delay(self) -> None:
         self.waiting = False
-        self._wake()
+        self.wake()

@@ -14,7 +14,7 @@ subscription, so the cache keeps it. Every change of the queue therefore tells t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from broker.service.subscriptions.dispatch.redelivery_queue import RedeliveryQueue
 from foundation.model.entry import Entry
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from broker.managed_ledger.managed_cursor import ManagedCursor
     from broker.service.subscriptions.dispatch.read_retry import ReadRetry
 
+_NO_POSITIONS: Final[dict[PositionKey, int]] = {}
+"""Of every dispatcher that delivered nothing again. Nothing is ever put in."""
+
 
 class Redeliverer:
     """The redelivery queue of one dispatcher, and the storage reads for it."""
@@ -34,7 +37,6 @@ class Redeliverer:
         "_fetched",
         "_retry",
         "_stopped",
-        "_wake",
         "counts",
         "fetching",
         "hash_of",
@@ -45,22 +47,20 @@ class Redeliverer:
         self,
         cursor: ManagedCursor,
         retry: ReadRetry,
-        wake: Callable[[], None],
         hash_of: Callable[[Entry], int],
     ) -> None:
-        """`wake` is called when a storage read has ended."""
+        """`retry` wakes the dispatcher when a storage read has ended."""
         self.hash_of = hash_of
         """Returns the key hash of an entry; always 0 on a Shared subscription, where keys do not matter."""
         self.queue = RedeliveryQueue()
         """Positions that wait."""
-        self.counts: dict[PositionKey, int] = {}
+        self.counts = _NO_POSITIONS
         """Redelivery count of each unacknowledged position, 1 and above. Only requests of consumers count; a consumer
         that leaves adds nothing, as recorded of Pulsar 4.2. An acknowledgement of a part of a batch begins it anew."""
-        self.fetching: dict[PositionKey, int] = {}
+        self.fetching = _NO_POSITIONS
         """Positions that storage reads now, with their key hashes."""
         self._cursor = cursor
         self._retry = retry
-        self._wake = wake
         self._fetched: list[Entry] = []
         self._stopped = False
 
@@ -122,6 +122,12 @@ class Redeliverer:
         self.counts.clear()
         self._fetched.clear()
 
+    def count(self, key: PositionKey) -> None:
+        """Raises the redelivery count of a position by one."""
+        if self.counts is _NO_POSITIONS:
+            self.counts = {}
+        self.counts[key] = self.counts.get(key, 0) + 1
+
     def acknowledged(self, key: PositionKey, remaining: int) -> None:
         """Begins the count of a position anew, as in Pulsar; discards the position when no message of it remains."""
         counted = self.counts.pop(key, None)
@@ -157,7 +163,7 @@ class Redeliverer:
             entries = self._shown(view, entries)
         elif self._fetched and not entries:
             # All of the first ones were acknowledged. As in `_shown`, those after them must not wait for the next event.
-            self._wake()
+            self._retry.wake()
         return entries
 
     def _shown(self, view: ReadView, entries: list[Entry]) -> list[Entry]:
@@ -165,13 +171,15 @@ class Redeliverer:
         shown = self._cursor.shown(view, entries)
         # The dispatcher takes nothing for "nothing waits"; the positions after these would wait for the next event.
         if not shown and self.has_work:
-            self._wake()
+            self._retry.wake()
         return shown
 
     def _fetch(self, asked: list[Position], hashes: dict[PositionKey, int]) -> None:
         if self._retry.waiting:  # A read has failed just now: the positions wait until its delay is over.
             self._add_unsent(hashes)
             return
+        if self.fetching is _NO_POSITIONS:
+            self.fetching = {}
         self.fetching.update(hashes)
         self._cursor.redelivery.request(asked, lambda entries: self._fetch_done(asked, entries))
 
@@ -188,7 +196,7 @@ class Redeliverer:
             self._retry.succeeded()
         else:
             self._retry.failed()
-        self._wake()
+        self._retry.wake()
 
     def put_off(self) -> None:
         """Queues fetched entries again, because no consumer has permits now.

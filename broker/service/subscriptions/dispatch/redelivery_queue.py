@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from foundation.model.position import PositionKey
 
 _BULK = 64
 """Above this number of new positions one sort is cheaper than an insertion for each."""
+
+_NO_ORDER: Final[list[PositionKey]] = []
+_NO_HASHES: Final[dict[PositionKey, int]] = {}
+_NONE_WAITING: Final[dict[int, int]] = {}
+"""Of every queue that never had a position, as most of a broker have not. Nothing is ever put in."""
 
 
 class RedeliveryQueue:
@@ -21,10 +27,10 @@ class RedeliveryQueue:
     __slots__ = ("_hashes", "_order", "_waiting")
 
     def __init__(self) -> None:
-        self._order: list[PositionKey] = []
-        self._hashes: dict[PositionKey, int] = {}
+        self._order = _NO_ORDER
+        self._hashes = _NO_HASHES
         # Positions per hash, so that `waits` is one look-up instead of a scan for each new entry.
-        self._waiting: dict[int, int] = {}
+        self._waiting = _NONE_WAITING
 
     def __len__(self) -> int:
         return len(self._order)
@@ -34,6 +40,8 @@ class RedeliveryQueue:
 
     def add(self, keys: Iterable[PositionKey], sticky_hash: int = 0) -> None:
         """Adds positions under one hash; a position that waits already keeps its place and hash."""
+        if self._order is _NO_ORDER:
+            self._order, self._hashes, self._waiting = [], {}, {}
         new = [key for key in dict.fromkeys(keys) if key not in self._hashes]
         for key in new:
             self._hashes[key] = sticky_hash

@@ -45,7 +45,7 @@ class SharedDispatcher(Dispatcher):
         """The consumers with their limits."""
         selector = None if meta is None else selector_for(meta, self.settings)
         hash_of = _no_hash if selector is None else partial(hash_in, selector)
-        self.redelivery = Redeliverer(self.cursor, self._retry, self.wake, hash_of)
+        self.redelivery = Redeliverer(self.cursor, self._retry, hash_of)
         """Positions to be delivered again."""
         self._delays = context.delays
         self._due = RangeSet()
@@ -84,7 +84,6 @@ class SharedDispatcher(Dispatcher):
             self.keys.add(consumer)
         # After the line above, which may refuse the consumer: a dispatcher without consumers must not wait.
         if not self.consumers:
-            self.cursor.deferred = self._delays.held
             self._delays.add_waiter(self)
         self.consumer_set.add(consumer)
         self.wake()
@@ -218,6 +217,10 @@ class SharedDispatcher(Dispatcher):
                         self.keys.settled(consumer, key)
         self.wake()
 
+    def leave_out(self, held: RangeSet) -> None:
+        """Lets the cursor leave out positions that wait for their delivery time."""
+        self.cursor.deferred = held
+
     def due(self, keys: list[PositionKey]) -> None:
         """Notes positions whose delivery time has come, and wakes: reading may have paused for them."""
         passed = self.cursor.has_passed
@@ -304,14 +307,13 @@ class SharedDispatcher(Dispatcher):
         """
         pairs = list(keys)
         self.redelivery.add_sent(pairs)
-        counts = self.redelivery.counts
         for key, _ in pairs:
             owner = self.consumer_set.owner_of(key)
             if owner is not None:
                 self.consumer_set.count_settled(owner, owner.pending.pop(key))
                 if self.keys is not None:
                     self.keys.settled(owner, key)
-            counts[key] = counts.get(key, 0) + 1
+            self.redelivery.count(key)
         self.wake()
 
     def redeliver(self, consumer: Consumer, keys: Iterable[PositionKey] | None) -> None:
@@ -324,12 +326,11 @@ class SharedDispatcher(Dispatcher):
         wanted = [key for key in asked if key in consumer.pending]
         # First: `keys.settled` below removes the hashes that the queue needs.
         self.redelivery.add_sent([(key, consumer.hashes.get(key, 0)) for key in wanted])
-        counts = self.redelivery.counts
         for key in wanted:
             self.consumer_set.count_settled(consumer, consumer.pending.pop(key))
             if self.keys is not None:
                 self.keys.settled(consumer, key)
-            counts[key] = counts.get(key, 0) + 1
+            self.redelivery.count(key)
         # Also with many other messages pending: a consumer that gives messages back must be able to receive them.
         consumer.blocked = False
         self.wake()

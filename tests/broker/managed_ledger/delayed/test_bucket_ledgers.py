@@ -25,7 +25,7 @@ def hold(ledger: ManagedLedger, first: int, count: int, at_ms: int) -> None:
     """Holds so many entries of the current ledger; stores each bucket that becomes full."""
     ledger_id = ledger.last_confirmed.ledger_id
     for entry_id in range(first, first + count):
-        full = ledger.delayed.hold(ledger_id, entry_id, at_ms + entry_id, 1)
+        full = ledger.own_delayed().hold(ledger_id, entry_id, at_ms + entry_id, 1)
         if full is not None:
             ledger.delayed_buckets.store(full)
 
@@ -53,7 +53,7 @@ async def test_restart_finds_delayed_entries_without_reading_the_log() -> None:
     after = world.copy_after_crash()
     found = await open_small(after)
     assert len(found.delayed) == 20, "the open bucket is read from the log again"
-    assert found.store.buckets == ledger.delayed.stored
+    assert list(found.store.buckets) == ledger.delayed.stored
     log_id = ledger.last_confirmed.ledger_id
     # The recovery of the log's last ledger looks at its end; nothing else is read of it.
     assert all(first >= 24 for ledger_id, first, _ in after.ledgers.batch_reads if ledger_id == log_id)
@@ -71,7 +71,7 @@ async def test_bucket_ledger_goes_with_its_last_entry() -> None:
     ledger.delayed.take_due(world.wall + 100, 100)
     ledger.delayed_buckets.remove(ledger.delayed.remove_empty())
     await ledger.context.background.drain()
-    assert ledger.store.buckets == []
+    assert ledger.store.buckets == ()
     assert bucket_id not in await stored_ledgers(world)
     assert bucket_id in world.ledgers.deleted
 
@@ -84,7 +84,7 @@ async def test_bucket_whose_entries_became_due_while_it_was_written_is_removed()
     ledger.delayed.take_due(world.wall + 100, 100)
     assert ledger.delayed.remove_empty() == []
     await ledger.context.background.drain()
-    assert ledger.store.buckets == []
+    assert ledger.store.buckets == ()
     assert await stored_ledgers(world) == await named_ledgers(ledger)
 
 
@@ -122,7 +122,7 @@ async def test_entries_that_were_trimmed_or_acknowledged_do_not_come_back(trimme
     await fill(ledger, 12)
     keys = [(info.ledger_id, entry) for info in ledger.ledgers.infos() for entry in range(info.entries)]
     for key in keys[:10]:
-        if (full := ledger.delayed.hold(*key, world.wall + 1000, 1)) is not None:
+        if (full := ledger.own_delayed().hold(*key, world.wall + 1000, 1)) is not None:
             ledger.delayed_buckets.store(full)
     await until(lambda: ledger.delayed.stored)
     if trimmed:
@@ -144,7 +144,7 @@ async def test_broken_bucket_is_dropped_and_the_managed_ledger_opens() -> None:
     bad, good = ledger.delayed.stored
     del world.ledgers.stored[bad][1]
     found = await open_small(world.copy_after_crash())
-    assert (found.store.buckets, len(found.delayed)) == ([good], 10)
+    assert (found.store.buckets, len(found.delayed)) == ((good,), 10)
 
 
 async def test_bucket_without_an_end_is_removed_and_named_in_the_log(
@@ -158,7 +158,7 @@ async def test_bucket_without_an_end_is_removed_and_named_in_the_log(
     await until(lambda: world.ledgers.held)
     after = world.copy_after_crash()
     found = await open_small(after)
-    assert (len(found.delayed), found.store.buckets) == (0, [])
+    assert (len(found.delayed), found.store.buckets) == (0, ())
     assert "is open: its writer did not end it" in caplog.text
     world.ledgers.answer_at_once_again()
 

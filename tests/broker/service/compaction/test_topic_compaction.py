@@ -312,7 +312,7 @@ async def test_compaction_is_stopped_at_any_moment_by_what_ends_it(end: str, tur
         subscription = topic.subscriptions[COMPACTION_CURSOR]
         await stage.run(topic.subscribing.delete(subscription, None, force=True))
         await stage.settle()
-        assert (topic.compaction.current, topic.ledger.store.beside) == (None, [])
+        assert (topic.compaction.current, topic.ledger.store.beside) == (None, ())
     else:
         await stage.run(stage.registry.unload(topic.name))
         again = await stage.open()
@@ -374,7 +374,7 @@ async def test_metadata_store_that_refuses_leaves_the_former_compacted_ledger() 
     stage.metadata.refusing = True
     assert await compact(stage, topic) is CompactionStatus.ERROR
     assert topic.compaction.current is former
-    assert topic.ledger.store.beside == [former.ledger_id if former else None]
+    assert topic.ledger.store.beside == (former.ledger_id if former else None,)
     stage.metadata.refusing = False
     assert await compact(stage, topic) is CompactionStatus.SUCCESS
 

@@ -213,6 +213,7 @@ async def test_read_entries_are_dropped_when_the_last_consumer_leaves() -> None:
     await stage.run(topic.subscribing.create("s", EARLIEST))
     await stage.publish(topic, 4, batch=2)
     subscription, consumer, _ = await stage.consume(topic, EXCLUSIVE, permits=3)
+    assert subscription.cursor._ready is not None
     assert subscription.cursor._ready.entries
     subscription.remove_consumer(consumer)
     assert not subscription.cursor._ready.entries

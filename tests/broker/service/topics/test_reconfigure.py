@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from broker.service.subscriptions.dispatch.key_shared import sticky_hash_of
-from broker.service.topics.topic_registry import TOPICS_PER_SLICE
+from foundation.loop.slices import ITEMS_MAX
 from foundation.model.errors import NotAllowed, SubscriptionNotFound, TopicNotFound
 from foundation.model.topic_name import parse_topic_name
 from tests.fakes.stage import KEY_SHARED, TOPIC, Stage
@@ -106,11 +106,11 @@ async def test_ledger_settings_change_for_an_open_topic() -> None:
 
 async def test_settings_reach_many_open_topics_in_slices() -> None:
     stage = Stage(round_robin_entries_max=1)
-    names = [f"{TOPIC}-{number}" for number in range(TOPICS_PER_SLICE + 1)]
+    names = [f"{TOPIC}-{number}" for number in range(ITEMS_MAX + 1)]
     topics = [await stage.open(name) for name in names]
     stage.timers.clear()
     reconfigure(stage, round_robin_entries_max=2)
-    assert [topic.settings.round_robin_entries_max for topic in topics] == [2] * TOPICS_PER_SLICE + [1]
+    assert [topic.settings.round_robin_entries_max for topic in topics] == [2] * ITEMS_MAX + [1]
     # A second change while the first one goes on: the last topic takes the newest settings from either.
     reconfigure(stage, round_robin_entries_max=3)
     first, second = stage.timers

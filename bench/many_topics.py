@@ -1,0 +1,270 @@
+"""Memory of a topic, by part: open, with a subscription, with a subscription, a producer and a consumer.
+
+`python -m bench.many_topics [--topics 4000] [--only open subscribed connected] [--parts 40]`, half a minute
+
+Starts a broker with the embedded store in a process of its own for each kind, opens the topics, and prints
+
+- the growth of the resident memory for each topic, and
+- Python's objects for each topic by part, over PART_TOPICS further topics.
+
+A part is an attribute of one of Magnetar's classes, with the containers and numbers below it, or the instances of such a
+class themselves, which have the rest. An object that several topics share counts once, so it nearly vanishes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import MemberDescriptorType
+from typing import Final, NamedTuple
+
+from bench import processes
+from bookie_stub.compose.bookie import Bookie
+from bookkeeper.client.embedded import EmbeddedLedgerClient
+from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
+from broker.compose.broker_service import BrokerService
+from broker.config import load_broker_settings
+from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.loop import clock
+from foundation.loop.turn import Turn
+from foundation.model.position import LATEST
+from foundation.model.topic_name import TopicName, parse_topic_name
+from tests.fakes.ledgers import on_one_bookie
+from tests.support.bookie_settings import for_directory
+from tests.support.raw_client import RawConnection
+
+PART_TOPICS: Final = 500
+WARM_TOPICS: Final = 200
+"""Topics before the first measurement, so that what is made once is made."""
+OWN: Final = ("bookie_stub", "bookkeeper", "broker", "entry_cache", "foundation", "magnetar", "protocol")
+"""Packages whose classes are parts."""
+PERMITS: Final = 1_000
+
+
+@asynccontextmanager
+async def embedded_broker(folder: Path) -> AsyncIterator[BrokerService]:
+    """A broker with its bookie and its metadata store in `folder`."""
+    loop = asyncio.get_running_loop()
+    usual = ("clusterName=standalone", "brokerServicePort=0", "webServicePort=0", "bindAddress=127.0.0.1")
+    overrides = (*usual, "advertisedAddress=127.0.0.1", "brokerDeleteInactiveTopicsEnabled=false")
+    turn = Turn(loop.call_soon, clock.monotonic_ns)
+    metadata = SqliteMetadataStore(folder / "metadata.db")
+    bookie = Bookie.open(for_directory(folder), loop.call_soon_threadsafe, at_end_of_turn=turn.commit)
+    service = BrokerService(
+        load_broker_settings(None, environ={}, overrides=overrides, profile=None),
+        metadata=metadata,
+        ledgers=on_one_bookie(metadata, EmbeddedLedgerClient(bookie)),
+        turn=turn,
+        version="bench",
+    )
+    await service.start()
+    await service.start_admin()
+    try:
+        yield service
+    finally:
+        await service.stop()
+
+
+class Topics:
+    """Makes topics of each kind."""
+
+    def __init__(self, service: BrokerService, connection: RawConnection) -> None:
+        self._registry = service.registry
+        self._connection = connection
+        self._made = 0
+
+    def _next_name(self) -> TopicName:
+        self._made += 1
+        return parse_topic_name(f"persistent://public/default/topic-{self._made}")
+
+    async def open(self) -> None:
+        """Without a client."""
+        await self._registry.get(self._next_name(), create=True)
+
+    async def subscribed(self) -> None:
+        """With a subscription that has no consumer."""
+        topic = await self._registry.get(self._next_name(), create=True)
+        assert isinstance(topic, PersistentTopic)
+        await topic.subscribing.create("subscription", LATEST)
+
+    async def connected(self) -> None:
+        """With a subscription, a producer and a consumer that has sent its permits."""
+        connection, name = self._connection, str(self._next_name())
+        connection.send("PRODUCER", topic=name, producer_id=self._made, request_id=self._made)
+        await connection.receive("PRODUCER_SUCCESS")
+        connection.send(
+            "SUBSCRIBE",
+            topic=name,
+            subscription="subscription",
+            subType="Shared",
+            consumer_id=self._made,
+            request_id=self._made,
+        )
+        await connection.receive("SUCCESS")
+        connection.send("FLOW", consumer_id=self._made, messagePermits=PERMITS)
+
+
+KINDS: Final[dict[str, Callable[[Topics], Awaitable[None]]]] = {
+    "open": Topics.open,
+    "subscribed": Topics.subscribed,
+    "connected": Topics.connected,
+}
+
+
+class Parts(NamedTuple):
+    """Bytes of new objects by part."""
+
+    own: Counter[str]
+    """Instances of a class of ours, without their attributes."""
+    attributes: Counter[str]
+    """Containers, numbers, texts and functions below an attribute, as `Class.attribute`."""
+    others: Counter[str]
+    """Objects below none of these, by type."""
+
+
+def new_parts(before: dict[int, object]) -> Parts:
+    """Divides the objects that are not in `before`, as `all_objects` returned it, by part."""
+    # The numbers that are the keys of `before` are new, too, and only it refers to them.
+    new = {key: each for key, each in all_objects(besides=before).items() if key not in before}
+    parts = Parts(Counter(), Counter(), Counter())
+    counted: set[int] = set()
+    owners = [each for each in new.values() if is_own(each)]
+    for owner in owners:
+        counted.add(id(owner))
+        parts.own[type(owner).__name__] += sys.getsizeof(owner)
+    for owner in owners:
+        for name, value in attributes_of(owner):
+            parts.attributes[f"{type(owner).__name__}.{name}"] += _below(value, new, counted)
+    for key, each in new.items():
+        if key not in counted:
+            parts.others[type(each).__qualname__] += sys.getsizeof(each)
+    return parts
+
+
+def _below(value: object, new: dict[int, object], counted: set[int]) -> int:
+    """The bytes of new objects from `value` on, down to instances of our classes."""
+    size = 0
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if id(each) in new and id(each) not in counted and not is_own(each):
+            counted.add(id(each))
+            size += sys.getsizeof(each)
+            waiting += gc.get_referents(each)
+    return size
+
+
+def is_own(each: object) -> bool:
+    """True for an instance of one of Magnetar's classes that is no tuple, number or text."""
+    kind = type(each)
+    return kind.__module__.partition(".")[0] in OWN and not isinstance(each, tuple | int | str | bytes | type)
+
+
+def attributes_of(owner: object) -> Iterator[tuple[str, object]]:
+    """Yields names and values of an object's slots and of its dict, which counts as an attribute itself."""
+    for kind in type(owner).__mro__:
+        for name, member in vars(kind).items():
+            if isinstance(member, MemberDescriptorType):
+                try:
+                    yield name, member.__get__(owner)
+                except AttributeError:
+                    continue
+    for name, value in getattr(owner, "__dict__", {}).items():
+        yield name, value
+    for each in gc.get_referents(owner):
+        # What no name leads to: the dict itself, and the content of a class with a container as its base.
+        yield "(itself)", each
+
+
+def all_objects(besides: object = None) -> dict[int, object]:
+    """Returns the objects that the collector knows and those that they refer to, by id; they stay alive by this."""
+    gc.collect()
+    found = {id(each): each for each in gc.get_objects() if each is not besides}
+    waiting = list(found.values())
+    while waiting:
+        below = gc.get_referents(*waiting)
+        waiting = []
+        for each in below:
+            if id(each) not in found and each is not besides:
+                found[id(each)] = each
+                waiting.append(each)
+    return found
+
+
+def resident_bytes() -> int:
+    """Returns the resident memory of this process, after free memory has gone back to the kernel."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    return int(processes.memory(os.getpid()).rss * 1024 * 1024)
+
+
+async def measure(kind: str, topics: int, parts_shown: int, folder: Path) -> None:
+    """Makes topics of one kind and prints their memory."""
+    make = KINDS[kind]
+    async with embedded_broker(folder) as service:
+        connection = await RawConnection.open(service.addresses.service_url)
+        await connection.connect()
+        made = Topics(service, connection)
+        for _ in range(WARM_TOPICS):
+            await make(made)
+        before_bytes = resident_bytes()
+        for _ in range(topics):
+            await make(made)
+        each_bytes = (resident_bytes() - before_bytes) / topics
+        before = all_objects()
+        for _ in range(PART_TOPICS):
+            await make(made)
+        parts = new_parts(before)
+        await connection.close()
+    _print(kind, topics, each_bytes, parts, parts_shown)
+
+
+def _print(kind: str, topics: int, each_bytes: float, parts: Parts, shown: int) -> None:
+    total = sum(sum(counter.values()) for counter in parts) / PART_TOPICS
+    print(f"{kind}: {each_bytes:,.0f} B of resident memory for each of {topics:,} topics")
+    print(f"  {total:,.0f} B of objects for each of {PART_TOPICS} more:")
+    by_class: Counter[str] = Counter(parts.own)
+    for name, size in parts.attributes.items():
+        by_class[name.partition(".")[0]] += size
+    by_class.update(parts.others)
+    for owner, size in by_class.most_common(shown):
+        inside = [(parts.own[owner], "itself")] if parts.own[owner] else []
+        inside += [
+            (each, name.partition(".")[2])
+            for name, each in parts.attributes.items()
+            if name.partition(".")[0] == owner
+        ]
+        words = ", ".join(
+            f"{name} {each / PART_TOPICS:.0f}" for each, name in sorted(inside, reverse=True) if each
+        )
+        print(
+            f"  {size / PART_TOPICS:7.0f}  {owner}: {words}"
+            if words
+            else f"  {size / PART_TOPICS:7.0f}  {owner}"
+        )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Memory of a topic, by part.")
+    parser.add_argument("--topics", type=int, default=4_000)
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--parts", type=int, default=60, help="classes that are printed")
+    given = parser.parse_args()
+    if len(given.only) == 1:
+        with tempfile.TemporaryDirectory() as name:
+            asyncio.run(measure(given.only[0], given.topics, given.parts, Path(name)))
+    else:
+        # A process each: memory that another kind has freed would hide what this one takes.
+        for each in given.only:
+            options = ["--topics", str(given.topics), "--parts", str(given.parts), "--only", each]
+            subprocess.run([sys.executable, "-m", "bench.many_topics", *options], check=True)

@@ -1,0 +1,159 @@
+"""The longest pause of the event loop in each walk over many topics.
+
+`python -m bench.topic_pauses [--topics 20000]`, a minute for each 10,000
+
+Starts a broker with the embedded store in this process, opens topics with a subscription, a producer and a consumer on one
+connection, and begins the walks one after the other. A timer every millisecond stands for another client's PING: a pause is
+the CPU time of the loop's thread from one to the next. So other programs on the machine change nothing. Python's garbage
+collector is off: its pauses are no part of a walk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+from bench.many_topics import Topics, embedded_broker
+from broker.compose.broker_service import BrokerService
+from broker.compose.metrics_source import scraper_of
+from broker.service.lifecycle import namespace_topics
+from broker.service.lifecycle.hole_rounds import HoleRounds
+from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
+from broker.service.lifecycle.quota_rounds import QuotaRounds
+from broker.service.lifecycle.rounds import TopicRounds
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic_lists import TopicsPattern
+from tests.support.raw_client import RawConnection
+
+NAMESPACE: Final = "public/default"
+WATCHERS: Final = 20
+CREATIONS: Final = 50
+TICK_S: Final = 0.001
+
+
+class Pauses:
+    """Measures the loop while it is entered."""
+
+    def __init__(self) -> None:
+        self.worst_s = 0.0
+        self._looked_s = time.thread_time()
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        now_s = time.thread_time()
+        self.worst_s = max(self.worst_s, now_s - self._looked_s)
+        self._looked_s = now_s
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    async def stop(self) -> float:
+        """Returns the longest pause in ms."""
+        await asyncio.sleep(5 * TICK_S)
+        self._timer.cancel()
+        return self.worst_s * 1e3
+
+
+async def reconfigure(broker: BrokerService) -> None:
+    """Takes settings, and waits until the slices are over."""
+    registry = broker.registry
+    registry.reconfigure(registry._ledger_settings, registry.settings)
+    await asyncio.sleep(len(registry.topics) / 2_000)
+
+
+async def watch(broker: BrokerService, connection: RawConnection) -> None:
+    """Makes watchers of all topics, on the connection."""
+    for number in range(WATCHERS):
+        connection.send(
+            "WATCH_TOPIC_LIST",
+            request_id=number,
+            watcher_id=number,
+            namespace=NAMESPACE,
+            topics_pattern="public/default/.*",
+        )
+        await connection.receive("WATCH_TOPIC_LIST_SUCCESS", timeout_s=600)
+
+
+async def create(topics: Topics, connection: RawConnection) -> None:
+    """Creates topics that the watchers hear of."""
+    for _ in range(CREATIONS):
+        await topics.open()
+    for _ in range(CREATIONS * WATCHERS):
+        await connection.receive("WATCH_TOPIC_UPDATE", timeout_s=600)
+
+
+async def lose(broker: BrokerService, connection: RawConnection) -> None:
+    """Closes the connection of all producers and consumers."""
+    await connection.close()
+    topics = list(broker.registry.topics.values())
+    while any(topic.access.producers for topic in topics[-200:]):  # noqa: ASYNC110 - no event
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(len(topics) / 20_000)
+
+
+async def main(topics: int, folder: Path) -> None:
+    """Opens, walks, and prints."""
+    async with embedded_broker(folder) as broker:
+        registry, now_ns = broker.registry, broker.environment.now_ns
+        connection = await RawConnection.open(broker.addresses.service_url)
+        await connection.connect()
+        made = Topics(broker, connection)
+        for _ in range(topics):
+            await made.connected()
+        watching = await RawConnection.open(broker.addresses.service_url)
+        await watching.connect()
+        scraper, pattern = scraper_of(broker), TopicsPattern("public/default/.*")
+
+        async def chosen() -> None:
+            await pattern.choose(await registry.names(NAMESPACE))
+
+        def trim(topic: PersistentTopic) -> None:
+            topic.ledger.trimming.trim(0, without_cursors=True)
+
+        walks: dict[str, Callable[[], Awaitable[object]]] = {
+            "settings changed": lambda: reconfigure(broker),
+            "a policy of the namespace": lambda: registry.namespace_changed(NAMESPACE),
+            "names of the namespace": lambda: registry.names(NAMESPACE),
+            "names by a pattern": chosen,
+            "expiry": TopicRounds(registry, "expiry", lambda topic: topic.expiry.look()).run,
+            "quotas": QuotaRounds(registry, now_ns).run,
+            "lost entries": HoleRounds(registry, now_ns).run,
+            "unused topics": InactiveTopicRounds(registry, broker.deletions, now_ns).look,
+            "trimming": TopicRounds(registry, "trimming", trim).run,
+            "window of the metrics": scraper.roll_topics,
+            "scrape": lambda: scraper.scrape(""),
+            f"{WATCHERS} watchers": lambda: watch(broker, watching),
+            f"{CREATIONS} topics that {WATCHERS} watchers hear of": lambda: create(made, watching),
+            "connection lost": lambda: lose(broker, connection),
+            "unload": lambda: namespace_topics.unload(registry, NAMESPACE),
+        }
+        gc.disable()
+        print(f"{topics:,} topics; the longest pause in ms, and the CPU of the walk in s")
+        for title, walk in walks.items():
+            began_s, pauses = time.thread_time(), Pauses()
+            await walk()
+            worst_ms = await pauses.stop()
+            print(f"{worst_ms:8.1f} {time.thread_time() - began_s:8.2f}  {title}", flush=True)
+        for number in range(topics):
+            if number % 2:
+                await made.open()
+        began_s, pauses = time.thread_time(), Pauses()
+        await registry.close()
+        print(
+            f"{await pauses.stop():8.1f} {time.thread_time() - began_s:8.2f}  stop, {topics // 2:,} topics open"
+        )
+        await watching.close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description="The longest pause of the loop in each walk over many topics."
+    )
+    parser.add_argument("--topics", type=int, default=20_000)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        asyncio.run(main(given.topics, Path(name)))
