@@ -22,12 +22,13 @@ from functools import partial
 
 from bookkeeper.client.bookie_connection import BookieConnection, FrameCutter
 from bookkeeper.client.bookie_question import DiskSpace, ask_disk_space
-from bookkeeper.client.bookie_tls import TlsOfBookies, connect_with_tls
+from bookkeeper.client.bookie_tls import connect_with_tls
 from bookkeeper.client.ledger_client import AddDone, BatchReadDone, DeleteDone, EntryParts, ReadDone
 from bookkeeper.client.request_times import RequestTimes
 from bookkeeper.client.result_codes import UNREACHABLE
 from foundation.loop.turn import Turn
 from foundation.model.entry import Buffer
+from foundation.tls.certificates import Certificates
 from protocol.bookie_frame import (
     FLAG_FENCE,
     FLAG_HIGH_PRIORITY,
@@ -87,7 +88,7 @@ class BookKeeperLedgerClient:
         frame_bytes_max: int,
         timeout_s: float = 30.0,
         outstanding_bytes_max: int = OUTSTANDING_BYTES_MAX,
-        tls: TlsOfBookies | None = None,
+        tls: Certificates | None = None,
         receive_sizes: tuple[int, int, int] | None = None,
     ) -> None:
         """Begins to connect, with TLS if `tls` is given. Belongs to the running loop.

@@ -18,11 +18,12 @@ from aiohttp import web
 
 from broker.security.principal import Principal
 from broker.websocket.consuming import ConsumerSession
-from broker.websocket.context import SessionClient, WebSocketContext
+from broker.websocket.context import WebSocketContext
 from broker.websocket.errors import GOING_AWAY, BadParameter
 from broker.websocket.opening import open_consumers, open_producers, topics_of
 from broker.websocket.parameters import consumer_parameters, producer_parameters, reader_parameters
 from broker.websocket.producing import ProducerSession
+from broker.websocket.rights import SessionClient
 from broker.websocket.session import WebSocketSession
 from foundation.model.errors import BrokerError, InvalidTopicName, TopicTerminated
 from foundation.model.topic_name import TopicName, parse_topic_name

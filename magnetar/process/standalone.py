@@ -49,9 +49,10 @@ if TYPE_CHECKING:
     from bookkeeper.client.ledger_client import LedgerClient
     from bookkeeper.ensembles.bookies import Bookies
     from bookkeeper.metadata.metadata_store import MetadataStore
-    from broker.compose.broker_service import Addresses, BrokerService
+    from broker.compose.broker_service import BrokerService
     from broker.faults.controls import TestControls
     from broker.security.authentication.authenticator import Authenticator
+    from broker.service.topics.topic_ownership import Addresses
 
 log = logging.getLogger("magnetar")
 
