@@ -374,9 +374,9 @@ class BookKeeperLedgerClient:
         if self._receive_sizes is None:
             return BookieConnection(self, self._frame_bytes_max)
         # A module that only a process with these sizes needs.
-        from bookkeeper.client.sized_connection import SizedConnection
+        from bookkeeper.client.sized_connection import SizedBookieConnection
 
-        return SizedConnection(self, self._frame_bytes_max, self._receive_sizes)
+        return SizedBookieConnection(self, self._frame_bytes_max, self._receive_sizes)
 
     async def _open(self, protocol: asyncio.BaseProtocol) -> asyncio.BaseTransport:
         """Makes a connection to the bookie."""

@@ -68,7 +68,7 @@ from broker.service.transactions.transaction_limits import TransactionLimits
 from entry_cache.compose import ComposedCache
 from entry_cache.observe.decisions import Decisions
 from entry_cache.observe.totals import totals_of
-from foundation.loop.clock import CallLater, Clock
+from foundation.loop.clock import BrokerClock, CallLater
 from foundation.loop.loop_watch import LoopWatch
 from foundation.loop.turn import Turn
 from foundation.model.topic_name import parse_topic_name
@@ -161,7 +161,7 @@ class BrokerService:
         self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
         self._tasks = BackgroundTasks()
         self.controls = controls
-        self._clock = clock = Clock() if controls is None else controls.held.clock
+        self._clock = clock = BrokerClock() if controls is None else controls.held.clock
         self._timers = Timers(clock.looks())
         self.loop_watch = LoopWatch(loop.call_later, time.monotonic_ns)
 

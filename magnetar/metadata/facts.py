@@ -37,7 +37,7 @@ class Reference(NamedTuple):
     """The ledger's part, in words."""
 
 
-class Mark(NamedTuple):
+class DeletionMark(NamedTuple):
     """A mark that a deletion is decided."""
 
     path: str
@@ -72,7 +72,7 @@ class Facts:
     """Count of each partitioned topic."""
     references: list[Reference] = field(default_factory=list)
     """Ledgers that nodes name."""
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[DeletionMark] = field(default_factory=list)
     """Marks of decided deletions."""
     intents: set[tuple[str, str]] = field(default_factory=set)
     """Kind and name of each intent of a deletion."""
@@ -138,7 +138,7 @@ class Facts:
     def _note_list(self, path: str, where: NodePath, info: ManagedLedgerInfo) -> None:
         if info.deleted:
             # Its ledgers may be gone already.
-            self.marks.append(Mark(path, where))
+            self.marks.append(DeletionMark(path, where))
             return
         self.references += [Reference(path, one.ledger_id, "ledger") for one in info.ledgers]
 
@@ -166,7 +166,7 @@ class Facts:
         if where.kind == "partitioned-topic" and where.topic is not None and "partitions" in found:
             self.partitions[where.topic] = int(str(found["partitions"]))
         if where.kind in ("partitioned-topic", "namespace", "tenant") and found.get("deleted"):
-            self.marks.append(Mark(path, where))
+            self.marks.append(DeletionMark(path, where))
         group = found.get("resource_group_name")
         if where.kind == "namespace" and isinstance(group, str) and group:
             self.group_uses.append((path, group))

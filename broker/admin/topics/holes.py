@@ -12,7 +12,7 @@ from typing import Final
 
 from aiohttp import web
 
-from broker.admin.http.answers import answer, topic_of
+from broker.admin.http.answers import BadParameter, answer, topic_of
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import one_persistent, subscription_of
 from broker.service.namespaces.namespaces import Json
@@ -23,7 +23,7 @@ from broker.service.subscriptions.backlog.hole_report import HoleReport, HoleRun
 from broker.service.subscriptions.dispatch.places import Place
 from broker.service.subscriptions.hole_watch import HoleLook
 from broker.service.subscriptions.subscription import Subscription
-from foundation.model.errors import LOST_ENTRY, BrokerError
+from foundation.model.errors import LOST_ENTRY
 from foundation.model.position import Position
 
 LIMIT: Final = 100
@@ -32,12 +32,6 @@ LIMIT_MAX: Final = 10_000
 """The most runs that it answers."""
 _NAMES_MAX: Final = 3
 """Consumers that the conclusion names."""
-
-
-class BadLimit(BrokerError):
-    """The parameter `limit` is out of its range: 400."""
-
-    status = 400
 
 
 async def why(request: web.Request) -> web.Response:
@@ -168,7 +162,7 @@ def _limit(request: web.Request) -> int:
     text = request.query.get("limit", str(LIMIT))
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else -1
     if not 0 <= number <= LIMIT_MAX:
-        raise BadLimit(f"limit={text[:50]}: allowed is 0 to {LIMIT_MAX}")
+        raise BadParameter(f"limit={text[:50]}: allowed is 0 to {LIMIT_MAX}")
     return number
 
 
