@@ -81,8 +81,7 @@ class BookKeeperLedgerClient:
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        address: str,
         *,
         turn: Turn,
         frame_bytes_max: int,
@@ -91,15 +90,16 @@ class BookKeeperLedgerClient:
         tls: Certificates | None = None,
         receive_sizes: tuple[int, int, int] | None = None,
     ) -> None:
-        """Begins to connect, with TLS if `tls` is given. Belongs to the running loop.
+        """Begins to connect to `host:port`, with TLS if `tls` is given. Belongs to the running loop.
 
         `frame_bytes_max` as the bookie's nettyMaxFrameSizeBytes. A silent bookie is given up after `timeout_s` to twice
         that (bookkeeperClientTimeoutInSeconds), and so is an attempt to connect after `timeout_s`. Adds beyond
         `outstanding_bytes_max` are answered "too many requests". `receive_sizes`: smallest, first and largest read of the
         connection in bytes; None leaves them to the event loop.
         """
-        self._host = host
-        self._port = port
+        self._address = address
+        self._host, _, port = address.rpartition(":")
+        self._port = int(port)
         self._turn = turn
         self._frame_bytes_max = frame_bytes_max
         self._timeout_s = timeout_s
@@ -149,7 +149,7 @@ class BookKeeperLedgerClient:
         if self._connecting is not None:
             await asyncio.shield(self._connecting)
         if self._connection is None:
-            raise ConnectionError(f"no connection to the bookie at {self._host}:{self._port}")
+            raise ConnectionError(f"no connection to the bookie at {self._address}")
 
     async def disk_space(self) -> DiskSpace:
         """Asks the bookie for its disks, on a connection of its own.
@@ -325,7 +325,7 @@ class BookKeeperLedgerClient:
         if connection is self._connection:
             self._connection = None
             if not self._closed:
-                log.warning("- bookie %s:%d%s", self._host, self._port, f": {error}" if error else "")
+                log.warning("- bookie %s%s", self._address, f": {error}" if error else "")
             self._lost()
 
     def _read_answered(self, response: ReadResponse) -> None:
@@ -361,13 +361,13 @@ class BookKeeperLedgerClient:
             # One line per break: a bookie that is down for a day would fill the log.
             if self._failures == 0:
                 reason = str(error) or f"no answer for {self._timeout_s:g} s"
-                log.warning("no connection to the bookie at %s:%d: %s", self._host, self._port, reason)
+                log.warning("no connection to the bookie at %s: %s", self._address, reason)
             self._lost()
             return
         self._connecting = None
         self._failures = 0
         self._connection = connection
-        log.info("+ bookie %s:%d", self._host, self._port)
+        log.info("+ bookie %s", self._address)
         self._write(0)
 
     def _new_connection(self) -> FrameCutter:
@@ -418,7 +418,7 @@ class BookKeeperLedgerClient:
             one is not None and one == before for one, before in zip(oldest, self._oldest_seen, strict=False)
         )
         if stuck and self._connection is not None:
-            log.warning("bookie %s:%d: no answer for %g s", self._host, self._port, self._timeout_s)
+            log.warning("bookie %s: no answer for %g s", self._address, self._timeout_s)
             self._connection.abort()
             oldest = ()  # The next connection begins with nothing outstanding.
         self._oldest_seen = oldest

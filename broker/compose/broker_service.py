@@ -299,7 +299,8 @@ class BrokerService:
         from broker.compose.metrics_source import scraper_of
 
         scraper = scraper_of(self)
-        console = Console(self)
+        topics, clients = self.registry.topics, self.net.connections
+        console = Console(self.environment, topics, self.cache, clients, self.loop_watch)
         if self.settings.bool("webSocketServiceEnabled"):
             self._websockets = self._websocket_context()
         self._admin_port.serve(self, scraper, console, self._websockets, self._test_routes, self._tasks)

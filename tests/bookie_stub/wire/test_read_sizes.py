@@ -33,7 +33,7 @@ async def add_and_read(tmp_path: Path, sizes: tuple[int, int, int] | None) -> No
     await server.start()
     turn = Turn(loop.call_soon, time.monotonic_ns)
     client = BookKeeperLedgerClient(
-        "127.0.0.1", server.port, turn=turn, frame_bytes_max=5_253_120, receive_sizes=sizes
+        f"127.0.0.1:{server.port}", turn=turn, frame_bytes_max=5_253_120, receive_sizes=sizes
     )
     await client.connected()
     payload = bytes(range(256)) * (LARGE // 256)
