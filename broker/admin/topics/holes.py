@@ -118,7 +118,7 @@ def _sentence(place: Place, entries: int, consumers: Mapping[str, int], policy: 
             return f"{count} acknowledged by open transactions, which must end."
         case Place.AHEAD:
             return f"{count} to be read when a consumer asks for messages."
-        case Place.LOST if policy.active:
+        case Place.FORGOTTEN if policy.active:
             return f"{count} pending at no consumer: the broker delivers them again within {policy.period_s + 60} s."
         case _:
             return f"{count} pending at no consumer: set unackedHoleRedeliveryEnabled=true to have them delivered again."
