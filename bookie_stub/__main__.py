@@ -26,7 +26,7 @@ from bookie_stub.config.settings import BookieSettings
 from bookie_stub.config.tls import tls_context
 from bookie_stub.wire.server import BookieServer
 from foundation.settings.errors import SettingsError
-from foundation.settings.load import FromOption, Override, refuse_unknown, unknown_allowed
+from foundation.settings.load import refuse_unknown, unknown_allowed, with_data
 from foundation.settings.settings import Note, Settings
 from foundation.settings.start_errors import check_ready_file, start_error
 
@@ -115,9 +115,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
 
 
 def _load(arguments: argparse.Namespace, refuse: Callable[[Sequence[Note]], None]) -> Settings:
-    overrides: list[Override] = list(arguments.set)
-    if arguments.data is not None:
-        overrides.append(FromOption("--data", "magnetarDataDirectory", arguments.data))
+    overrides = with_data(arguments.set, arguments.data)
     if arguments.ready_file is not None:
         check_ready_file(arguments.ready_file)
     settings = load_bookie_settings(arguments.conf, environ=os.environ, overrides=overrides)

@@ -85,7 +85,7 @@ class ComposedCache:
         """Copies slices out of buffers first; while some are left, that alone fills the slice."""
         if self._pinned.copy_out():
             return True
-        return passes(now_ns, visits_max) or self._pinned.behind
+        return passes(now_ns, visits_max) or self._pinned.has_more
 
     @property
     def inserted_entries(self) -> int:

@@ -13,7 +13,7 @@ from foundation.model.entry import Entry
 from foundation.value import Value
 
 
-class CountsOf50:
+class CountsOf50(CountsOf42):
     """Counts as Pulsar 5.0 does: from 0 on, and never below it."""
 
     def initial(self, expected_reads: int | None) -> int | None:
@@ -30,13 +30,6 @@ class CountsOf50:
             count = entry.expected_reads
             if count:  # Neither None nor zero.
                 entry.expected_reads = count - 1
-
-    def expect_redelivery(self, reader: int, entries: Iterable[Entry]) -> None:
-        """Raises each count by one: a delivered entry waits for redelivery."""
-        for entry in entries:
-            count = entry.expected_reads
-            if count is not None:
-                entry.expected_reads = count + 1
 
     def offered_again(self, present: Entry, count: int | None) -> bool:
         """5.0 gives the present entry the counter of the second offer, "not counted" included."""

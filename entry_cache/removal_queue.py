@@ -48,7 +48,7 @@ class QueuePass:
 
 
 class RemovalQueue:
-    """The `Policy` of PIP-430."""
+    """The `EvictionPolicy` of PIP-430."""
 
     def __init__(self, profile: Profile, settings: CacheSettings) -> None:
         """Follows the rules of one release (`Profile`) with these settings."""

@@ -61,10 +61,10 @@ class BookieServer:
             """The memory that all connections receive into."""
         else:
             # A module that only a bookie with these keys needs.
-            from bookie_stub.wire.sized_connection import SizedConnection
+            from bookie_stub.wire.sized_connection import SizedServedConnection
 
             self.scratch = Scratch(sizes[2])
-            self._accept = lambda: SizedConnection(self, sizes)
+            self._accept = lambda: SizedServedConnection(self, sizes)
         self.unfinished = ReceiveMemory(unfinished_bytes_max, time.monotonic_ns)
         """Accounts for long frames that are not complete."""
         self.blocked = 0

@@ -1,4 +1,4 @@
-"""SizedConnection: a connection whose reads follow what arrives (`byteBufAllocatorSize…`).
+"""SizedServedConnection: a connection whose reads follow what arrives (`byteBufAllocatorSize…`).
 
 `BookieServer` imports it where these keys are set. Without them a connection's reads cost nothing more.
 """
@@ -9,7 +9,7 @@ from bookie_stub.wire.connection import ServedConnection, ServerSide
 from protocol.receive_buffer_sizer import ReceiveBufferSizer
 
 
-class SizedConnection(ServedConnection):
+class SizedServedConnection(ServedConnection):
     """asyncio's side of one client, with Netty's adaptive sizes of reads."""
 
     def __init__(self, server: ServerSide, sizes: tuple[int, int, int]) -> None:

@@ -8,19 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Protocol
 
 from bookkeeper.client.bookie_question import Question
 from foundation.tls.contexts import reason_of
 from protocol.bookkeeper_api_pb2 import EOK, START_TLS
-
-
-class TlsOfBookies(Protocol):
-    """The source of TLS contexts; `foundation.tls.certificates.Certificates` is one."""
-
-    def current(self) -> ssl.SSLContext:
-        """Returns the context for a new connection."""
-        ...
 
 
 async def connect_with_tls(

@@ -22,12 +22,13 @@ from functools import partial
 
 from bookkeeper.client.bookie_connection import BookieConnection, FrameCutter
 from bookkeeper.client.bookie_question import DiskSpace, ask_disk_space
-from bookkeeper.client.bookie_tls import TlsOfBookies, connect_with_tls
+from bookkeeper.client.bookie_tls import connect_with_tls
 from bookkeeper.client.ledger_client import AddDone, BatchReadDone, DeleteDone, EntryParts, ReadDone
 from bookkeeper.client.request_times import RequestTimes
 from bookkeeper.client.result_codes import UNREACHABLE
 from foundation.loop.turn import Turn
 from foundation.model.entry import Buffer
+from foundation.tls.certificates import Certificates
 from protocol.bookie_frame import (
     FLAG_FENCE,
     FLAG_HIGH_PRIORITY,
@@ -80,25 +81,25 @@ class BookKeeperLedgerClient:
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        address: str,
         *,
         turn: Turn,
         frame_bytes_max: int,
         timeout_s: float = 30.0,
         outstanding_bytes_max: int = OUTSTANDING_BYTES_MAX,
-        tls: TlsOfBookies | None = None,
+        tls: Certificates | None = None,
         receive_sizes: tuple[int, int, int] | None = None,
     ) -> None:
-        """Begins to connect, with TLS if `tls` is given. Belongs to the running loop.
+        """Begins to connect to `host:port`, with TLS if `tls` is given. Belongs to the running loop.
 
         `frame_bytes_max` as the bookie's nettyMaxFrameSizeBytes. A silent bookie is given up after `timeout_s` to twice
         that (bookkeeperClientTimeoutInSeconds), and so is an attempt to connect after `timeout_s`. Adds beyond
         `outstanding_bytes_max` are answered "too many requests". `receive_sizes`: smallest, first and largest read of the
         connection in bytes; None leaves them to the event loop.
         """
-        self._host = host
-        self._port = port
+        self._address = address
+        self._host, _, port = address.rpartition(":")
+        self._port = int(port)
         self._turn = turn
         self._frame_bytes_max = frame_bytes_max
         self._timeout_s = timeout_s
@@ -145,7 +146,7 @@ class BookKeeperLedgerClient:
         if self._connecting is not None:
             await asyncio.shield(self._connecting)
         if self._connection is None:
-            raise ConnectionError(f"no connection to the bookie at {self._host}:{self._port}")
+            raise ConnectionError(f"no connection to the bookie at {self._address}")
 
     async def disk_space(self) -> DiskSpace:
         """Asks the bookie for its disks, on a connection of its own.
@@ -318,7 +319,7 @@ class BookKeeperLedgerClient:
         if connection is self._connection:
             self._connection = None
             if not self._closed:
-                log.warning("- bookie %s:%d%s", self._host, self._port, f": {error}" if error else "")
+                log.warning("- bookie %s%s", self._address, f": {error}" if error else "")
             self._lost()
 
     def _read_answered(self, response: ReadResponse) -> None:
@@ -354,22 +355,22 @@ class BookKeeperLedgerClient:
             # One line per break: a bookie that is down for a day would fill the log.
             if self._failures == 0:
                 reason = str(error) or f"no answer for {self._timeout_s:g} s"
-                log.warning("no connection to the bookie at %s:%d: %s", self._host, self._port, reason)
+                log.warning("no connection to the bookie at %s: %s", self._address, reason)
             self._lost()
             return
         self._connecting = None
         self._failures = 0
         self._connection = connection
-        log.info("+ bookie %s:%d", self._host, self._port)
+        log.info("+ bookie %s", self._address)
         self._write(0)
 
     def _new_connection(self) -> FrameCutter:
         if self._receive_sizes is None:
             return BookieConnection(self, self._frame_bytes_max)
         # A module that only a process with these sizes needs.
-        from bookkeeper.client.sized_connection import SizedConnection
+        from bookkeeper.client.sized_connection import SizedBookieConnection
 
-        return SizedConnection(self, self._frame_bytes_max, self._receive_sizes)
+        return SizedBookieConnection(self, self._frame_bytes_max, self._receive_sizes)
 
     async def _open(self, protocol: asyncio.BaseProtocol) -> asyncio.BaseTransport:
         """Makes a connection to the bookie."""
@@ -411,7 +412,7 @@ class BookKeeperLedgerClient:
             one is not None and one == before for one, before in zip(oldest, self._oldest_seen, strict=False)
         )
         if stuck and self._connection is not None:
-            log.warning("bookie %s:%d: no answer for %g s", self._host, self._port, self._timeout_s)
+            log.warning("bookie %s: no answer for %g s", self._address, self._timeout_s)
             self._connection.abort()
             oldest = ()  # The next connection begins with nothing outstanding.
         self._oldest_seen = oldest

@@ -1,4 +1,4 @@
-"""SizedConnection: a connection to a bookie whose reads follow what arrives (`byteBufAllocatorSize…`)."""
+"""SizedBookieConnection: a connection to a bookie whose reads follow what arrives (`byteBufAllocatorSize…`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bookkeeper.client.bookie_connection import FrameCutter, FrameReceiver
 from protocol.receive_buffer_sizer import ReceiveBufferSizer
 
 
-class SizedConnection(FrameCutter, asyncio.BufferedProtocol):
+class SizedBookieConnection(FrameCutter, asyncio.BufferedProtocol):
     """asyncio's protocol object of one connection, with Netty's adaptive sizes of reads."""
 
     def __init__(self, receiver: FrameReceiver, frame_bytes_max: int, sizes: tuple[int, int, int]) -> None:

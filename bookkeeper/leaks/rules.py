@@ -76,7 +76,7 @@ class NodeFacts(NamedTuple):
     """True while the deletion of its topic or namespace is decided and goes on."""
 
 
-class Finding(NamedTuple):
+class LeakFinding(NamedTuple):
     """A verdict."""
 
     kind: str
@@ -112,16 +112,16 @@ def judge_node(node: NodeFacts) -> str | None:
     return None
 
 
-def judge_unreferenced(*, decided: bool, of_pulsar: bool) -> Finding:
+def judge_unreferenced(*, decided: bool, of_pulsar: bool) -> LeakFinding:
     """Returns the finding for a ledger that nothing needs.
 
     `decided`: its removal was decided. `of_pulsar`: its metadata names an owner out of COMPONENTS.
     """
     if decided:
-        return Finding("deletion-unfinished", "its topic has marked it as deleting")
+        return LeakFinding("deletion-unfinished", "its topic has marked it as deleting")
     if of_pulsar:
-        return Finding("orphan", "no topic, cursor, schema, compaction or delayed delivery refers to it")
-    return Finding(
+        return LeakFinding("orphan", "no topic, cursor, schema, compaction or delayed delivery refers to it")
+    return LeakFinding(
         "unknown-owner", "nothing refers to it, and its metadata does not name Pulsar: ask its owner"
     )
 
@@ -149,6 +149,6 @@ def must_exist(*, reference: str, closed_with_entries: bool) -> bool:
     return reference not in UNCERTAIN and (reference != "managed-ledger" or closed_with_entries)
 
 
-def missing(reference: str, owner: str) -> Finding:
+def missing(reference: str, owner: str) -> LeakFinding:
     """Returns the finding for a reference of this kind, at this place, whose ledger is absent."""
-    return Finding(f"missing-{reference}", f"its metadata is missing, and this refers to it: {owner}")
+    return LeakFinding(f"missing-{reference}", f"its metadata is missing, and this refers to it: {owner}")

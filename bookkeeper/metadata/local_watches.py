@@ -1,4 +1,4 @@
-"""LocalWatches: watches of a store whose writes all go through this process."""
+"""Watches of a store whose writes all go through this process: their list, and the base of such a store."""
 
 from __future__ import annotations
 
@@ -37,6 +37,21 @@ class LocalWatches:
             key = key.rpartition("/")[0]
             for changed in self._of_names.get(key, ()):
                 _soon(changed)
+
+
+class WatchedLocally:
+    """The watches of a `MetadataStore` that tells `_watches` of each of its writes; those of other programs are not told."""
+
+    def __init__(self) -> None:
+        self._watches = LocalWatches()
+
+    async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
+        """Calls back in the loop turn after a write."""
+        return self._watches.add(key, changed)
+
+    async def watch_children(self, key: str, changed: Callable[[], None]) -> Stop:
+        """Calls back in the loop turn after a key below has come or gone."""
+        return self._watches.add_children(key, changed)
 
 
 def _soon(changed: Callable[[], None]) -> None:

@@ -8,31 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bookkeeper.metadata.local_watches import LocalWatches
+from bookkeeper.metadata.local_watches import WatchedLocally
 from bookkeeper.metadata.metadata_store import (
     ABSENT,
     VALUE_BYTES_MAX,
     Check,
     Ephemeral,
     SessionState,
-    Stop,
     Versioned,
     Write,
 )
 from foundation.model.errors import BadVersion
 
 
-class MemoryMetadataStore:
+class MemoryMetadataStore(WatchedLocally):
     """`MetadataStore` without a disk."""
 
     value_bytes_max: int = VALUE_BYTES_MAX
     """Longest value, in bytes."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._values: dict[str, Versioned] = {}
         self._children: dict[str, set[str]] = {}
         """By key, also one without a value, the names directly below it."""
-        self._watches = LocalWatches()
         self._owners: dict[str, MemoryMetadataStore] = {}
         """The session of each ephemeral key."""
         self._listeners: list[Callable[[SessionState], None]] = []
@@ -74,14 +73,6 @@ class MemoryMetadataStore:
 
     async def sync(self) -> None:
         """Does nothing: a read shows every write."""
-
-    async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
-        """Calls back in the loop turn after a write."""
-        return self._watches.add(key, changed)
-
-    async def watch_children(self, key: str, changed: Callable[[], None]) -> Stop:
-        """Calls back in the loop turn after a key below has come or gone."""
-        return self._watches.add_children(key, changed)
 
     def listen(self, told: Callable[[SessionState], None]) -> None:
         """Tells of `expire` alone."""

@@ -26,14 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bookkeeper.metadata.local_watches import LocalWatches
+from bookkeeper.metadata.local_watches import WatchedLocally
 from bookkeeper.metadata.metadata_store import (
     ABSENT,
     VALUE_BYTES_MAX,
     Check,
     Ephemeral,
     SessionState,
-    Stop,
     Versioned,
     Write,
 )
@@ -99,7 +98,7 @@ class _Write:
     done: asyncio.Future[list[int]]
 
 
-class SqliteMetadataStore:
+class SqliteMetadataStore(WatchedLocally):
     """`MetadataStore` in a file."""
 
     value_bytes_max: Final = VALUE_BYTES_MAX
@@ -112,6 +111,7 @@ class SqliteMetadataStore:
 
         The folder must exist. Reads the whole file. Raises MetadataError when it cannot be opened or is damaged.
         """
+        super().__init__()
         self._loop = asyncio.get_running_loop()
         self._path = path
         try:
@@ -120,7 +120,6 @@ class SqliteMetadataStore:
             self._writer = _connect(path)
         except (sqlite3.Error, OSError) as error:
             raise MetadataError(f"cannot open {path}: {error}") from error
-        self._watches = LocalWatches()
         self._ephemeral: set[str] = set()
         """Keys made as ephemeral ones, also removed ones: a rollback may bring a key back. For the writer's thread alone."""
         self._queue: deque[_Write] = deque()
@@ -202,14 +201,6 @@ class SqliteMetadataStore:
 
     async def sync(self) -> None:
         """Does nothing: a read shows every write that was answered."""
-
-    async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
-        """Calls back in the loop turn after a write of this process; those of other programs are not told."""
-        return self._watches.add(key, changed)
-
-    async def watch_children(self, key: str, changed: Callable[[], None]) -> Stop:
-        """Calls back in the loop turn after this process has made or removed a key below."""
-        return self._watches.add_children(key, changed)
 
     def listen(self, told: Callable[[SessionState], None]) -> None:
         """Never calls `told`: the session lives as long as the store."""

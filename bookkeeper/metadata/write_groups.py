@@ -4,7 +4,7 @@ The law: a group holds writes of different keys and is sent at once; the next gr
 answered. So two writes of a key never overtake each other, and ZooKeeper's sync to disk is shared by a whole group.
 
 An urgent write is sent at once, beside the group that is out, unless an earlier write of one of its keys is not answered: a
-lease must not run out behind 10,000 positions of cursors.
+lease must not run out because 10,000 positions of cursors are before it.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Marked(NamedTuple):
 
 
 class Lock(Protocol):
-    """A ledger's lock that this process has."""
+    """A ledger's lock that this process has; in ZooKeeper, or in the memory of a test or simulation."""
 
     async def is_held(self) -> bool:
         """Returns True when no other process can have had the lock since it was taken. Raises MetadataError."""
@@ -77,7 +77,7 @@ class Locks(Protocol):
 
 
 class Election(Protocol):
-    """The choice of one auditor among all processes."""
+    """The choice of one auditor among all processes; in ZooKeeper, or in a test that decides it."""
 
     async def is_elected(self) -> bool:
         """Stands for election if needed; returns True while this process is the auditor. Raises MetadataError."""

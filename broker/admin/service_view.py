@@ -22,34 +22,11 @@ from broker.service.lifecycle.health import HealthProbe
 from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.namespaces.clusters import Clusters
 from broker.service.namespaces.namespaces import Namespaces
+from broker.service.topics.topic_ownership import Addresses
 from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
 from entry_cache.compose import ComposedCache
 from foundation.settings.settings import Note, Settings
-
-
-class AddressesView(Protocol):
-    """The addresses of the broker."""
-
-    @property
-    def service_url(self) -> str:
-        """`pulsar://host:port`; empty without this port."""
-        ...
-
-    @property
-    def service_url_tls(self) -> str:
-        """`pulsar+ssl://host:port`; empty without this port."""
-        ...
-
-    @property
-    def admin_url(self) -> str:
-        """`http://host:port`; empty without this port."""
-        ...
-
-    @property
-    def admin_url_tls(self) -> str:
-        """`https://host:port`; empty without this port."""
-        ...
 
 
 class DynamicSettingsView(Protocol):
@@ -115,7 +92,7 @@ class BrokerView(Protocol):
         ...
 
     @property
-    def addresses(self) -> AddressesView:
+    def addresses(self) -> Addresses:
         """The addresses; complete before the first request."""
         ...
 

@@ -43,7 +43,10 @@ class WorkerFailed(BrokerError):
 
 
 class Worker(Protocol):
-    """Runs the passes of one compaction. Every method raises WorkerFailed when the worker is gone."""
+    """Runs the passes of one compaction. Every method raises WorkerFailed when the worker is gone.
+
+    Tests and simulations run the passes in their own process instead of a `WorkerProcess`.
+    """
 
     async def add(self, entries: Sequence[Numbered]) -> None:
         """Hands over the next entries of pass one; waits while the worker is busy."""

@@ -1,7 +1,7 @@
 """Backlog rounds: the looks at every topic's backlog that fall due with time.
 
 Quotas, the time to live of messages, and subscriptions without a consumer have an interval each; a changed interval acts at
-the next start. The search for lost entries obeys changes at run time.
+the next start. The search for forgotten entries obeys changes at run time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from broker.service.topics.topic_registry import TopicRegistry
 from foundation.units import SECONDS_PER_MINUTE
 
 _HOLES_INTERVAL_S: Final = 1
-"""Rounds that look for lost entries keep their own time, which may change at run time; in between, searches go on."""
+"""Rounds that look for forgotten entries keep their own time, which may change at run time; in between, searches go on."""
 
 
 def start_backlog_rounds(

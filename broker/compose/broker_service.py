@@ -61,20 +61,19 @@ from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.lifecycle.transaction_participants import RegistryParticipants
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.settings import ServiceSettings
-from broker.service.topics.topic_ownership import Listener, SingleBroker, TopicOwner
+from broker.service.topics.topic_ownership import Addresses, Listener, TopicOwnership
 from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.transaction_limits import TransactionLimits
 from entry_cache.compose import ComposedCache
 from entry_cache.observe.decisions import Decisions
 from entry_cache.observe.totals import totals_of
-from foundation.loop.clock import CallLater, Clock
+from foundation.loop.clock import BrokerClock, CallLater
 from foundation.loop.loop_watch import LoopWatch
 from foundation.loop.turn import Turn
 from foundation.model.topic_name import parse_topic_name
 from foundation.settings.settings import Settings
 from foundation.tls.listener import TlsListener
-from foundation.value import Value
 
 if TYPE_CHECKING:
     from aiohttp.web import RouteDef
@@ -97,19 +96,6 @@ SETTLE_S: Final = 10.0
 """Longest wait of a test's clock for the work that a timer began; slower work goes on beside the advance."""
 TIME_OUTS_INTERVAL_S: Final = 0.1
 """Seconds between two looks for transactions whose time is over."""
-
-
-class Addresses(Value):
-    """The addresses that clients use; empty for a port that is not opened."""
-
-    service_url: str = ""
-    """`pulsar://host:port` of the data port."""
-    admin_url: str = ""
-    """`http://host:port` of the admin API and of /metrics."""
-    service_url_tls: str = ""
-    """`pulsar+ssl://host:port` of the data port with TLS."""
-    admin_url_tls: str = ""
-    """`https://host:port` of the admin API and of /metrics with TLS."""
 
 
 class BrokerService:
@@ -175,7 +161,7 @@ class BrokerService:
         self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
         self._tasks = BackgroundTasks()
         self.controls = controls
-        self._clock = clock = Clock() if controls is None else controls.held.clock
+        self._clock = clock = BrokerClock() if controls is None else controls.held.clock
         self._timers = Timers(clock.looks())
         self.loop_watch = LoopWatch(loop.call_later, time.monotonic_ns)
 
@@ -200,7 +186,7 @@ class BrokerService:
             interceptors=interceptors_of(settings),
         )
         self.namespaces = Namespaces(metadata, settings.str("clusterName"))
-        self._ownership = SingleBroker()
+        self._ownership = TopicOwnership()
         self.registry = self._topic_registry(clock.later())
         self.deletions = Deletions(self.environment, self.registry)
         self.partitioned = PartitionedTopics(self.registry, self.deletions)
@@ -313,7 +299,8 @@ class BrokerService:
         from broker.compose.metrics_source import scraper_of
 
         scraper = scraper_of(self)
-        console = Console(self)
+        topics, clients = self.registry.topics, self.net.connections
+        console = Console(self.environment, topics, self.cache, clients, self.loop_watch)
         if self.settings.bool("webSocketServiceEnabled"):
             self._websockets = self._websocket_context()
         self._admin_port.serve(self, scraper, console, self._websockets, self._test_routes, self._tasks)
@@ -377,8 +364,7 @@ class BrokerService:
 
             self._health_port = HealthPort(self.loop_watch)
             self._health_port.open(bind_address, health_port)
-        self.addresses = Addresses(**urls)
-        self._ownership.owner = TopicOwner(**urls, listeners=_listeners(settings))
+        self.addresses = self._ownership.owner = Addresses(**urls, listeners=_listeners(settings))
 
     @property
     def _around(self) -> Callable[[ServerCnx], asyncio.BufferedProtocol] | None:
@@ -426,9 +412,7 @@ class BrokerService:
         if self.authorizer.enabled:
             self._tasks.spawn(end_withdrawn(self.net), "withdrawn rights")
             if self._websockets is not None:
-                from broker.websocket.rights import end_withdrawn as end_withdrawn_sessions
-
-                self._tasks.spawn(end_withdrawn_sessions(self._websockets), "withdrawn rights of WebSockets")
+                self._tasks.spawn(self._websockets.end_withdrawn(), "withdrawn rights of WebSockets")
 
     # Stop
 

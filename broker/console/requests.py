@@ -6,16 +6,10 @@ from collections.abc import Collection
 
 from aiohttp import web
 
-from foundation.model.errors import BrokerError
+from broker.admin.http.answers import BadParameter
 
 DIGITS_MAX = 18
 """Digits of a number in a request."""
-
-
-class BadParameter(BrokerError):
-    """A query parameter has a value that is not allowed."""
-
-    status = 400
 
 
 def whole(request: web.Request, name: str, default: int, least: int, most: int) -> int:

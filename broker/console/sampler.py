@@ -6,46 +6,17 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterator, Sized
-from typing import Final, Protocol
+from typing import Final
 
 from bookkeeper.client.embedded import embedded_of
 from bookkeeper.ensembles.bookies import Bookies
 from broker.console.samples import Reading
 from broker.console.traffic import Traffic
-from broker.service.topics.topic_registry import TopicRegistry
-from entry_cache.compose import ComposedCache
+from entry_cache.entry_cache_manager import EntryCacheManager
 from foundation.loop.loop_watch import LoopWatch
 
 WALK_SHARE: Final = 500
 """A walk comes at the earliest after this many times of its own duration: 0.2 % of a core."""
-
-
-class Clients(Protocol):
-    """The binary protocol's port."""
-
-    @property
-    def connections(self) -> Sized:
-        """Open connections."""
-        ...
-
-
-class SampledBroker(Protocol):
-    """The parts of a broker that a reading looks at."""
-
-    registry: TopicRegistry
-    """All open topics."""
-    cache: ComposedCache
-    """The entry cache."""
-
-    @property
-    def net(self) -> Clients:
-        """The client connections."""
-        ...
-
-    @property
-    def loop_watch(self) -> LoopWatch:
-        """The lag of the event loop."""
-        ...
 
 
 JournalLatency = Callable[[], tuple[float | None, float | None]]
@@ -66,14 +37,18 @@ class Sampler:
 
     def __init__(
         self,
-        broker: SampledBroker,
+        cache: EntryCacheManager,
+        connections: Sized,
+        loop_watch: LoopWatch,
         traffic: Traffic,
         journal: JournalLatency,
         now_ns: Callable[[], int],
         wall_ms: Callable[[], int],
     ) -> None:
-        """`now_ns` is the monotonic clock, `wall_ms` milliseconds since 1970."""
-        self._broker = broker
+        """`connections`: those of clients. `now_ns` is the monotonic clock, `wall_ms` milliseconds since 1970."""
+        self._cache = cache
+        self._connections = connections
+        self._loop_watch = loop_watch
         self._journal = journal
         self._now_ns = now_ns
         self._wall_ms = wall_ms
@@ -89,7 +64,7 @@ class Sampler:
         elif now_ns >= self._look_due_ns:
             cost_ns = await _in_slices(self._traffic.look(now_ns))
             self._look_due_ns = now_ns + WALK_SHARE * cost_ns
-        cache = self._broker.cache.manager
+        cache = self._cache
         median, tail = self._journal()
         return Reading(
             at_ns=now_ns,
@@ -99,8 +74,8 @@ class Sampler:
             cache_bytes=cache.used_bytes,
             cache_max_bytes=cache.settings.size_bytes_max,
             cache_entries=cache.entries,
-            connections=len(self._broker.net.connections),
-            loop_lag_ms=self._broker.loop_watch.lag_s * 1000,
+            connections=len(self._connections),
+            loop_lag_ms=self._loop_watch.lag_s * 1000,
             journal_p50_ms=median,
             journal_p99_ms=tail,
             counted_ns=self._traffic.counted_ns,

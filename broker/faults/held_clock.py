@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from foundation.loop.clock import Clock
+from foundation.loop.clock import BrokerClock
 from foundation.units import NS_PER_MS, NS_PER_SECOND
 
 LOOKS_MAX: Final = 100
@@ -62,9 +62,9 @@ class HeldClock:
         self._wake: asyncio.TimerHandle | None = None
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> BrokerClock:
         """The clock in the form in which a broker takes it."""
-        return Clock(self.monotonic_ns, self.wall_ms, self.call_later, self.look_later)
+        return BrokerClock(self.monotonic_ns, self.wall_ms, self.call_later, self.look_later)
 
     def monotonic_ns(self) -> int:
         """Returns nanoseconds for intervals, in whole microseconds as the broker's own clock."""

@@ -292,12 +292,12 @@ class CursorInfoWriter:
             return
         self._not_before_ns = now_ns + self._interval_ns
         self._writing = True
-        self._context.environment.unsaved_cursors.discard(self)
+        self._context.environment.unsaved_cursors.discard(self.write_if_due)
         self._background.spawn(self._write_in_background())
 
     def _wait_for_interval(self) -> None:
         self._look_pending = True  # Further changes need no look of their own.
-        self._context.environment.unsaved_cursors.add(self)
+        self._context.environment.unsaved_cursors.add(self.write_if_due)
 
     async def _write_in_background(self) -> None:
         # The error is kept as `last_error`, and the writer has registered for another try.
@@ -414,4 +414,4 @@ class CursorInfoWriter:
     def abandon(self) -> None:
         """Writes no more, because the cursor is being deleted."""
         self.closed = True
-        self._context.environment.unsaved_cursors.discard(self)
+        self._context.environment.unsaved_cursors.discard(self.write_if_due)

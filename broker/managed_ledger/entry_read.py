@@ -196,7 +196,7 @@ class EntryRead:
         timeout_s = self._context.settings.read_timeout_s
         if timeout_s > 0 and self._own_reads:
             environment = self._context.environment
-            environment.read_deadlines.add(self, environment.now_ns() + timeout_s * NS_PER_SECOND)
+            environment.read_deadlines.add(self.overdue, environment.now_ns() + timeout_s * NS_PER_SECOND)
 
     def overdue(self) -> None:
         """Fails the storage reads that this read started, for all their readers."""
@@ -235,7 +235,7 @@ class EntryRead:
         if self._open:
             return
         # Before a second pass, which sets a deadline of its own.
-        self._context.environment.read_deadlines.remove(self)
+        self._context.environment.read_deadlines.remove(self.overdue)
         if self._repeating:
             self._end_second_pass()
         elif self._failed:

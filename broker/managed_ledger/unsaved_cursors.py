@@ -6,15 +6,10 @@ second. So thousands of cursors need no timers.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
-
-class UnsavedCursor(Protocol):
-    """The writer of one cursor's info."""
-
-    def write_if_due(self, now_ns: int) -> None:
-        """Begins the write if the interval has passed; the writer then removes itself from the set."""
-        ...
+WriteIfDue = Callable[[int], None]
+"""`write_if_due` of a cursor's writer: begins the write if the interval has passed, and then removes itself."""
 
 
 class UnsavedCursors:
@@ -24,21 +19,21 @@ class UnsavedCursors:
 
     def __init__(self) -> None:
         # A dict, because it keeps the order: the writer that waits longest is called first.
-        self._writers: dict[UnsavedCursor, None] = {}
+        self._writers: dict[WriteIfDue, None] = {}
 
     def __len__(self) -> int:
         return len(self._writers)
 
-    def add(self, writer: UnsavedCursor) -> None:
-        """Calls `write_if_due` of this writer from now on, until it is removed."""
-        self._writers[writer] = None
+    def add(self, write_if_due: WriteIfDue) -> None:
+        """Calls this writer from now on, until it is removed."""
+        self._writers[write_if_due] = None
 
-    def discard(self, writer: UnsavedCursor) -> None:
+    def discard(self, write_if_due: WriteIfDue) -> None:
         """Removes the writer; harmless when it is absent."""
-        self._writers.pop(writer, None)
+        self._writers.pop(write_if_due, None)
 
     def write_due(self, now_ns: int) -> None:
         """Begins the write of every cursor whose interval has passed."""
         # A copy, because a writer that begins removes itself.
-        for writer in tuple(self._writers):
-            writer.write_if_due(now_ns)
+        for write_if_due in tuple(self._writers):
+            write_if_due(now_ns)

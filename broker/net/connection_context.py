@@ -34,7 +34,7 @@ class OpenConnection(Protocol):
     """A connection as a stopping broker uses it."""
 
     def close(self, reason: str) -> None:
-        """Writes waiting frames and closes; `reason` is logged."""
+        """Writes waiting frames and closes; `reason` is logged, unless it is empty."""
         ...
 
 

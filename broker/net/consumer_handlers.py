@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import heapq
 import logging
-import secrets
+import os
 import sys
 from collections.abc import Coroutine, Iterator, Sequence
 from itertools import islice

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final, Protocol
 
-from broker.net.connection_context import ConnectionContext
+from broker.net.connection_context import ConnectionContext, OpenConnection
 from broker.security.authentication.authenticator import Authenticator
 from protocol import answers
 
@@ -28,7 +28,7 @@ LOOK_S_MAX: Final = 600.0
 """Longest time between two looks at the clock, which may be set meanwhile."""
 
 
-class RefreshedConnection(Protocol):
+class RefreshedConnection(OpenConnection, Protocol):
     """A client's connection as this module uses it."""
 
     protocol_version: int
@@ -41,10 +41,6 @@ class RefreshedConnection(Protocol):
 
     def send(self, frame: bytes) -> None:
         """Adds a frame to the outbox."""
-        ...
-
-    def close(self, reason: str) -> None:
-        """Writes waiting frames and closes; `reason` is logged."""
         ...
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import ClassVar, Protocol
 
 from broker.net.connection_context import ConnectionContext
-from broker.net.credentials_refresh import CredentialsRefresh
+from broker.net.credentials_refresh import CredentialsRefresh, RefreshedConnection
 from broker.net.outbox import Outbox
 from broker.net.partition_shares import ShareRegistration
 from broker.net.read_gate import ReadGate
@@ -42,7 +42,7 @@ VERSION_WITH_ENTRY_METADATA = 18
 """Protocol version from which clients can ask for broker entry metadata (PIP-90)."""
 
 
-class Connection(Protocol):
+class Connection(RefreshedConnection, Protocol):
     """A client's connection, as command handlers and ports use it; implemented by `ServerCnx`."""
 
     context: ConnectionContext
@@ -55,8 +55,6 @@ class Connection(Protocol):
     """Address of the client without its port."""
     client_version: str
     """Name and version that the client gave."""
-    protocol_version: int
-    """The lower one of the client's and ours."""
     connected: bool
     """True once CONNECT was answered."""
     principal: Principal
@@ -93,25 +91,12 @@ class Connection(Protocol):
         """A number of the frame that is not complete, 0 for none; the same number later is the same frame."""
         ...
 
-    @property
-    def is_open(self) -> bool:
-        """False once the connection is lost."""
-        ...
-
     def pause(self) -> None:
         """Reads and handles nothing more until `go_on`; calls add up."""
         ...
 
     def go_on(self) -> None:
         """Ends one `pause`."""
-        ...
-
-    def send(self, frame: bytes) -> None:
-        """Adds a frame to the outbox."""
-        ...
-
-    def close(self, reason: str) -> None:
-        """Writes waiting frames and closes; `reason` is logged, unless it is empty."""
         ...
 
     def ignore_sends_of(self, producer_id: int) -> None:

@@ -20,7 +20,7 @@ from aiohttp import web
 from broker.service.subscriptions.subscription import Subscription
 from broker.websocket.bodies import Contents, Message, contents_of, unpack_chunks
 from broker.websocket.consumer_lane import ConsumerLane, SentOnLane
-from broker.websocket.context import SessionClient, WebSocketContext
+from broker.websocket.context import WebSocketContext
 from broker.websocket.dead_letters import DeadLetters
 from broker.websocket.errors import BROKEN, BadCommand
 from broker.websocket.incoming import Incoming, Opened, Queued
@@ -34,6 +34,7 @@ from broker.websocket.json_forms import (
 )
 from broker.websocket.negative_acks import NegativeAcks
 from broker.websocket.parameters import ConsumerParameters
+from broker.websocket.rights import SessionClient
 from broker.websocket.session import OUTGOING_BYTES_MAX, WebSocketSession
 from broker.websocket.unacked import ENTRIES_MAX, Unacked
 from foundation.model.entry import Entry

@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from broker.security.audit import AuditTrail
 from broker.security.authorization.authorizer import Authorizer
-from broker.security.principal import Principal
 from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.limits.publish_buffer import PublishBuffer
 from broker.service.topics.topic_registry import TopicRegistry
+from broker.websocket.errors import POLICY
+from broker.websocket.rights import SessionRights
 from broker.websocket.settings import WebSocketSettings
 from foundation.loop.clock import CallLater
 
-
-def _drop_nothing() -> None:
-    """Stands for a connection that is gone already."""
-
-
-class SessionClient(NamedTuple):
-    """The client of a session."""
-
-    address: str
-    """`host:port`"""
-    principal: Principal
-    """Its roles; NOBODY without authentication."""
-    expires_at_s: float | None = None
-    """Seconds since 1970 at which the proof of its roles ends; None = never."""
-    drop: Callable[[], None] = _drop_nothing
-    """Closes the connection at once, with all that was not sent. The default does nothing."""
-
-
-class HeldRights(Protocol):
-    """The accesses of a session; implemented by `SessionRights`, which this module cannot import."""
-
-    @property
-    def withdrawn(self) -> bool:
-        """True when an access that the session holds was withdrawn."""
-        ...
+SESSIONS_PER_SLICE = 100
+"""Sessions that are looked at before the loop serves others."""
 
 
 class OpenSession(Protocol):
@@ -50,7 +29,7 @@ class OpenSession(Protocol):
         ...
 
     @property
-    def rights(self) -> HeldRights:
+    def rights(self) -> SessionRights:
         """The accesses of the client."""
         ...
 
@@ -83,3 +62,11 @@ class WebSocketContext:
     """Milliseconds since 1970."""
     sessions: set[OpenSession] = field(default_factory=set)
     """Open sessions."""
+
+    async def end_withdrawn(self) -> None:
+        """Closes the sessions whose role has lost a right."""
+        for count, session in enumerate(list(self.sessions)):
+            if session.rights.withdrawn:
+                session.end(POLICY, "the right was withdrawn")
+            if count % SESSIONS_PER_SLICE == SESSIONS_PER_SLICE - 1:
+                await asyncio.sleep(0)

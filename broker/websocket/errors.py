@@ -8,7 +8,7 @@ from typing import Final
 from foundation.model.errors import BrokerError
 
 
-class BadParameter(BrokerError):
+class InvalidQuery(BrokerError):
     """A parameter or the path of the request is wrong."""
 
     status = 400

@@ -14,7 +14,7 @@ from broker.service.topics.topic_lists import TopicsPattern
 from broker.websocket.consumer_lane import ConsumerLane
 from broker.websocket.consuming import ConsumerSession
 from broker.websocket.dead_letters import DeadLetters
-from broker.websocket.errors import BadParameter
+from broker.websocket.errors import InvalidQuery
 from broker.websocket.producing import ProducerLane, ProducerSession
 from foundation.model.errors import BrokerError, TopicNotFound
 from foundation.model.topic_name import PERSISTENT, TopicName, parse_topic_name
@@ -71,7 +71,7 @@ async def open_consumers(session: ConsumerSession, names: list[TopicName], subsc
             session.rights.require(consume(name, checked))
             for partition, part in await _parts(session.context.partitioned, name):
                 if len(session.lanes) >= TOPICS_MAX:
-                    raise BadParameter(f"more than {TOPICS_MAX} topics and partitions")
+                    raise InvalidQuery(f"more than {TOPICS_MAX} topics and partitions")
                 topic = await registry.get(part, create=True)
                 lane = ConsumerLane(session, topic, partition)
                 options = SubscribeOptions(
@@ -112,10 +112,10 @@ async def topics_of(session: ConsumerSession, topics: str | None, pattern: str |
     if topics:
         return [parse_topic_name(name.strip()) for name in topics.split(",") if name.strip()]
     if not pattern:
-        raise BadParameter("Should set topics or topicsPattern")
+        raise InvalidQuery("Should set topics or topicsPattern")
     match = _NAMESPACE.fullmatch(pattern)
     if match is None:
-        raise BadParameter(f"topicsPattern {pattern[:100]!r} must begin with domain://tenant/namespace/")
+        raise InvalidQuery(f"topicsPattern {pattern[:100]!r} must begin with domain://tenant/namespace/")
     # Before anything is looked up: a refusal would tell otherwise which namespaces and topics exist.
     session.rights.require(list_topics(match["namespace"]))
     registry = session.context.registry

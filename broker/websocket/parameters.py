@@ -14,7 +14,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from broker.service.consumer import SubscriptionType
-from broker.websocket.errors import BadParameter
+from broker.websocket.errors import InvalidQuery
 from broker.websocket.json_forms import position_of
 from foundation.model.position import EARLIEST, LATEST, Position
 from foundation.settings.keys import INT_MAX, LONG_MAX
@@ -100,10 +100,10 @@ class ConsumerParameters:
 
 
 def producer_parameters(query: Query) -> ProducerParameters:
-    """Returns the parameters of a producer. Raises BadParameter."""
+    """Returns the parameters of a producer. Raises InvalidQuery."""
     for name in query:
         if name == "encryptionKeys" or name.startswith("encryptionKeyValues"):
-            raise BadParameter(f"{name}: the broker encrypts no messages; encrypt them in the client")
+            raise InvalidQuery(f"{name}: the broker encrypts no messages; encrypt them in the client")
     hashing = _word(query, "hashingScheme", _HASHING)
     batching = _true(query, "batchingEnabled")
     return ProducerParameters(
@@ -122,15 +122,15 @@ def producer_parameters(query: Query) -> ProducerParameters:
 
 
 def consumer_parameters(query: Query) -> ConsumerParameters:
-    """Returns the parameters of a consumer. Raises BadParameter."""
+    """Returns the parameters of a consumer. Raises InvalidQuery."""
     ack_timeout_ms = _number(query, "ackTimeoutMillis", 0)
     if 0 < ack_timeout_ms < ACK_TIMEOUT_MIN_MS:
-        raise BadParameter(f"Ack timeout should be greater than {ACK_TIMEOUT_MIN_MS} ms")
+        raise InvalidQuery(f"Ack timeout should be greater than {ACK_TIMEOUT_MIN_MS} ms")
     redeliveries_max = _number(query, "maxRedeliverCount", 0) if "maxRedeliverCount" in query else None
     if redeliveries_max == 0:
-        raise BadParameter("MaxRedeliverCount must be > 0.")
+        raise InvalidQuery("MaxRedeliverCount must be > 0.")
     if redeliveries_max is None and "deadLetterTopic" in query:
-        raise BadParameter("deadLetterTopic needs maxRedeliverCount")
+        raise InvalidQuery("deadLetterTopic needs maxRedeliverCount")
     initial = _word(query, "subscriptionInitialPosition", ("Latest", "Earliest"))
     kind = _TYPES[_word(query, "subscriptionType", tuple(_TYPES))]
     return ConsumerParameters(
@@ -150,7 +150,7 @@ def consumer_parameters(query: Query) -> ConsumerParameters:
 
 
 def reader_parameters(query: Query) -> ConsumerParameters:
-    """Returns the parameters of a reader. Raises BadParameter."""
+    """Returns the parameters of a reader. Raises InvalidQuery."""
     start, skipped = _start(query.get("messageId", ""))
     return ConsumerParameters(
         durable=False,
@@ -170,7 +170,7 @@ def _start(text: str) -> tuple[Position, int]:
     try:
         sent = MessageIdData.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError, DecodeError):
-        raise BadParameter("Invalid messageId value") from None
+        raise InvalidQuery("Invalid messageId value") from None
     position = position_of(sent)
     if position in (EARLIEST, LATEST):
         return position, 0
@@ -185,7 +185,7 @@ def _queue_size(query: Query) -> int:
     if text is None:
         return QUEUE_MAX
     if text.startswith("-"):
-        raise BadParameter("receiverQueueSize needs to be >= 0")
+        raise InvalidQuery("receiverQueueSize needs to be >= 0")
     return max(1, min(_number(query, "receiverQueueSize", QUEUE_MAX), QUEUE_MAX))
 
 
@@ -199,7 +199,7 @@ def _word(query: Query, name: str, allowed: tuple[str, ...]) -> str:
     """Returns the parameter; the first one that is allowed is the default."""
     word = query.get(name, allowed[0])
     if word not in allowed:
-        raise BadParameter(f"Invalid {name} {word[:50]}")
+        raise InvalidQuery(f"Invalid {name} {word[:50]}")
     return word
 
 
@@ -213,8 +213,8 @@ def _number(query: Query, name: str, default: int, *, low: int = 0, high: int = 
         return default
     # 20 characters, because Python refuses to read a number of thousands of digits, with another error.
     if len(text) > 20 or not text.lstrip("-").isascii() or not text.lstrip("-").isdigit():
-        raise BadParameter(f'{name}: For input string: "{text[:50]}"')
+        raise InvalidQuery(f'{name}: For input string: "{text[:50]}"')
     number = int(text)
     if not low <= number <= high:
-        raise BadParameter(f"{name}={number}: {low} to {high} are allowed")
+        raise InvalidQuery(f"{name}={number}: {low} to {high} are allowed")
     return number

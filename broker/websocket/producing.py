@@ -19,7 +19,7 @@ from broker.service.ports import SinglePort
 from broker.service.producer import Producer
 from broker.service.subscriptions.dispatch.key_shared import sticky_key_hash
 from broker.websocket.bodies import Sender, batch_body, single_body
-from broker.websocket.context import SessionClient, WebSocketContext
+from broker.websocket.context import WebSocketContext
 from broker.websocket.errors import RESTART, Refused, SendError
 from broker.websocket.json_forms import (
     NO_INDEX,
@@ -30,6 +30,7 @@ from broker.websocket.json_forms import (
     refusal_json,
 )
 from broker.websocket.parameters import ProducerParameters
+from broker.websocket.rights import SessionClient
 from broker.websocket.session import OUTGOING_BYTES_MAX, WebSocketSession
 from foundation.model.errors import BrokerError
 from foundation.model.position import Position

@@ -1,4 +1,4 @@
-"""Rights of WebSocket sessions: the checks before a topic is opened, and the end of sessions that lost a right.
+"""Rights of WebSocket sessions: the checks before a topic is opened, and whether a session has lost a right.
 
 The middleware of the admin port has checked the topic in the path. A request may name further topics in its query, so each
 topic is checked here as well.
@@ -6,16 +6,31 @@ topic is checked here as well.
 
 from __future__ import annotations
 
-import asyncio
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
+from broker.security.audit import AuditTrail
 from broker.security.authorization.access import Access
-from broker.websocket.context import SessionClient, WebSocketContext
-from broker.websocket.errors import POLICY
+from broker.security.authorization.authorizer import Authorizer
+from broker.security.principal import Principal
 from foundation.model.errors import BrokerError
 
-SESSIONS_PER_SLICE = 100
-"""Sessions that are looked at before the loop serves others."""
+
+def _drop_nothing() -> None:
+    """Stands for a connection that is gone already."""
+
+
+class SessionClient(NamedTuple):
+    """The client of a session."""
+
+    address: str
+    """`host:port`"""
+    principal: Principal
+    """Its roles; NOBODY without authentication."""
+    expires_at_s: float | None = None
+    """Seconds since 1970 at which the proof of its roles ends; None = never."""
+    drop: Callable[[], None] = _drop_nothing
+    """Closes the connection at once, with all that was not sent. The default does nothing."""
 
 
 class Forbidden(BrokerError):
@@ -35,17 +50,18 @@ _WORDS: Final = {
 class SessionRights:
     """The accesses of one session."""
 
-    def __init__(self, context: WebSocketContext, peer: SessionClient) -> None:
-        self._context = context
+    def __init__(self, authorizer: Authorizer, audit: AuditTrail, peer: SessionClient) -> None:
+        self._authorizer = authorizer
+        self._audit = audit
         self._peer = peer
         self._held: list[Access] = []
 
     def require(self, access: Access) -> None:
         """Raises Forbidden unless the client has the access now."""
-        authorizer, principal = self._context.authorizer, self._peer.principal
+        authorizer, principal = self._authorizer, self._peer.principal
         if authorizer.enabled and not access.is_allowed(authorizer, principal):
             asked = _WORDS[access.action]
-            self._context.audit.refused(principal, self._peer.address, asked, access.target, Forbidden.status)
+            self._audit.refused(principal, self._peer.address, asked, access.target, Forbidden.status)
             raise Forbidden(
                 f"Not authorized: {asked} of {access.target}; an administrator of the tenant grants the right"
             )
@@ -58,14 +74,5 @@ class SessionRights:
     @property
     def withdrawn(self) -> bool:
         """True when an access that the session holds was withdrawn."""
-        authorizer, principal = self._context.authorizer, self._peer.principal
+        authorizer, principal = self._authorizer, self._peer.principal
         return not all(access.is_allowed(authorizer, principal) for access in self._held)
-
-
-async def end_withdrawn(context: WebSocketContext) -> None:
-    """Closes the sessions whose role has lost a right."""
-    for count, session in enumerate(list(context.sessions)):
-        if session.rights.withdrawn:
-            session.end(POLICY, "the right was withdrawn")
-        if count % SESSIONS_PER_SLICE == SESSIONS_PER_SLICE - 1:
-            await asyncio.sleep(0)

@@ -18,11 +18,12 @@ from aiohttp import web
 
 from broker.security.principal import Principal
 from broker.websocket.consuming import ConsumerSession
-from broker.websocket.context import SessionClient, WebSocketContext
-from broker.websocket.errors import GOING_AWAY, BadParameter
+from broker.websocket.context import WebSocketContext
+from broker.websocket.errors import GOING_AWAY, InvalidQuery
 from broker.websocket.opening import open_consumers, open_producers, topics_of
 from broker.websocket.parameters import consumer_parameters, producer_parameters, reader_parameters
 from broker.websocket.producing import ProducerSession
+from broker.websocket.rights import SessionClient
 from broker.websocket.session import WebSocketSession
 from foundation.model.errors import BrokerError, InvalidTopicName, TopicTerminated
 from foundation.model.topic_name import TopicName, parse_topic_name
@@ -112,7 +113,7 @@ class WebSocketRoutes:
 
     async def wrong_path(self, request: web.Request) -> web.StreamResponse:
         """Refuses a path with a part too few or too many."""
-        raise BadParameter("Invalid topic name format")
+        raise InvalidQuery("Invalid topic name format")
 
     async def close(self, _: web.Application | None = None) -> None:
         """Closes all sessions, because the broker stops."""
@@ -165,13 +166,13 @@ def _topic(request: web.Request) -> TopicName:
             f"{match['domain']}://{match['tenant']}/{match['namespace']}/{match['topic']}"
         )
     except InvalidTopicName as error:
-        raise BadParameter(str(error)) from None
+        raise InvalidQuery(str(error)) from None
 
 
 def _subscription(request: web.Request) -> str:
     name = request.match_info["subscription"]
     if not name.strip():
-        raise BadParameter("Empty subscription name")
+        raise InvalidQuery("Empty subscription name")
     return name
 
 

@@ -15,9 +15,9 @@ from typing import Final
 
 from aiohttp import WSMsgType, web
 
-from broker.websocket.context import SessionClient, WebSocketContext
+from broker.websocket.context import WebSocketContext
 from broker.websocket.errors import GOING_AWAY, POLICY
-from broker.websocket.rights import SessionRights
+from broker.websocket.rights import SessionClient, SessionRights
 
 log = logging.getLogger("magnetar.websocket")
 
@@ -39,7 +39,7 @@ class WebSocketSession:
         """Shared by all sessions."""
         self.address = peer.address
         """`host:port` of the client."""
-        self.rights = SessionRights(context, peer)
+        self.rights = SessionRights(context.authorizer, context.audit, peer)
         """The accesses of the client to its topics."""
         self.outgoing_bytes = 0
         """Characters that wait for the client."""

@@ -126,7 +126,7 @@ class PinnedBytes:
     # Copying
 
     @property
-    def behind(self) -> bool:
+    def has_more(self) -> bool:
         """True if slices are still to be copied out."""
         return bool(self._leaving)
 

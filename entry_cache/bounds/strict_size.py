@@ -11,15 +11,17 @@ their share of the bytes that are too many.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from entry_cache.cache_stats import Reason
 from entry_cache.eviction import TRIGGER, VISITS_PER_SLICE
 from entry_cache.listener import Obstacle, Pass
-from entry_cache.policy import Removed
 from entry_cache.settings import CacheSettings
 from entry_cache.size_bound import ENTRY_OVERHEAD_BYTES, BoundCache, BoundEviction, entries_share
 from foundation.model.entry import Entry
+
+if TYPE_CHECKING:
+    from entry_cache.policies.magnetar.magnetar import Magnetar
 
 PORTIONS: Final = 4
 """A run that is larger than the cache is inserted in parts of at most the size divided by this."""
@@ -38,14 +40,6 @@ class PinnedLevel(Protocol):
         ...
 
 
-class StrictPolicy(Protocol):
-    """A policy that can evict without a pass."""
-
-    def evict_now(self, bytes_to_free: int, now_ns: int) -> Removed:
-        """Removes so many bytes at once; costs by what it removes, and looks at little of what stays."""
-        ...
-
-
 LookNoted = Callable[[int, bool], None]
 """Takes the pinned bytes of a look, and True if a decision may depend on them."""
 
@@ -53,7 +47,7 @@ LookNoted = Callable[[int, bool], None]
 class StrictSize:
     """Charges pinned bytes, refuses entries without readers when full, and evicts during inserts."""
 
-    def __init__(self, policy: StrictPolicy, pinned: PinnedLevel, look_noted: LookNoted | None) -> None:
+    def __init__(self, policy: Magnetar, pinned: PinnedLevel, look_noted: LookNoted | None) -> None:
         """`look_noted` hears of every look at `pinned`, for an access record; None = none is kept."""
         self._size_bytes_max = 0
         self._overhead_bytes = 0

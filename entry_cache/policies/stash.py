@@ -53,7 +53,7 @@ class StashCounts(CountsOf42):
 
 
 class Pip430Stash:
-    """A `Policy`."""
+    """An `EvictionPolicy`."""
 
     def __init__(self, settings: CacheSettings) -> None:
         """Begins empty."""

@@ -35,7 +35,7 @@ def run(stream: DataFrame, sink: BatchSink, checkpoint: Path) -> None:
 
 
 def twice(sink: BatchSink) -> BatchSink:
-    """Returns a sink that is called again for each batch, as after a crash behind its commit."""
+    """Returns a sink that is called again for each batch, as after a crash after its commit."""
 
     def append(rows: DataFrame, batch: int) -> None:
         sink(rows, batch)

@@ -29,7 +29,7 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Clock(Value):
+class BrokerClock(Value):
     """The time by which a broker decides what is due, and timers that go by it.
 
     A broker under test has a clock that the test advances (`broker/faults/held_clock.py`). Time-outs of connections

@@ -12,7 +12,7 @@ that Pulsar knows and this project does not use. A server passes the notes to `r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +45,13 @@ class FromOption(NamedTuple):
 
 Override = str | FromOption
 """`key=value` of `--set`, or the value of another option."""
+
+
+def with_data(overrides: Iterable[Override], folder: Path | str | None) -> list[Override]:
+    """Returns the overrides, after them that of `--data` if it was given: it beats `--set`."""
+    if folder is None:
+        return list(overrides)
+    return [*overrides, FromOption("--data", "magnetarDataDirectory", str(folder))]
 
 
 def load_settings(

@@ -64,7 +64,7 @@ class _Reference(NamedTuple):
 
 
 @dataclass(slots=True)
-class Facts:
+class LeakFacts:
     """All that was read in one walk."""
 
     nodes: list[_NodeRow] = field(default_factory=list)
@@ -91,9 +91,9 @@ class Facts:
     """Nodes whose value was not understood; none of them is judged."""
 
 
-def gather(nodes: Iterable[Node]) -> Facts:
+def gather(nodes: Iterable[Node]) -> LeakFacts:
     """Reads all nodes of a store."""
-    facts = Facts()
+    facts = LeakFacts()
     for node in nodes:
         _take_names(facts, node.path)
         for table, row in rows_of(node):
@@ -101,7 +101,7 @@ def gather(nodes: Iterable[Node]) -> Facts:
     return facts
 
 
-def _take_names(facts: Facts, path: str) -> None:
+def _take_names(facts: LeakFacts, path: str) -> None:
     where = describe(path)
     if where.kind == "tenant" and where.name is not None:
         facts.tenants.add(where.name)
@@ -114,7 +114,7 @@ def _take_names(facts: Facts, path: str) -> None:
             names.add(path[len(root) :])
 
 
-def _take_row(facts: Facts, table: str, row: tuple[object, ...]) -> None:
+def _take_row(facts: LeakFacts, table: str, row: tuple[object, ...]) -> None:
     if table == "nodes":
         path, kind, namespace, topic, size, version, modified_ms, children = row
         if kind in rules.JUDGED:
@@ -155,7 +155,7 @@ def _number(value: object) -> int | None:
     return value
 
 
-def judge(facts: Facts) -> Iterator[AuditFinding]:
+def judge(facts: LeakFacts) -> Iterator[AuditFinding]:
     """Yields every finding in the facts of one walk."""
     for node in facts.nodes:
         reason = rules.judge_node(_node_facts(facts, node))
@@ -180,7 +180,7 @@ def judge(facts: Facts) -> Iterator[AuditFinding]:
             yield AuditFinding("ledgers", kind, str(one.ledger_id), reason, one.topic)
 
 
-def _node_facts(facts: Facts, node: _NodeRow) -> NodeFacts:
+def _node_facts(facts: LeakFacts, node: _NodeRow) -> NodeFacts:
     topic, namespace = node.topic or "", node.namespace or ""
     partition = _PARTITION.match(topic)
     base = partition[1] if partition else ""

@@ -23,7 +23,6 @@ from magnetar.commands.shared_options import (
     CommandParser,
     add_process_options,
     add_settings_options,
-    data_override,
 )
 
 if TYPE_CHECKING:
@@ -103,9 +102,10 @@ def _parser() -> argparse.ArgumentParser:
 def _settings(arguments: argparse.Namespace) -> tuple[BookieSettings, AutoRecoverySettings]:
     from bookie_stub.config.rules import load_bookie_settings
     from bookie_stub.config.settings import BookieSettings
+    from foundation.settings.load import with_data
     from magnetar.process.recovery_settings import AutoRecoverySettings
 
-    overrides = [*arguments.set, *data_override(arguments.data)]
+    overrides = with_data(arguments.set, arguments.data)
     settings: Settings = load_bookie_settings(arguments.conf, environ=os.environ, overrides=overrides)
     return BookieSettings.of(settings), AutoRecoverySettings.of(settings)
 

@@ -21,7 +21,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from magnetar.clients.client import CommandError, fail
-from magnetar.commands.shared_options import CommandParser, add_settings_options, data_override
+from magnetar.commands.shared_options import CommandParser, add_settings_options
 
 if TYPE_CHECKING:
     from bookie_stub.config.settings import BookieSettings
@@ -90,8 +90,9 @@ def _parser() -> argparse.ArgumentParser:
 def _settings(arguments: argparse.Namespace) -> BookieSettings:
     from bookie_stub.config.rules import load_bookie_settings
     from bookie_stub.config.settings import BookieSettings
+    from foundation.settings.load import with_data
 
-    overrides = [*arguments.set, *data_override(arguments.data)]
+    overrides = with_data(arguments.set, arguments.data)
     return BookieSettings.of(load_bookie_settings(arguments.conf, environ=os.environ, overrides=overrides))
 
 

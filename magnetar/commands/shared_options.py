@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from foundation.settings.load import Override
+from typing import Any
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -75,13 +72,6 @@ def add_tls_options(parser: argparse.ArgumentParser) -> None:
     add("--tls-trust-cert-path", metavar="FILE", help="trusted certificates (client.conf)")
     add("--tls-allow-insecure", action="store_true", help="accept any certificate")
     add("--tls-enable-hostname-verification", action="store_true", help="check the host's name")
-
-
-def data_override(data: Path | None) -> list[Override]:
-    """Returns `--data` as an override of the setting that it stands for; an empty list without the option."""
-    from foundation.settings.load import FromOption
-
-    return [] if data is None else [FromOption("--data", "magnetarDataDirectory", str(data))]
 
 
 def _key_value(text: str) -> str:

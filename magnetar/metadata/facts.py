@@ -35,7 +35,7 @@ class Reference(NamedTuple):
     """The ledger's part, in words."""
 
 
-class Mark(NamedTuple):
+class DeletionMark(NamedTuple):
     """A mark that a deletion is decided."""
 
     path: str
@@ -70,7 +70,7 @@ class Facts:
     """Count of each partitioned topic."""
     references: list[Reference] = field(default_factory=list)
     """Ledgers that nodes name."""
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[DeletionMark] = field(default_factory=list)
     """Marks of decided deletions."""
     intents: set[tuple[str, str]] = field(default_factory=set)
     """Kind and name of each intent of a deletion."""
@@ -138,7 +138,7 @@ class Facts:
     def _note_list(self, path: str, where: NodePath, shown: ShownList) -> None:
         if shown.info.deleted:
             # Its ledgers may be gone already.
-            self.marks.append(Mark(path, where))
+            self.marks.append(DeletionMark(path, where))
             return
         ledgers = {one.ledger_id for one in shown.info.ledgers} - shown.offloaded
         self.references += [Reference(path, one, "ledger") for one in sorted(ledgers)]
@@ -154,7 +154,7 @@ class Facts:
         if where.kind == "partitioned-topic" and where.topic is not None and "partitions" in found:
             self.partitions[where.topic] = int(str(found["partitions"]))
         if where.kind in ("partitioned-topic", "namespace", "tenant") and found.get("deleted"):
-            self.marks.append(Mark(path, where))
+            self.marks.append(DeletionMark(path, where))
         group = found.get("resource_group_name")
         if where.kind == "namespace" and isinstance(group, str) and group:
             self.group_uses.append((path, group))

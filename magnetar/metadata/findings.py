@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final, NamedTuple
 
-from magnetar.metadata.facts import Facts, Mark
+from magnetar.metadata.facts import DeletionMark, Facts
 from magnetar.snapshot.node_rows import Node
 
 _PARTITION: Final = re.compile(r"(.+)-partition-(\d+)")
@@ -84,7 +84,7 @@ def _marks(facts: Facts) -> Iterator[Finding]:
             yield Finding(mark.path, "is marked as deleted, and no intent carries the deletion out")
 
 
-def _carriers(mark: Mark) -> Iterator[tuple[str, str]]:
+def _carriers(mark: DeletionMark) -> Iterator[tuple[str, str]]:
     """Yields kind and name of the intents that may have set a mark."""
     where = mark.where
     if where.topic is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bookkeeper.client.bookkeeper import BookKeeperLedgerClient
@@ -44,23 +45,16 @@ async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataS
     SettingsError for files of TLS or sizes of reads that cannot be used.
     """
 
-    tls = bookie_certificates(settings)
-    sizes = receive_sizes(
-        settings, "byteBufAllocatorSizeMin", "byteBufAllocatorSizeInitial", "byteBufAllocatorSizeMax"
+    connect = partial(
+        BookKeeperLedgerClient,
+        turn=turn,
+        frame_bytes_max=settings.int("maxMessageSize") + FRAME_PADDING_BYTES,
+        timeout_s=settings.int("bookkeeperClientTimeoutInSeconds"),
+        tls=bookie_certificates(settings),
+        receive_sizes=receive_sizes(
+            settings, "byteBufAllocatorSizeMin", "byteBufAllocatorSizeInitial", "byteBufAllocatorSizeMax"
+        ),
     )
-
-    def connect(address: str) -> BookKeeperLedgerClient:
-        host, _, port = address.rpartition(":")
-        return BookKeeperLedgerClient(
-            host,
-            int(port),
-            turn=turn,
-            frame_bytes_max=settings.int("maxMessageSize") + FRAME_PADDING_BYTES,
-            timeout_s=settings.int("bookkeeperClientTimeoutInSeconds"),
-            tls=tls,
-            receive_sizes=sizes,
-        )
-
     addresses = settings.list("bookieAddress")
     ports = settings.list("bookieHttpPort")
     enough = settings.int("managedLedgerDefaultWriteQuorum")

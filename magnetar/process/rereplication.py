@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,21 +78,14 @@ async def joined(settings: BookieSettings) -> AsyncIterator[ClusterConnections]:
     """
     from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 
-    tls = _certificates(settings.tls)
-    turn = Turn(asyncio.get_running_loop().call_soon, clock.monotonic_ns)
-
-    def connect(address: str) -> BookKeeperLedgerClient:
-        host, _, port = address.rpartition(":")
-        return BookKeeperLedgerClient(
-            host,
-            int(port),
-            turn=turn,
-            frame_bytes_max=settings.frame_bytes_max,
-            timeout_s=_REQUEST_TIMEOUT_S,
-            tls=tls,
-            receive_sizes=settings.receive_sizes,
-        )
-
+    connect = partial(
+        BookKeeperLedgerClient,
+        turn=Turn(asyncio.get_running_loop().call_soon, clock.monotonic_ns),
+        frame_bytes_max=settings.frame_bytes_max,
+        timeout_s=_REQUEST_TIMEOUT_S,
+        tls=_certificates(settings.tls),
+        receive_sizes=settings.receive_sizes,
+    )
     async with contextlib.AsyncExitStack() as stack:
         store = await ZookeeperMetadataStore.open(
             _chroot(settings),

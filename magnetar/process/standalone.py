@@ -34,7 +34,7 @@ from foundation.loop import clock
 from foundation.loop.turn import Turn
 from foundation.model.errors import MetadataError
 from foundation.settings.errors import SettingsError
-from foundation.settings.load import FromOption, Override, unknown_allowed
+from foundation.settings.load import FromOption, unknown_allowed, with_data
 from foundation.settings.settings import Note, Settings
 from foundation.settings.start_errors import check_data_folder, check_ready_file, start_error
 from magnetar import __version__
@@ -49,9 +49,10 @@ if TYPE_CHECKING:
     from bookkeeper.client.ledger_client import LedgerClient
     from bookkeeper.ensembles.bookies import Bookies
     from bookkeeper.metadata.metadata_store import MetadataStore
-    from broker.compose.broker_service import Addresses, BrokerService
+    from broker.compose.broker_service import BrokerService
     from broker.faults.controls import TestControls
     from broker.security.authentication.authenticator import Authenticator
+    from broker.service.topics.topic_ownership import Addresses
 
 log = logging.getLogger("magnetar")
 
@@ -127,7 +128,9 @@ def load(options: BrokerOptions) -> ProcessSettings:
     Raises SettingsError, also for files of keys and passwords that cannot be used.
     """
     path = options.config_path or default_file(options.role, os.environ)
-    overrides = _overrides(options)
+    overrides = with_data(options.overrides, options.data)
+    if options.memory:
+        overrides.append(FromOption("--memory", "magnetarInMemory", "true"))
     if options.ready_file is not None:
         check_ready_file(options.ready_file)
     bookie: Settings | None = None
@@ -170,16 +173,6 @@ def load(options: BrokerOptions) -> ProcessSettings:
     if not broker.bool("magnetarInMemory"):
         check_data_folder(broker)
     return ProcessSettings(broker, bookie, notes, broker.bool("magnetarInMemory"), authenticator, controls)
-
-
-def _overrides(options: BrokerOptions) -> list[Override]:
-    """Returns all that the command line says about keys, the last one of a key to hold."""
-    overrides = list(options.overrides)
-    if options.data is not None:
-        overrides.append(FromOption("--data", "magnetarDataDirectory", str(options.data)))
-    if options.memory:
-        overrides.append(FromOption("--memory", "magnetarInMemory", "true"))
-    return overrides
 
 
 def _run_loop(main: Coroutine[object, object, None]) -> None:

@@ -46,7 +46,7 @@ class Requests(TypedDict):
     """Of reads."""
 
 
-class ReadCache(TypedDict):
+class ReadCacheCounts(TypedDict):
     """The read cache of a bookie; None for a count that it does not tell."""
 
     hits: int | None
@@ -57,7 +57,7 @@ class ReadCache(TypedDict):
     """Entries that were read ahead and evicted before a reader came."""
 
 
-class BookieState(TypedDict):
+class BookieAnswer(TypedDict):
     """One bookie; None stands for what is not known."""
 
     id: str
@@ -74,7 +74,7 @@ class BookieState(TypedDict):
     """Times of requests over TCP."""
     journal: Times | None
     """Time of the journal's syncs."""
-    readCache: ReadCache | None
+    readCache: ReadCacheCounts | None
     """Its read cache."""
     notes: list[str]
     """Reasons for missing figures."""
@@ -83,13 +83,13 @@ class BookieState(TypedDict):
 class BookiesAnswer(TypedDict):
     """`GET /admin/v2/magnetar/console/bookies`."""
 
-    bookies: list[BookieState]
+    bookies: list[BookieAnswer]
     """Those for new entries first."""
     more: int
     """Bookies that are not listed."""
 
 
-def bookies_head(found: Sequence[BookieState]) -> str:
+def bookies_head(found: Sequence[BookieAnswer]) -> str:
     """Returns the line above the topics: the figures of the only bookie, or how many are well."""
     if len(found) != 1:
         states = [_state(one) for one in found]
@@ -116,7 +116,7 @@ def bookies_lines(found: BookiesAnswer, width: int) -> list[str]:
     return lines or ["The broker knows no bookie."]
 
 
-def _paragraph(one: BookieState, width: int) -> list[str]:
+def _paragraph(one: BookieAnswer, width: int) -> list[str]:
     # An embedded bookie has no port, so its name in ledger metadata is no address.
     name = visible(one["id"]) if one["kind"] == "tcp" else f"no port, {visible(one['id'])} in ledger metadata"
     lines = [f"{name}   {one['kind']}   {_state(one)}"]
@@ -142,7 +142,7 @@ def _paragraph(one: BookieState, width: int) -> list[str]:
     return lines
 
 
-def _state(one: BookieState) -> str:
+def _state(one: BookieAnswer) -> str:
     if not one["connected"]:
         return "NOT CONNECTED"
     return "READ-ONLY" if one["state"] == "readonly" else one["state"]
@@ -154,6 +154,6 @@ def _times(found: Times | None) -> str:
     return f"{milliseconds(found['p50Ms'])}, p99 {milliseconds(found['p99Ms'])}"
 
 
-def _read_cache_ratio(cache: ReadCache) -> str:
+def _read_cache_ratio(cache: ReadCacheCounts) -> str:
     hits, misses = cache["hits"] or 0, cache["misses"] or 0
     return percent(hits / (hits + misses) if hits + misses else None)

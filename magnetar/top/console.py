@@ -1,4 +1,4 @@
-"""Console: the answers of a Magnetar broker's console, which the views besides the topics show."""
+"""ConsoleAnswers: the answers of a Magnetar broker's console, which the views besides the topics show."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Look(NamedTuple):
     """The refusal, or the failure of the request."""
 
 
-class Console:
+class ConsoleAnswers:
     """Asks one broker, no more often than an answer changes."""
 
     def __init__(self, address: AdminAddress) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from foundation.units import NS_PER_SECOND
-from magnetar.top.bookie_view import BookieState
+from magnetar.top.bookie_view import BookieAnswer
 from magnetar.top.console import Look
 from magnetar.top.scrape import SUBSCRIPTION, TOPIC_COUNTERS, TOPIC_GAUGES, Sample, Scrape
 
@@ -19,7 +19,7 @@ CLIENTS: Final = ("producers", "consumers", "subscriptions")
 """Values that are whole numbers, as text and JSON show them."""
 
 
-class Reading(NamedTuple):
+class Scrapes(NamedTuple):
     """One scrape of a broker, and of a bookie with a port of its own."""
 
     at_ns: int
@@ -28,7 +28,7 @@ class Reading(NamedTuple):
     """The broker's series."""
     bookie: Scrape
     """The bookie's series; the broker's again where it has them itself."""
-    bookies: Sequence[BookieState] = ()
+    bookies: Sequence[BookieAnswer] = ()
     """The bookies that a broker of Magnetar writes to; empty where `bookie` has series of one."""
     look: Look | None = None
     """The answer for the view that is open; None for the topics."""
@@ -37,7 +37,7 @@ class Reading(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class TopicRates:
     """One topic between two readings. A namespace, where a broker exposes no topics."""
 
     name: str
@@ -65,7 +65,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class SubscriptionRates:
     """One subscription of the topic that the screen shows."""
 
     name: str
@@ -91,7 +91,7 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
+class CacheRates:
     """The entry cache between two readings."""
 
     hit_ratio: float | None
@@ -109,7 +109,7 @@ class Cache:
 
 
 @dataclass(frozen=True, slots=True)
-class Bookie:
+class BookieRates:
     """A bookie between two readings."""
 
     adds: float
@@ -160,17 +160,17 @@ class Overview:
     """Cores in use; None for a first reading."""
     memory_bytes: float | None
     """Resident memory; None where the broker does not tell it."""
-    cache: Cache
+    cache: CacheRates
     """The entry cache."""
-    bookie: Bookie | None
+    bookie: BookieRates | None
     """The bookie, by its metrics; None without these."""
-    bookies: Sequence[BookieState]
+    bookies: Sequence[BookieAnswer]
     """The bookies as the broker knows them; empty where `bookie` is known, and of Apache's brokers."""
-    topics: Sequence[Topic]
+    topics: Sequence[TopicRates]
     """Every topic, in no order."""
 
 
-def overview(before: Reading | None, now: Reading) -> Overview:
+def overview(before: Scrapes | None, now: Scrapes) -> Overview:
     """Returns what happened between two readings; of a first one, only what does not need two."""
     seconds = (now.at_ns - before.at_ns) / NS_PER_SECOND if before is not None else 0.0
     span = _Span(before.broker if before else {}, now.broker, seconds)
@@ -241,7 +241,7 @@ def _sum(samples: Iterable[Sample]) -> float:
     return sum(sample.value for sample in samples)
 
 
-def _topics(span: _Span) -> list[Topic]:
+def _topics(span: _Span) -> list[TopicRates]:
     before = {name: _by_topic(span.before.get(name, [])) for name in TOPIC_COUNTERS}
     now = {name: _by_topic(span.of(name)) for name in (*TOPIC_COUNTERS, *TOPIC_GAUGES)}
     names = dict.fromkeys(name for found in now.values() for name in found)
@@ -253,11 +253,11 @@ def _topics(span: _Span) -> list[Topic]:
             for metric, field in TOPIC_COUNTERS.items()
         }
         found |= {field: now[metric].get(name, 0.0) for metric, field in TOPIC_GAUGES.items()}
-        topics.append(Topic(name=name, hit_ratio=_hit_ratio(found), **_whole(found)))
+        topics.append(TopicRates(name=name, hit_ratio=_hit_ratio(found), **_whole(found)))
     return topics
 
 
-def subscriptions(scrape: Scrape, topic: str) -> list[Subscription]:
+def subscriptions(scrape: Scrape, topic: str) -> list[SubscriptionRates]:
     """Returns the subscriptions of a topic, by name; `scrape` was parsed with this topic."""
     found: dict[str, dict[str, float]] = {}
     for metric, field in SUBSCRIPTION.items():
@@ -266,7 +266,7 @@ def subscriptions(scrape: Scrape, topic: str) -> list[Subscription]:
                 values = found.setdefault(labels["subscription"], dict.fromkeys(SUBSCRIPTION.values(), 0.0))
                 values[field] += value
     return [
-        Subscription(
+        SubscriptionRates(
             name=name, blocked=values.pop("blocked") > 0, hit_ratio=_hit_ratio(values), **_whole(values)
         )
         for name, values in sorted(found.items())
@@ -312,7 +312,7 @@ def _quantiles(samples: Iterable[Sample]) -> dict[str, float]:
     return {labels["quantile"]: value for labels, value in samples if "quantile" in labels}
 
 
-def _cache(span: _Span) -> Cache:
+def _cache(span: _Span) -> CacheRates:
     hits, misses = span.rate("pulsar_ml_cache_x_hits_total"), span.rate("pulsar_ml_cache_x_misses_total")
     if not span.of("pulsar_ml_cache_x_hits_total"):
         hits, misses = span.gauge("pulsar_ml_cache_hits_rate"), span.gauge("pulsar_ml_cache_misses_rate")
@@ -321,7 +321,7 @@ def _cache(span: _Span) -> Cache:
         if span.of("pulsar_ml_cache_x_evicted_total")
         else "pulsar_ml_cache_evicted_entries_total"
     )
-    return Cache(
+    return CacheRates(
         hit_ratio=_ratio(hits, misses),
         hits=hits,
         misses=misses,
@@ -331,7 +331,7 @@ def _cache(span: _Span) -> Cache:
     )
 
 
-def _bookie(span: _Span) -> Bookie:
+def _bookie(span: _Span) -> BookieRates:
     def succeeded(name: str) -> float:
         before, now = (
             _sum(sample for sample in scrape.get(name, []) if sample.labels.get("success") != "false")
@@ -344,7 +344,7 @@ def _bookie(span: _Span) -> Bookie:
         for sample in span.of("bookie_journal_JOURNAL_SYNC")
         if sample.labels.get("quantile") == "0.99" and sample.labels.get("success") != "false"
     ]
-    return Bookie(
+    return BookieRates(
         adds=succeeded("bookkeeper_server_ADD_ENTRY_count"),
         reads=succeeded("bookkeeper_server_READ_ENTRY_count"),
         write_bytes=span.rate("bookie_WRITE_BYTES"),

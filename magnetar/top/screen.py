@@ -25,7 +25,7 @@ from magnetar.clients.client import CommandError, visible
 from magnetar.top import settings_view
 from magnetar.top.console import ROUTES, Look
 from magnetar.top.numbers import fitted
-from magnetar.top.rates import Overview, Reading, overview, subscriptions
+from magnetar.top.rates import Overview, Scrapes, overview, subscriptions
 from magnetar.top.source import TOPICS
 from magnetar.top.table import (
     SORTS,
@@ -59,7 +59,7 @@ _TITLES: Final = {
 class Read(Protocol):
     """Takes a reading."""
 
-    def __call__(self, topic: str, view: str) -> Reading:
+    def __call__(self, topic: str, view: str) -> Scrapes:
         """Returns a reading with the subscriptions of `topic` ("" for none) and the answer for `view`."""
         ...
 
@@ -96,7 +96,7 @@ class TopScreen(App[None]):
         super().__init__()
         self._read = read
         self._interval_s = interval_s
-        self._before: Reading | None = None
+        self._before: Scrapes | None = None
         self._found: Overview | None = None
         self._looks: dict[str, Look] = {}
         self._error = ""
@@ -159,7 +159,7 @@ class TopScreen(App[None]):
         if self.is_running:
             draw()
 
-    def _show(self, reading: Reading, topic: str, view: str) -> None:
+    def _show(self, reading: Scrapes, topic: str, view: str) -> None:
         self._found = overview(self._before, reading)
         self._before = reading
         self._error = ""

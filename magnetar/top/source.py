@@ -6,9 +6,9 @@ import time
 from typing import Final, cast
 
 from magnetar.clients.admin_client import AdminAddress, send
-from magnetar.top.bookie_view import BookiesAnswer, BookieState
-from magnetar.top.console import OVERVIEW, Console, Look
-from magnetar.top.rates import Reading, has_bookie, is_magnetar
+from magnetar.top.bookie_view import BookieAnswer, BookiesAnswer
+from magnetar.top.console import OVERVIEW, ConsoleAnswers, Look
+from magnetar.top.rates import Scrapes, has_bookie, is_magnetar
 from magnetar.top.scrape import Scrape, parse
 
 _QUANTILES: Final = {"0.5": "publishP50Ms", "0.99": "publishP99Ms"}
@@ -27,9 +27,9 @@ class Source:
         """
         self._broker = broker
         self._bookie_url = bookie_url
-        self._console = Console(broker)
+        self._console = ConsoleAnswers(broker)
 
-    def read(self, topic: str = "", view: str = TOPICS) -> Reading:
+    def read(self, topic: str = "", view: str = TOPICS) -> Scrapes:
         """Returns a reading, with the subscriptions of `topic` and the answer for `view`.
 
         Blocks while the servers answer. Raises CommandError when one does not answer `/metrics`.
@@ -43,9 +43,9 @@ class Source:
             address = AdminAddress(self._bookie_url.rstrip("/"), timeout_s=self._broker.timeout_s)
             bookie = parse(send(address, "GET", "/metrics").text)
         bookies = self._bookies(broker, bookie)
-        return Reading(at_ns, broker, bookie, bookies, self._look(broker, view), self._publish_ms(broker))
+        return Scrapes(at_ns, broker, bookie, bookies, self._look(broker, view), self._publish_ms(broker))
 
-    def _bookies(self, broker: Scrape, bookie: Scrape) -> list[BookieState]:
+    def _bookies(self, broker: Scrape, bookie: Scrape) -> list[BookieAnswer]:
         """Returns the bookies that the broker knows; none for a role that may not see them."""
         if has_bookie(bookie) or not is_magnetar(broker):
             return []

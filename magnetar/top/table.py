@@ -10,9 +10,9 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from magnetar.clients.client import visible
 from magnetar.top.bookie_view import bookies_head
 from magnetar.top.numbers import count, milliseconds, percent, publish_latency, rate, size
-from magnetar.top.rates import Overview, Subscription, Topic
+from magnetar.top.rates import Overview, SubscriptionRates, TopicRates
 
-SORTS: Final[dict[str, Callable[[Topic], float]]] = {
+SORTS: Final[dict[str, Callable[[TopicRates], float]]] = {
     "rate": lambda topic: topic.in_messages + topic.out_messages,
     "bytes": lambda topic: topic.in_bytes + topic.out_bytes,
     "backlog": lambda topic: topic.backlog,
@@ -23,7 +23,7 @@ SORTS: Final[dict[str, Callable[[Topic], float]]] = {
 """Orders of topics, the largest first; topics with equal values stand by name."""
 
 
-Shown = TypeVar("Shown", Topic, Subscription)
+Shown = TypeVar("Shown", TopicRates, SubscriptionRates)
 """A row of a table."""
 
 
@@ -38,7 +38,7 @@ class Column(NamedTuple, Generic[Shown]):
     """True if a narrow screen has no room for it."""
 
 
-COLUMNS: Final[tuple[Column[Topic], ...]] = (
+COLUMNS: Final[tuple[Column[TopicRates], ...]] = (
     Column("topic", lambda topic: visible(topic.name.removeprefix("persistent://"))),
     Column("in/s", lambda topic: count(topic.in_messages)),
     Column("in B/s", lambda topic: size(topic.in_bytes), minor=True),
@@ -53,7 +53,7 @@ COLUMNS: Final[tuple[Column[Topic], ...]] = (
 )
 """The columns of the topics."""
 
-SUBSCRIPTION_COLUMNS: Final[tuple[Column[Subscription], ...]] = (
+SUBSCRIPTION_COLUMNS: Final[tuple[Column[SubscriptionRates], ...]] = (
     Column("subscription", lambda one: visible(one.name)),
     Column("backlog", lambda one: count(one.backlog)),
     Column("unacked", lambda one: count(one.unacked)),
@@ -68,7 +68,7 @@ SUBSCRIPTION_COLUMNS: Final[tuple[Column[Subscription], ...]] = (
 """The columns of the subscriptions of a topic."""
 
 
-def chosen(topics: Sequence[Topic], sort: str, text: str, limit: int | None = None) -> list[Topic]:
+def chosen(topics: Sequence[TopicRates], sort: str, text: str, limit: int | None = None) -> list[TopicRates]:
     """Returns the topics whose name has `text` in it, in the order of `sort`, at most `limit`."""
     measure = SORTS[sort]
     found = [topic for topic in topics if text.lower() in topic.name.lower()]
@@ -76,12 +76,12 @@ def chosen(topics: Sequence[Topic], sort: str, text: str, limit: int | None = No
     return found[:limit]
 
 
-def columns(*, narrow: bool) -> list[Column[Topic]]:
+def columns(*, narrow: bool) -> list[Column[TopicRates]]:
     """Returns the columns for a screen; `narrow`: without the minor ones."""
     return [column for column in COLUMNS if not (narrow and column.minor)]
 
 
-def topic_line(topic: Topic) -> str:
+def topic_line(topic: TopicRates) -> str:
     """Returns the line above the subscriptions of a topic."""
     return (
         f"topic    {visible(topic.name)}  in {rate(topic.in_messages)} {size(topic.in_bytes)}/s"
@@ -124,7 +124,7 @@ def head(found: Overview) -> list[str]:
     return lines
 
 
-def as_table(found: Overview, topics: Sequence[Topic]) -> str:
+def as_table(found: Overview, topics: Sequence[TopicRates]) -> str:
     """Returns head and topics as plain text."""
     cells = [
         tuple(column.title for column in COLUMNS),
@@ -143,6 +143,6 @@ def as_table(found: Overview, topics: Sequence[Topic]) -> str:
     return "\n".join([*head(found), "", *lines])
 
 
-def as_json(found: Overview, topics: Sequence[Topic]) -> str:
+def as_json(found: Overview, topics: Sequence[TopicRates]) -> str:
     """Returns everything as one JSON object, with the topics given."""
     return json.dumps(asdict(replace(found, topics=tuple(topics))), ensure_ascii=False)

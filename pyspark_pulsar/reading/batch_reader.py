@@ -79,24 +79,14 @@ def read_ranges(
     """
     freeze_imports()
     with one_sentence():
-        yield from _rows(ranges, options, schema, values, reader_name)
-
-
-def _rows(
-    ranges: Sequence[TopicRange],
-    options: SourceOptions,
-    schema: StructType,
-    values: ValueColumns,
-    reader_name: str,
-) -> Iterator[pa.RecordBatch]:
-    arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    settings = ReadSettings(
-        options.fail_on_data_loss,
-        options.poll_timeout_s,
-        f"{reader_name}-{uuid.uuid4().hex[:6]}",
-        options.private_keys,
-        options.discard_encrypted,
-    )
-    with open_cluster(options.cluster) as cluster:
-        builder = BatchBuilder(arrow_schema, values, SchemaVersions(cluster))
-        yield from RangeReader(cluster, ranges, builder, settings).batches()
+        arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        settings = ReadSettings(
+            options.fail_on_data_loss,
+            options.poll_timeout_s,
+            f"{reader_name}-{uuid.uuid4().hex[:6]}",
+            options.private_keys,
+            options.discard_encrypted,
+        )
+        with open_cluster(options.cluster) as cluster:
+            builder = BatchBuilder(arrow_schema, values, SchemaVersions(cluster))
+            yield from RangeReader(cluster, ranges, builder, settings).batches()

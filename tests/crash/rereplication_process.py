@@ -129,8 +129,7 @@ async def main(folder: Path, lost: str) -> None:
     turn = Turn(loop.call_soon, clock.monotonic_ns)
 
     def connect(address: str) -> BookKeeperLedgerClient:
-        host, _, port = address.rpartition(":")
-        return BookKeeperLedgerClient(host, int(port), turn=turn, frame_bytes_max=5 << 20, timeout_s=5.0)
+        return BookKeeperLedgerClient(address, turn=turn, frame_bytes_max=5 << 20, timeout_s=5.0)
 
     bookies = BookieSet(pids, connect, now_ns=clock.monotonic_ns, quarantine=QuarantineSettings())
     store = SqliteMetadataStore(folder / "metadata.sqlite")

@@ -132,8 +132,7 @@ class _Cluster:
         turn = Turn(loop.call_soon, clock.monotonic_ns)
 
         def connect(address: str) -> BookKeeperLedgerClient:
-            host, _, port = address.rpartition(":")
-            return BookKeeperLedgerClient(host, int(port), turn=turn, frame_bytes_max=5 << 20)
+            return BookKeeperLedgerClient(address, turn=turn, frame_bytes_max=5 << 20)
 
         self._store = SqliteMetadataStore(folder / "metadata.sqlite")
         self._bookies = BookieSet(

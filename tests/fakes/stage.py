@@ -27,7 +27,7 @@ from broker.service.producer import AccessMode, Producer
 from broker.service.settings import ServiceSettings
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
-from broker.service.topics.topic_ownership import SingleBroker, TopicOwner
+from broker.service.topics.topic_ownership import Addresses, TopicOwnership
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.loop.turn import Turn
 from foundation.model.topic_name import parse_topic_name
@@ -96,7 +96,7 @@ class Stage:
             ),
             ServiceSettings(**settings),
             self.namespaces,
-            ownership=SingleBroker(TopicOwner("pulsar://here:1", "http://here:2")),
+            ownership=TopicOwnership(Addresses("pulsar://here:1", "http://here:2")),
             call_later=lambda seconds, callback: self.timers.append((seconds, callback)),
             compactor=Compactor(self._start_worker),
         )

@@ -14,7 +14,7 @@ from typing import Final
 
 from aiohttp import web
 
-from broker.admin.http.answers import answer, topic_of
+from broker.admin.http.answers import BadParameter, answer, topic_of
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import existing_persistent
 from broker.config.storage_keys import ENTRY_CACHE
@@ -26,7 +26,7 @@ from entry_cache.listener import Obstacle
 from entry_cache.observe.cache_events import CAUSES_OF_REQUEUES, REASONS, Event, Op
 from entry_cache.observe.explain import Kept, Present, explain, reason_of, was_expected
 from entry_cache.observe.usage import SORTS, CacheUsage, usage_of
-from foundation.model.errors import BrokerError, NoSuchEntry, NoSuchLedger, TopicNotFound
+from foundation.model.errors import NoSuchEntry, NoSuchLedger, TopicNotFound
 from foundation.model.position import Position
 from foundation.model.topic_name import TopicName
 from foundation.settings.keys import format_value
@@ -38,12 +38,6 @@ LIMIT: Final = 10
 """Topics that `top` answers by default."""
 LIMIT_MAX: Final = 10_000
 """The most topics that `top` answers."""
-
-
-class BadParameter(BrokerError):
-    """A query parameter has a value that is not allowed: 400."""
-
-    status = 400
 
 
 async def levels(request: web.Request) -> web.Response:

@@ -32,6 +32,12 @@ class BadRequest(BrokerError):
     status = 400
 
 
+class BadParameter(BrokerError):
+    """A query parameter has a value that is not allowed."""
+
+    status = 400
+
+
 class UnsupportedMediaType(BrokerError):
     """The body is of another type than JSON, by its header."""
 

@@ -66,7 +66,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RouteNeeds:
     """The needs of one route."""
 
     needs: tuple[Need, ...]
@@ -75,7 +75,7 @@ class Row:
     """Names of the parts of the path that vary, in their order; those of the route may be other words."""
 
 
-ROUTE_WITHOUT_ROW: Final = Row((Need(Right.SUPERUSER),), ())
+ROUTE_WITHOUT_ROW: Final = RouteNeeds((Need(Right.SUPERUSER),), ())
 """Holds for every route that the table lacks, so that a new route is closed until somebody decides."""
 
 _PARAMETER: Final = re.compile(r"\{([^{}]*)\}")
@@ -89,11 +89,11 @@ class RightsTable:
 
     def __init__(self, groups: Iterable[Rows]) -> None:
         """Raises ValueError for a route with two rows."""
-        self._exact: dict[tuple[str, str], Row] = {}
-        self._below: list[tuple[str, Row]] = []
+        self._exact: dict[tuple[str, str], RouteNeeds] = {}
+        self._below: list[tuple[str, RouteNeeds]] = []
         for group in groups:
             for methods, template in _lines(group):
-                row = Row(group.needs, tuple(_PARAMETER.findall(template)))
+                row = RouteNeeds(group.needs, tuple(_PARAMETER.findall(template)))
                 if template.endswith(_BELOW):
                     self._below.append((_shape(template.removesuffix(_BELOW)), row))
                     continue
@@ -102,7 +102,7 @@ class RightsTable:
                         raise ValueError(f"{method} {template} has two rows")
                     self._exact[method, _shape(template)] = row
 
-    def find(self, method: str, template: str) -> Row | None:
+    def find(self, method: str, template: str) -> RouteNeeds | None:
         """Returns the row of a route by its method and its template; None for a route without one."""
         shape = _shape(template)
         # A HEAD runs the handler of GET.
@@ -113,7 +113,7 @@ class RightsTable:
         return next((row for start, row in self._below if shape.startswith(start)), None)
 
 
-def parts_of_path(row: Row, template: str, values: Mapping[str, str]) -> dict[str, str]:
+def parts_of_path(row: RouteNeeds, template: str, values: Mapping[str, str]) -> dict[str, str]:
     """Returns the varying parts of a request's path under the row's names.
 
     `template` and `values` are those of the route. Names are matched by their place, because a route may call a

@@ -12,7 +12,7 @@ from typing import Final
 
 from aiohttp import web
 
-from broker.admin.http.answers import answer, topic_of
+from broker.admin.http.answers import BadParameter, answer, topic_of
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import one_persistent, subscription_of
 from broker.service.namespaces.namespaces import Json
@@ -23,7 +23,7 @@ from broker.service.subscriptions.backlog.hole_report import HoleReport, HoleRun
 from broker.service.subscriptions.dispatch.places import Place
 from broker.service.subscriptions.hole_watch import HoleLook
 from broker.service.subscriptions.subscription import Subscription
-from foundation.model.errors import LOST_ENTRY, BrokerError
+from foundation.model.errors import LOST_ENTRY
 from foundation.model.position import Position
 
 LIMIT: Final = 100
@@ -32,12 +32,6 @@ LIMIT_MAX: Final = 10_000
 """The most runs that it answers."""
 _NAMES_MAX: Final = 3
 """Consumers that the conclusion names."""
-
-
-class BadLimit(BrokerError):
-    """The parameter `limit` is out of its range: 400."""
-
-    status = 400
 
 
 async def why(request: web.Request) -> web.Response:
@@ -124,7 +118,7 @@ def _sentence(place: Place, entries: int, consumers: Mapping[str, int], policy: 
             return f"{count} acknowledged by open transactions, which must end."
         case Place.AHEAD:
             return f"{count} to be read when a consumer asks for messages."
-        case Place.LOST if policy.active:
+        case Place.FORGOTTEN if policy.active:
             return f"{count} pending at no consumer: the broker delivers them again within {policy.period_s + 60} s."
         case _:
             return f"{count} pending at no consumer: set unackedHoleRedeliveryEnabled=true to have them delivered again."
@@ -168,7 +162,7 @@ def _limit(request: web.Request) -> int:
     text = request.query.get("limit", str(LIMIT))
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else -1
     if not 0 <= number <= LIMIT_MAX:
-        raise BadLimit(f"limit={text[:50]}: allowed is 0 to {LIMIT_MAX}")
+        raise BadParameter(f"limit={text[:50]}: allowed is 0 to {LIMIT_MAX}")
     return number
 
 

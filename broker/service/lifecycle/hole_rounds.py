@@ -1,4 +1,4 @@
-"""HoleRounds: delivers lost entries of all subscriptions again (`unackedHoleRedeliveryEnabled`).
+"""HoleRounds: delivers forgotten entries of all subscriptions again (`unackedHoleRedeliveryEnabled`).
 
 One round over all subscriptions now and then, and no task per subscription:
 
@@ -6,10 +6,10 @@ One round over all subscriptions now and then, and no task per subscription:
                                                     longer ago than its period and are still unacknowledged
                      -> searches under way          each goes on with its next group
 
-A group has at most `GROUP_ENTRIES` entries, so lost entries come back at this rate per second and subscription, in the order
-of the log. Each group is read here, in few reads that are longer than its holes: the key of an entry, its delivery time and
-its transaction may matter. A Shared subscription gets the entries as they were read. On a Key_Shared subscription each one
-waits under its key, so newer ones do not overtake it. A delayed entry waits for its time.
+A group has at most `GROUP_ENTRIES` entries, so forgotten entries come back at this rate per second and subscription, in
+the order of the log. Each group is read here, in few reads that are longer than its holes: the key of an entry, its
+delivery time and its transaction may matter. A Shared subscription gets the entries as they were read. On a Key_Shared
+subscription each one waits under its key, so newer ones do not overtake it. A delayed entry waits for its time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ GROUP_BYTES: Final = 8 << 20
 ROUND_S_MAX: Final = 60
 """Longest time between two rounds; a topic's policy with a shorter period acts after it."""
 GAP_MAX: Final = 16
-"""Acknowledged entries between two lost ones that are read in vain, because one longer read is cheaper than two."""
+"""Acknowledged entries between two forgotten ones that are read in vain, because one longer read is cheaper than two."""
 READ_ENTRIES_MAX: Final = 100
 """Entries of one read; fewer where they are so large on average that they exceed `GROUP_BYTES`."""
 
@@ -98,7 +98,7 @@ class HoleRounds:
         try:
             return await self._is_done(subscription, search)
         except Exception as error:  # noqa: BLE001
-            # A defect that one subscription meets must not keep all later ones from their lost entries.
+            # A defect that one subscription meets must not keep all later ones from their forgotten entries.
             defects.add(f"subscription {subscription.name} on {subscription.topic.name}", error)
             return True
 
@@ -150,10 +150,10 @@ class HoleRounds:
             # Entries that were given back since then stand at or after the read position: reading on brings them.
             end = min(search.end, subscription.cursor.read_position)
             holes, following = next_holes(subscription, dispatcher, search.at, end)
-            lost = [hole.key for hole in holes if hole.where.place is Place.LOST]
-            group = lost[: GROUP_ENTRIES - found]
-            if len(group) < len(lost):
-                following = Position(*lost[len(group)])
+            forgotten = [hole.key for hole in holes if hole.where.place is Place.FORGOTTEN]
+            group = forgotten[: GROUP_ENTRIES - found]
+            if len(group) < len(forgotten):
+                following = Position(*forgotten[len(group)])
             if group:
                 unread = await self._redeliver(subscription, dispatcher, group)
                 if unread is not None:
@@ -169,7 +169,7 @@ class HoleRounds:
     async def _redeliver(
         self, subscription: Subscription, dispatcher: SharedDispatcher, keys: list[PositionKey]
     ) -> Position | None:
-        """Delivers lost entries again; returns the first that is left for the next group, because others were large."""
+        """Delivers forgotten entries again; returns the first that is left for the next group, because others were large."""
         topic, cursor = subscription.topic, subscription.cursor
         entries, unread = await self._read(subscription, keys)
         # Much may have happened while the entries were read: an acknowledgement, or a leave of all consumers.
@@ -179,11 +179,11 @@ class HoleRounds:
             entry
             for entry in entries
             if not cursor.acks.is_acknowledged(key := entry.position)
-            and place_of(subscription, dispatcher, key).place is Place.LOST
+            and place_of(subscription, dispatcher, key).place is Place.FORGOTTEN
         ]
         if not entries:
             return unread
-        dispatcher.deliver_lost(entries)
+        dispatcher.deliver_forgotten(entries)
         assert subscription.holes is not None, "made by the look that began the search"
         subscription.holes.count_redelivered(len(entries), cursor.ledger.environment.wall_ms())
         log.warning(

@@ -336,7 +336,10 @@ class Namespaces:
     async def change_local_policy(
         self, namespace: str, key: str, changed: Callable[[Json], Json], bundles: Json
     ) -> None:
-        """Changes a policy as `change_policy`, for a key of LOCAL. New local policies get `bundles`: Pulsar takes them from there alone."""
+        """Changes a policy as `change_policy`, for a key of LOCAL.
+
+        New local policies get `bundles`: Pulsar takes them from there alone.
+        """
 
         def document(before: Document | None) -> Document:
             self.policies(namespace)

@@ -1,7 +1,7 @@
 """HoleWatch: notes how far one subscription had read at which time, so that old holes are told from new ones.
 
 Each look notes the read position: an entry before it was read before that time. So a message costs nothing, and the search
-for lost entries leaves out those that were read a moment ago.
+for forgotten entries leaves out those that were read a moment ago.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def thinned(looks: list[HoleLook]) -> list[HoleLook]:
 
 
 class HoleWatch:
-    """The looks at one subscription, and the entries that were found lost."""
+    """The looks at one subscription, and the entries that were found forgotten."""
 
     __slots__ = ("_dispatcher", "last_ms", "looks", "redelivered")
 
@@ -56,7 +56,7 @@ class HoleWatch:
         self.looks: list[HoleLook] = []
         """In order of time; [] while everything that was read is acknowledged."""
         self.redelivered = 0
-        """Entries that were found lost and are delivered again, since the topic was opened."""
+        """Entries that were found forgotten and are delivered again, since the topic was opened."""
         self.last_ms = 0
         """Wall clock of the last one, ms since 1970; 0 = none yet."""
         self._dispatcher: object = None

@@ -169,7 +169,7 @@ class Subscription:
         self.expired = ExpiredCounts()
         """Counts expired entries."""
         self.holes: HoleWatch | None = None
-        """Looks for lost entries; None before the first look that found a consumer of a shared type."""
+        """Looks for forgotten entries; None before the first look that found a consumer of a shared type."""
         self.retired_messages_out = 0
         """Messages delivered to consumers that left; with those of connected ones, the subscription's count."""
         self.retired_bytes_out = 0

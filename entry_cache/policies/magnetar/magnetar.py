@@ -42,7 +42,7 @@ _CAUSES: Final = {Claim.EXPECTED: EXPECTED_READS, Claim.MAY_RETURN: MAY_RETURN}
 
 
 class Magnetar:
-    """A `Policy`, and a `StrictPolicy`."""
+    """An `EvictionPolicy`; `StrictSize` evicts through it without a pass."""
 
     def __init__(self, settings: CacheSettings) -> None:
         """Begins empty. `compose.py` attaches `listener`; without it the policy sees no cursor."""

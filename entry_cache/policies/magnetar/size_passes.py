@@ -72,7 +72,7 @@ class SizePasses:
     # Passes
 
     def free(self, size_pass: MagnetarPass, now_ns: int, visits_max: int) -> Removed:
-        """Runs a size pass, or a slice of it; see `Policy.free`."""
+        """Runs a size pass, or a slice of it; see `EvictionPolicy.free`."""
         removed = Removed()
         if size_pass.bytes_to_free <= 0:
             # The pass ends early. Its order must stay incomplete: a later pass would take it for a whole scan, and

@@ -33,7 +33,7 @@ async def add_and_read(tmp_path: Path, sizes: tuple[int, int, int] | None) -> No
     await server.start()
     turn = Turn(loop.call_soon, time.monotonic_ns)
     client = BookKeeperLedgerClient(
-        "127.0.0.1", server.port, turn=turn, frame_bytes_max=5_253_120, receive_sizes=sizes
+        f"127.0.0.1:{server.port}", turn=turn, frame_bytes_max=5_253_120, receive_sizes=sizes
     )
     await client.connected()
     payload = bytes(range(256)) * (LARGE // 256)
@@ -57,10 +57,10 @@ async def add_and_read(tmp_path: Path, sizes: tuple[int, int, int] | None) -> No
     await server.close()
 
 
-@pytest.mark.parametrize("side", [served.SizedConnection, asking.SizedConnection])
+@pytest.mark.parametrize("side", [served.SizedServedConnection, asking.SizedBookieConnection])
 async def test_reads_begin_small_and_grow_to_the_largest_size(
     tmp_path: Path,
-    side: type[served.SizedConnection] | type[asking.SizedConnection],
+    side: type[served.SizedServedConnection] | type[asking.SizedBookieConnection],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     offered: list[int] = []

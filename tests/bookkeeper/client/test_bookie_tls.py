@@ -59,12 +59,10 @@ async def client_of() -> AsyncIterator[Callable[..., BookKeeperLedgerClient]]:
     def make(bookie: BookieProcess, **keys: object) -> BookKeeperLedgerClient:
         overrides = [f"{name}={value}" for name, value in keys.items()]
         settings = load_broker_settings(None, environ={}, overrides=overrides, profile=None)
-        host, _, port = bookie.address.rpartition(":")
         turn = Turn(asyncio.get_running_loop().call_soon, clock.monotonic_ns)
         made.append(
             BookKeeperLedgerClient(
-                host,
-                int(port),
+                bookie.address,
                 turn=turn,
                 frame_bytes_max=FRAME_BYTES_MAX,
                 tls=bookie_certificates(settings),

@@ -93,8 +93,7 @@ def make(
 ) -> BookKeeperLedgerClient:
     turn = Turn(asyncio.get_running_loop().call_soon, time.monotonic_ns)
     return BookKeeperLedgerClient(
-        host,
-        port,
+        f"{host}:{port}",
         turn=turn,
         frame_bytes_max=1 << 20,
         timeout_s=timeout_s,

@@ -132,7 +132,7 @@ async def caller(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     await server.start()
     turn = Turn(loop.call_soon, time.monotonic_ns)
     remote = BookKeeperLedgerClient(
-        "127.0.0.1", server.port, turn=turn, frame_bytes_max=5_253_120, receive_sizes=sizes
+        f"127.0.0.1:{server.port}", turn=turn, frame_bytes_max=5_253_120, receive_sizes=sizes
     )
     yield Caller(remote)
     await remote.close()

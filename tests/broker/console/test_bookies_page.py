@@ -59,9 +59,8 @@ class Scene:
         self.page = BookiesPage(self.bookies, clock.monotonic_ns)
 
     def _connect(self, address: str) -> BookKeeperLedgerClient:
-        host, _, port = address.rpartition(":")
         turn = Turn(asyncio.get_running_loop().call_soon, clock.monotonic_ns)
-        return BookKeeperLedgerClient(host, int(port), turn=turn, frame_bytes_max=FRAME_BYTES_MAX)
+        return BookKeeperLedgerClient(address, turn=turn, frame_bytes_max=FRAME_BYTES_MAX)
 
     async def connected(self, address: str) -> Caller:
         client = self.bookies.client(address)

@@ -8,16 +8,16 @@ import pytest
 
 from foundation.units import NS_PER_SECOND
 from magnetar.clients.client import CommandError
-from magnetar.top.rates import Reading, overview, subscriptions
+from magnetar.top.rates import Scrapes, overview, subscriptions
 from magnetar.top.scrape import WANTED, parse
 
 APACHE = (Path(__file__).parent / "apache_4_2_4.txt").read_text()
 TOPIC = 'cluster="c",namespace="n/s",topic="persistent://n/s/t"'
 
 
-def reading(seconds: float, broker: str, bookie: str | None = None) -> Reading:
+def reading(seconds: float, broker: str, bookie: str | None = None) -> Scrapes:
     scrape = parse(broker)
-    return Reading(int(seconds * NS_PER_SECOND), scrape, scrape if bookie is None else parse(bookie))
+    return Scrapes(int(seconds * NS_PER_SECOND), scrape, scrape if bookie is None else parse(bookie))
 
 
 def ours(messages: int, hits: int, misses: int) -> str:

@@ -14,7 +14,7 @@ from textual.widgets import DataTable, Input, Static
 from foundation.units import NS_PER_SECOND
 from magnetar.clients.client import CommandError
 from magnetar.top.console import Answer, Look
-from magnetar.top.rates import Reading
+from magnetar.top.rates import Scrapes
 from magnetar.top.scrape import parse
 from magnetar.top.screen import TopScreen
 from magnetar.top.source import TOPICS
@@ -31,7 +31,7 @@ class Broker:
         self.fails = False
         self.looks: dict[str, Look] = {}
 
-    def read(self, topic: str, view: str) -> Reading:
+    def read(self, topic: str, view: str) -> Scrapes:
         if self.fails:
             raise CommandError("no broker answers")
         self.readings += 1
@@ -44,7 +44,7 @@ class Broker:
                 lines.append(f'pulsar_subscription_{metric}{labels[:-1]},subscription="s-{name}"}} {value}')
         scrape = parse("\n".join(lines) + "\n", topic)
         look = None if view == TOPICS else self.looks.get(view, Look(None, f"403 for {view}"))
-        return Reading(self.readings * NS_PER_SECOND, scrape, scrape, look=look)
+        return Scrapes(self.readings * NS_PER_SECOND, scrape, scrape, look=look)
 
 
 def screen_of(broker: Broker) -> TopScreen:
@@ -180,7 +180,7 @@ async def test_view_of_another_version_is_named_and_ends_nothing(broker: Broker)
 async def test_key_opens_a_view_while_a_slow_broker_answers(broker: Broker) -> None:
     answered = threading.Event()
 
-    def read(topic: str, view: str) -> Reading:
+    def read(topic: str, view: str) -> Scrapes:
         answered.wait()
         return broker.read(topic, view)
 
@@ -199,7 +199,7 @@ async def test_slow_broker_is_asked_by_one_thread_at_a_time(broker: Broker) -> N
     begun: list[int] = []
     answered = threading.Event()
 
-    def read(topic: str, view: str) -> Reading:
+    def read(topic: str, view: str) -> Scrapes:
         begun.append(1)
         answered.wait()
         return broker.read(topic, view)
@@ -222,7 +222,7 @@ async def test_slow_broker_is_asked_by_one_thread_at_a_time(broker: Broker) -> N
 
 async def test_names_with_brackets_are_shown_as_they_are(broker: Broker) -> None:
     scrape = parse('# TYPE x gauge\npulsar_msg_backlog{topic="persistent://n/s/a[red]b[/c]"} 1\n')
-    app = TopScreen(lambda topic, view: Reading(0, scrape, scrape), 3600.0, "rate", "")
+    app = TopScreen(lambda topic, view: Scrapes(0, scrape, scrape), 3600.0, "rate", "")
     async with app.run_test(size=(140, 30)) as pilot:
         await until(pilot, lambda: app.query_one("#table", DataTable).row_count == 1)
         cell = app.query_one("#table", DataTable).get_row_at(0)[0]

@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 
 from magnetar.commands.top_command import SORTS as SORTS_OF_THE_COMMAND
-from magnetar.top.bookie_view import BookieState
+from magnetar.top.bookie_view import BookieAnswer
 from magnetar.top.numbers import count, percent, size
-from magnetar.top.rates import Bookie, Cache, Overview, Topic
+from magnetar.top.rates import BookieRates, CacheRates, Overview, TopicRates
 from magnetar.top.table import COLUMNS, SORTS, as_json, as_table, chosen, columns, head
 
-QUIET = Topic("persistent://n/s/quiet", 0, 0, 0, 0, 0, 0, 0, 0, 0, None)
+QUIET = TopicRates("persistent://n/s/quiet", 0, 0, 0, 0, 0, 0, 0, 0, 0, None)
 BUSY = replace(QUIET, name="persistent://n/s/busy", in_messages=10, in_bytes=20, hit_ratio=0.5)
 BEHIND = replace(QUIET, name="persistent://n/s/behind", backlog=5, storage_bytes=2048, hit_ratio=0.25)
 TOPICS = [QUIET, BUSY, BEHIND]
-EMBEDDED: BookieState = {
+EMBEDDED: BookieAnswer = {
     "id": "127.0.0.1:3181",
     "kind": "embedded",
     "connected": True,
@@ -41,7 +41,7 @@ FOUND = Overview(
     publish_ms={"0.5": 1.04, "0.99": 12.0, "1.0": 13.0},
     cpu=0.25,
     memory_bytes=3 << 20,
-    cache=Cache(0.985, 98.5, 1.5, 0, 1024, 2048),
+    cache=CacheRates(0.985, 98.5, 1.5, 0, 1024, 2048),
     bookie=None,
     bookies=[],
     topics=TOPICS,
@@ -100,7 +100,7 @@ def test_lines_above_the_table_name_what_is_known() -> None:
         "traffic  in 1.2k/s 2 KiB/s  out 3/s 0 B/s  publish (1 min) p50 1 ms, p99 12 ms",
         "cache    hits 98.5 % (98/s)  misses 1.5/s  evicted 0/s  1 KiB of 2 KiB",
     ]
-    bookie = Bookie(5, 0, 1024, 0, 1.5, None, 0, 2, False)
+    bookie = BookieRates(5, 0, 1024, 0, 1.5, None, 0, 2, False)
     bare = replace(FOUND, version="", publish_ms={}, cpu=None, memory_bytes=None, bookie=bookie)
     assert head(bare)[0] == "broker   version unknown  topics 3  connections 2  backlog 5"
     assert head(bare)[1].endswith("publish (1 min) -")
@@ -113,7 +113,7 @@ def test_bookies_without_metrics_have_a_line_from_the_console() -> None:
         head(replace(FOUND, bookies=[EMBEDDED]))[3]
         == "bookie   writable  free 2 KiB  journal 0.5 ms, p99 3 ms  read cache 75.0 %"
     )
-    lost: BookieState = {**EMBEDDED, "connected": False}
+    lost: BookieAnswer = {**EMBEDDED, "connected": False}
     assert head(replace(FOUND, bookies=[EMBEDDED, lost, EMBEDDED]))[3] == (
         "bookies  3: 2 writable, 1 NOT CONNECTED"
     )

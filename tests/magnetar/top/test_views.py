@@ -18,9 +18,9 @@ from magnetar.clients.client import CommandError
 from magnetar.commands.top_command import VIEWS, main
 from magnetar.top.bookie_view import BookiesAnswer, bookies_lines
 from magnetar.top.cache_view import COLUMN, CacheAnswer, cache_lines
-from magnetar.top.console import ROUTES, Console, Look
+from magnetar.top.console import ROUTES, ConsoleAnswers, Look
 from magnetar.top.hour_view import HOUR_MS, LINES, hour_lines, spark
-from magnetar.top.rates import Reading, overview
+from magnetar.top.rates import Scrapes, overview
 from magnetar.top.screen import TopScreen
 from magnetar.top.settings_view import Setting, settings_rows
 from magnetar.top.source import TOPICS, Source
@@ -225,7 +225,7 @@ async def test_reading_that_arrives_while_the_screen_closes_is_not_drawn(fails: 
     with magnetar.Broker() as own:
         read, began, goes_on = Source(AdminAddress(own.admin_url)).read, threading.Event(), threading.Event()
 
-        def held(topic: str, view: str) -> Reading:
+        def held(topic: str, view: str) -> Scrapes:
             reading = read(topic, view)
             began.set()
             goes_on.wait()
@@ -245,14 +245,14 @@ async def test_reading_that_arrives_while_the_screen_closes_is_not_drawn(fails: 
 
 
 def test_answer_is_good_for_some_seconds(broker: magnetar.Broker) -> None:
-    console = Console(AdminAddress(broker.admin_url))
+    console = ConsoleAnswers(AdminAddress(broker.admin_url))
     first = console.look("settings").answer
     assert first is not None
     assert console.look("settings").answer is first
 
 
 async def test_stream_of_the_hour_is_left_after_its_first_event(broker: magnetar.Broker) -> None:
-    assert Console(AdminAddress(broker.admin_url)).look("hour").answer is not None
+    assert ConsoleAnswers(AdminAddress(broker.admin_url)).look("hour").answer is not None
     session = {"pages": 1}
     while session["pages"]:
         await asyncio.sleep(0.05)
@@ -280,7 +280,7 @@ def test_publish_latency_is_that_of_the_console(broker: magnetar.Broker) -> None
 
 
 def test_look_has_the_reason_of_a_failure() -> None:
-    look = Console(AdminAddress("http://127.0.0.1:1")).look("cache")
+    look = ConsoleAnswers(AdminAddress("http://127.0.0.1:1")).look("cache")
     assert look.answer is None
     assert look.error.startswith("no broker answers")
 

@@ -18,7 +18,7 @@ from broker.service.lifecycle.rounds import TopicRounds
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.settings import ServiceSettings
 from broker.service.topics.persistent_topic import PersistentTopic
-from broker.service.topics.topic_ownership import SingleBroker, TopicOwner
+from broker.service.topics.topic_ownership import Addresses, TopicOwnership
 from broker.service.topics.topic_registry import TopicRegistry
 from entry_cache.compose import ComposedCache
 from foundation.loop.turn import Turn
@@ -61,7 +61,7 @@ class SimBroker:
             ),
             ServiceSettings(force_delete_namespaces=True),
             self.namespaces,
-            ownership=SingleBroker(TopicOwner("pulsar://here:1", "http://here:2")),
+            ownership=TopicOwnership(Addresses("pulsar://here:1", "http://here:2")),
             call_later=loop.call_later,
             compactor=Compactor(_start_worker),
         )

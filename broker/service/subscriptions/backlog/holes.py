@@ -41,7 +41,7 @@ def place_of(subscription: Subscription, dispatcher: SharedDispatcher, key: Posi
     """Returns the place of an unacknowledged entry at this moment."""
     where = dispatcher.place_of(key)
     transactional = subscription.transactional
-    if where.place is Place.LOST and transactional is not None and transactional.pending.covers(key):
+    if where.place is Place.FORGOTTEN and transactional is not None and transactional.pending.covers(key):
         return Whereabouts(Place.TRANSACTION)
     return where
 

@@ -24,43 +24,25 @@ from typing import Final, Protocol
 
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.service.internal_cursors import INTERNAL_CURSORS
-from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import MESSAGE_TTL
-from broker.service.settings import ServiceSettings
 from broker.service.subscriptions.backlog.expiring_delays import ExpiringDelays
 from broker.service.subscriptions.backlog.open_runs import open_runs
-from broker.service.subscriptions.delayed_delivery import DelayedDelivery
-from broker.service.subscriptions.subscription import Subscription
-from broker.service.subscriptions.topic_positions import TopicPositions
+from broker.service.subscriptions.subscription import SubscribedTopic, Subscription
 from foundation.model.errors import LOST_ENTRY
 from foundation.model.position import Position
 from foundation.model.range_set import EntryRange, RangeSet
-from foundation.model.topic_name import TopicName
 from foundation.units import MS_PER_SECOND
 
 _ACKS_PER_SLICE: Final = 1000
 """Entries acknowledged one by one before other work of the loop: about a millisecond."""
 
 
-class ExpiringTopic(Protocol):
+class ExpiringTopic(SubscribedTopic, Protocol):
     """The topic, as far as its expiry uses it."""
 
-    name: TopicName
-    """Full name."""
-    ledger: ManagedLedger
-    """The topic's log."""
-    settings: ServiceSettings
-    """Current values."""
-    policies: EffectivePolicies
-    """The time to live."""
     subscriptions: dict[str, Subscription]
     """Open subscriptions by name."""
-    positions: TopicPositions
-    """Entries by time."""
-    delays: DelayedDelivery
-    """Messages that wait for their delivery time."""
 
 
 class MessageExpiry:

@@ -15,18 +15,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.policies.backlog_quota import AGE, EVICTION, EXCEPTION, SIZE, BacklogQuota
-from broker.service.policies.effective_policies import EffectivePolicies
-from broker.service.settings import ServiceSettings
 from broker.service.subscriptions.backlog.evictions import NO_EVICTIONS, QuotaEviction, QuotaEvictions
+from broker.service.subscriptions.backlog.message_expiry import ExpiringTopic
 from broker.service.subscriptions.backlog.sizes import bytes_after, position_leaving
 from broker.service.subscriptions.subscription import Subscription
-from broker.service.subscriptions.topic_positions import TopicPositions
 from foundation.model.errors import BrokerError, QuotaExceeded, QuotaRefused
 from foundation.model.position import Position
-from foundation.model.topic_name import TopicName
 from foundation.units import MS_PER_SECOND
 
 log = logging.getLogger("magnetar")
@@ -37,21 +33,8 @@ _NONE_OLDEST: Final[Mapping[str, tuple[Position, int | None]]] = MappingProxyTyp
 _TEXT: Final = "Cannot create producer on topic with backlog quota exceeded"
 
 
-class QuotaTopic(Protocol):
+class QuotaTopic(ExpiringTopic, Protocol):
     """The topic, as far as its quotas use it."""
-
-    name: TopicName
-    """Full name."""
-    ledger: ManagedLedger
-    """The topic's log."""
-    settings: ServiceSettings
-    """Current values."""
-    policies: EffectivePolicies
-    """Quotas that hold for the topic."""
-    subscriptions: dict[str, Subscription]
-    """Open subscriptions by name."""
-    positions: TopicPositions
-    """Entries by time."""
 
     def disconnect_producers(self) -> None:
         """Closes all producers; their clients connect again."""

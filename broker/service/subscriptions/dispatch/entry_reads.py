@@ -45,11 +45,3 @@ class EntryReads(Protocol):
     def rewind(self) -> None:
         """Reads on from the first unacknowledged entry."""
         ...
-
-
-class CompactedView(EntryReads, Protocol):
-    """The reads of one consumer with `readCompacted`."""
-
-    def withdraw(self) -> None:
-        """Drops what was read, and ignores the result of a read in flight: the consumer has left."""
-        ...

@@ -21,7 +21,7 @@ class Place(enum.StrEnum):
     """Acknowledged by an open transaction, whose end decides."""
     AHEAD = "ahead"
     """Stands before the cursor, which will read it."""
-    LOST = "lost"
+    FORGOTTEN = "lost"
     """In none of the others: it was read and is not being delivered, which an error in the broker alone can cause."""
 
 

@@ -45,7 +45,7 @@ class SharedDelivery:
             return self._send(consumer, entries)
         except Exception:
             # A defect, which the turn logs. Perhaps the client has not got the entries; as pending ones they would wait for
-            # its acknowledgement until it leaves. As lost ones they are found and delivered again.
+            # its acknowledgement until it leaves. As forgotten ones they are found and delivered again.
             for entry in entries:
                 consumer.pending.pop((entry.ledger_id, entry.entry_id), None)
             raise

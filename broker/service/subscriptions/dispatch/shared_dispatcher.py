@@ -192,7 +192,7 @@ class SharedDispatcher(Dispatcher):
         return max(last - following.entry_id, 0) if following.ledger_id == ledger_id else 0
 
     def place_of(self, key: PositionKey) -> Whereabouts:
-        """Returns the place of an unacknowledged entry; one that a transaction has acknowledged counts as lost here."""
+        """Returns the place of an unacknowledged entry; one that a transaction has acknowledged counts as forgotten here."""
         consumer = self.consumer_set.owner_of(key)
         if consumer is not None:
             return Whereabouts(Place.CONSUMER, consumer)
@@ -200,9 +200,9 @@ class SharedDispatcher(Dispatcher):
             return Whereabouts(Place.REDELIVERY)
         if key in self._delays.held:
             return Whereabouts(Place.DELAYED)
-        return Whereabouts(Place.LOST if self.cursor.has_passed(*key) else Place.AHEAD)
+        return Whereabouts(Place.FORGOTTEN if self.cursor.has_passed(*key) else Place.AHEAD)
 
-    def deliver_lost(self, entries: list[Entry]) -> None:
+    def deliver_forgotten(self, entries: list[Entry]) -> None:
         """Sends entries again that are in no place."""
         if self.keys is None:
             self.redelivery.add_fetched(entries)

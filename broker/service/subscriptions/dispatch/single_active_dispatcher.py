@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from math import ceil
 
+from broker.service.compaction.compacted_reads import CompactedReads
 from broker.service.consumer import Consumer, SubscriptionType
 from broker.service.entry_facts import messages_left, messages_of
 from broker.service.subscriptions.dispatch.active_consumer import choose_active
 from broker.service.subscriptions.dispatch.by_key import hash_in
 from broker.service.subscriptions.dispatch.dispatcher import DispatchContext, Dispatcher
-from broker.service.subscriptions.dispatch.entry_reads import CompactedView
 from broker.service.subscriptions.dispatch.key_shared import StickyRangesSelector
 from foundation.model.entry import Entry
 
@@ -48,7 +48,7 @@ class SingleActiveDispatcher(Dispatcher):
         self._topic_name = context.topic_name
         self._partition = context.partition
         self._compacted_reads = context.compacted_reads
-        self._compacted: CompactedView | None = None
+        self._compacted: CompactedReads | None = None
         self._delayed = False
         self._ranges: StickyRangesSelector | None = None
         """The consumer's ranges of key hashes; None = it receives everything."""

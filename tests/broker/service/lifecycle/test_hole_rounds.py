@@ -473,7 +473,7 @@ async def rest(crowd: FailingCrowd, rounds: Rounds, topic: PersistentTopic) -> N
             break
     assert topic.subscriptions["s"].cursor.backlog == 0
     assert len(crowd.delivered) == crowd.published
-    assert Place.LOST not in {one.where.place for one in _holes(topic.subscriptions["s"])}
+    assert Place.FORGOTTEN not in {one.where.place for one in _holes(topic.subscriptions["s"])}
 
 
 def _holes(subscription: Subscription) -> list[Any]:

@@ -355,7 +355,7 @@ async def three_lost() -> tuple[Stage, Subscription, Consumer, FakeConsumerPort,
 async def test_entries_behind_fetched_ones_that_were_acknowledged_are_sent_at_once() -> None:
     stage, subscription, consumer, port, entries = await three_lost()
     assert isinstance(subscription.dispatcher, SharedDispatcher)
-    subscription.dispatcher.deliver_lost(entries)
+    subscription.dispatcher.deliver_forgotten(entries)
     # In the same turn, so the first run of the dispatcher takes this entry alone, for one permit, and sends nothing.
     subscription.acknowledge(consumer, [(0, 0)])
     await stage.settle()
@@ -366,7 +366,7 @@ async def test_fetched_entry_that_a_transaction_gives_back_is_delivered_once() -
     stage, subscription, consumer, port, entries = await three_lost()
     consumer.permits = 10
     assert isinstance(subscription.dispatcher, SharedDispatcher)
-    subscription.dispatcher.deliver_lost(entries)
+    subscription.dispatcher.deliver_forgotten(entries)
     # The abort ends in the same turn as the read.
     subscription.dispatcher.take_back([((0, 1), 0)])
     await stage.settle()
