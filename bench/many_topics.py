@@ -88,17 +88,17 @@ class Topics:
         return parse_topic_name(f"persistent://public/default/topic-{self._made}")
 
     async def open(self) -> None:
-        """Without a client."""
+        """Opens a topic without a client."""
         await self._registry.get(self._next_name(), create=True)
 
     async def subscribed(self) -> None:
-        """With a subscription that has no consumer."""
+        """Opens one with a subscription that has no consumer."""
         topic = await self._registry.get(self._next_name(), create=True)
         assert isinstance(topic, PersistentTopic)
         await topic.subscribing.create("subscription", LATEST)
 
     async def connected(self) -> None:
-        """With a subscription, a producer and a consumer that has sent its permits."""
+        """Opens one with a subscription, a producer and a consumer that has sent its permits."""
         connection, name = self._connection, str(self._next_name())
         connection.send("PRODUCER", topic=name, producer_id=self._made, request_id=self._made)
         await connection.receive("PRODUCER_SUCCESS")
@@ -165,7 +165,7 @@ def _below(value: object, new: dict[int, object], counted: set[int]) -> int:
 
 
 def is_own(each: object) -> bool:
-    """True for an instance of one of Magnetar's classes that is no tuple, number or text."""
+    """Returns True for an instance of one of Magnetar's classes that is no tuple, number or text."""
     kind = type(each)
     return kind.__module__.partition(".")[0] in OWN and not isinstance(each, tuple | int | str | bytes | type)
 

@@ -16,7 +16,7 @@ class Background:
     __slots__ = ("_kind", "_name", "_tasks")
 
     def __init__(self, kind: str, name: str) -> None:
-        """Both together name the tasks; two texts, because each topic would keep a joined one."""
+        """Names the tasks by both texts: a joined one would be kept for each topic."""
         self._kind = kind
         self._name = name
         self._tasks: set[asyncio.Task[None]] | None = None

@@ -129,7 +129,7 @@ class CursorStore(Protocol):
         ...
 
     async def settle(self) -> None:
-        """Wait for the write in flight."""
+        """Waits for the write in flight."""
         ...
 
     async def close(self) -> None:
@@ -172,7 +172,7 @@ class NoCursorInfo:
         """Does nothing: the cursor ends with the process."""
 
     async def settle(self) -> None:
-        """Do nothing: no write is ever in flight."""
+        """Does nothing: no write is ever in flight."""
 
     async def close(self) -> None:
         """Does nothing: the cursor ends with the process."""

@@ -116,7 +116,7 @@ class LedgerContext:
         return self.cache.reader(LOOKS_ONLY)
 
     def read_failed(self, ledger_id: int, entry_id: int, error: BrokerError) -> None:
-        """Note the first entry that a storage read could not bring, if the error proves its loss."""
+        """Notes the first entry that a storage read could not bring, if the error proves its loss."""
         if isinstance(error, LOST_ENTRY):
             if self.lost is NONE_LOST:
                 self.lost = LostEntries(self.name)

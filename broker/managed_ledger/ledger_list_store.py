@@ -138,7 +138,7 @@ class LedgerListStore:
             raise
 
     async def _begin_named(self, ledger_id: int, custom: dict[str, bytes]) -> OwnLedger:
-        """Begin a ledger that the list names already; the caller takes the name back when this fails."""
+        """Begins a ledger that the list names already; the caller takes the name back when this fails."""
         try:
             await self._seal()
             return await self._list.put_beside(

@@ -118,7 +118,7 @@ class ManagedLedger:
         self.context.settings = settings
 
     def own_delayed(self) -> DelayedEntries:
-        """Return `delayed` to be filled, made if need be; `broker/service` fills it."""
+        """Returns `delayed` to be filled, made if need be; `broker/service` fills it."""
         if self.delayed is NONE_DELAYED:
             settings = self.context.settings
             self.delayed = DelayedEntries(settings.delayed_segment_entries, settings.delayed_bucket_entries)

@@ -106,7 +106,7 @@ class RedeliveryReads:
         error: BrokerError | None,
         ready: Callable[[list[Entry]], None],
     ) -> None:
-        """Report a read that has ended; called by that read."""
+        """Reports a read that has ended; called by that read."""
         self._in_flight = tuple(each for each in self._in_flight if each is not read)
         if error is not None:
             self._cursor.skip_lost(read.positions())

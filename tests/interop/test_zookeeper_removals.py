@@ -12,6 +12,7 @@ import pulsar
 import pytest
 from kazoo.client import KazooClient
 
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from broker.service.lifecycle.deletion.intents import OWNERS
 from magnetar.__main__ import main
 from magnetar.snapshot.node_sources import nodes_of
@@ -102,7 +103,7 @@ def test_leaks_in_zookeeper_go_through_quarantine_and_export(
     observer.start()
     try:
         Admin(away.broker.addresses.admin).put("persistent/public/default/leaked/unload")
-        ledgers = [one["id"] for one in json.loads(observer.get(list_key)[0])["ledgers"]]
+        ledgers = [one.ledger_id for one in decode_ledger_list(observer.get(list_key)[0]).ledgers]
         assert len(ledgers) == 4
         # Its cursor is below it, so the node stays as a parent without bytes.
         observer.set(list_key, b"")
