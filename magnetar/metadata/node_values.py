@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, TypeVar
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError, Message
 
-from broker.managed_ledger.records.former_json import BEGINNING
 from broker.managed_ledger.records.pulsar_records import (
+    FORMER,
     cursor_record,
     decode_cursor,
     ledger_list_record,
@@ -146,7 +146,7 @@ def _list(value: bytes) -> ReadValue:
     )
     if info.deleted:
         sentence += "; its deletion is decided"
-    if value.startswith(BEGINNING):
+    if value.startswith(FORMER):
         return _json(value)._replace(form=_FORMER, parsed=shown, sentence=sentence)
     lines = partial(_fields, ledger_list_record(value))
     return ReadValue("Pulsar's ManagedLedgerInfo", shown, lines, sentence)
@@ -166,7 +166,7 @@ def _cursor(value: bytes) -> ReadValue:
     else:
         sentence = f"all up to {mark.ledger_id}:{mark.entry_id} is acknowledged"
         sentence += f", and {after:,} entries after it" if after else ""
-    if value.startswith(BEGINNING):
+    if value.startswith(FORMER):
         return _json(value)._replace(form=_FORMER, parsed=stored, sentence=sentence)
     lines = partial(_fields, cursor_record(value))
     return ReadValue("Pulsar's ManagedCursorInfo", stored, lines, sentence)

@@ -23,12 +23,10 @@ from collections.abc import Iterator
 
 from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.managed_ledger_info import CursorInfo, ManagedLedgerInfo
-from broker.managed_ledger.records.packed_pages import Page, unpack_pages
+from broker.managed_ledger.records.packed_pages import unpack_pages
+from broker.managed_ledger.records.pulsar_records import Page
 from foundation.model.errors import MetadataError
 from foundation.model.position import Position
-
-BEGINNING = b"{"
-"""The first byte of these values; no record of Pulsar's begins with it."""
 
 
 def decode_ledger_list(value: bytes) -> ManagedLedgerInfo:

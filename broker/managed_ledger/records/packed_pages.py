@@ -9,10 +9,8 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 
+from broker.managed_ledger.records.pulsar_records import Page
 from foundation.model.errors import MetadataError
-
-Page = tuple[int, int, int]
-"""(ledger, first entry, bits) as `RangeSet.lowest_pages` yields them: bit n set = entry first + n acknowledged, 256 bits."""
 
 _PAGE_BITS = 8
 _PAGE_BYTES = 32

@@ -17,7 +17,7 @@ Values that begin with "{" are of versions up to 0.2.0 (`former_json.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -29,9 +29,6 @@ from broker.managed_ledger.managed_ledger_info import (
     CursorInfo,
     ManagedLedgerInfo,
 )
-from broker.managed_ledger.records import former_json
-from broker.managed_ledger.records.former_json import BEGINNING
-from broker.managed_ledger.records.packed_pages import Page, pack_pages, unpack_pages
 from foundation.model.errors import MetadataError
 from foundation.model.position import Position
 from foundation.model.range_set import page_ranges
@@ -50,6 +47,10 @@ from protocol.managed_ledger_records_pb2 import (
 from protocol.managed_ledger_records_pb2 import ManagedLedgerInfo as LedgerListRecord
 from protocol.pulsar_api_pb2 import CompressionType
 
+Page = tuple[int, int, int]
+"""(ledger, first entry, bits) as `RangeSet.lowest_pages` yields them: bit n set = entry first + n acknowledged, 256 bits."""
+FORMER: Final = b"{"
+"""The first byte of values of versions up to 0.2.0; no record of Pulsar's begins with it."""
 PREFIX: Final = "magnetar."
 """Begins the names of properties that are Magnetar's own."""
 RANGES_MAX: Final = 1000
@@ -128,8 +129,8 @@ def encode_ledger_list(info: ManagedLedgerInfo, compression: Compression = PLAIN
 
 def decode_ledger_list(value: bytes) -> ManagedLedgerInfo:
     """Returns the managed ledger of a stored value. MetadataError for other bytes, and for what would be lost."""
-    if value.startswith(BEGINNING):
-        return former_json.decode_ledger_list(value)
+    if value.startswith(FORMER):
+        return _former_list(value)
     record = ledger_list_record(value)
     for ledger in record.ledgerInfo:
         if ledger.HasField("offloadContext") or ledger.properties:
@@ -141,11 +142,18 @@ def decode_ledger_list(value: bytes) -> ManagedLedgerInfo:
 
 def show_ledger_list(value: bytes) -> ShownList:
     """Returns the managed ledger of any stored value, for tools. MetadataError for other bytes."""
-    if value.startswith(BEGINNING):
-        return ShownList(former_json.decode_ledger_list(value))
+    if value.startswith(FORMER):
+        return ShownList(_former_list(value))
     record = ledger_list_record(value)
     offloaded = [one.ledgerId for one in record.ledgerInfo if one.HasField("offloadContext")]
     return ShownList(_info_of(record), frozenset(offloaded))
+
+
+def _former_list(value: bytes) -> ManagedLedgerInfo:
+    # Here, because every start of a broker reads records, and few stores are of a former version.
+    from broker.managed_ledger.records import former_json
+
+    return former_json.decode_ledger_list(value)
 
 
 def _info_of(record: LedgerListRecord) -> ManagedLedgerInfo:
@@ -184,7 +192,7 @@ def encode_cursor(cursor: StoredCursor, compression: Compression = PLAIN) -> byt
         properties=_long_properties(info),
         lastActive=cursor.last_active_ms,
         batchedEntryDeletionIndexInfo=_batches(info),
-        packedPages=[PackedPages(ledgerId=ledger, pages=pages) for ledger, pages in pack_pages(packed)],
+        packedPages=_packed(packed),
     )
     for name, value in info.cursor_properties.items():
         record.cursorProperties.add(name=name, value=value)
@@ -194,12 +202,13 @@ def encode_cursor(cursor: StoredCursor, compression: Compression = PLAIN) -> byt
 
 def decode_cursor(value: bytes) -> StoredCursor:
     """Returns the cursor of a stored value. MetadataError for other bytes."""
-    if value.startswith(BEGINNING):
+    if value.startswith(FORMER):
+        from broker.managed_ledger.records import former_json
+
         return StoredCursor(former_json.decode_cursor(value))
     record = cursor_record(value)
     acked = _pages_of_ranges(record.individualDeletedMessages)
-    for each in record.packedPages:
-        acked += unpack_pages(each.ledgerId, each.pages)
+    acked += _unpacked(record.packedPages)
     info = CursorInfo(
         Position(record.markDeleteLedgerId, record.markDeleteEntryId)
         if record.HasField("markDeleteLedgerId")
@@ -281,6 +290,23 @@ def _parsed(kind: type[M], value: bytes) -> M:
 
 def _nested(ledger_id: int, entry_id: int) -> NestedPositionInfo:
     return NestedPositionInfo(ledgerId=ledger_id, entryId=entry_id)
+
+
+def _packed(pages: Sequence[Page]) -> list[PackedPages]:
+    if not pages:
+        return []
+    from broker.managed_ledger.records.packed_pages import pack_pages
+
+    return [PackedPages(ledgerId=ledger_id, pages=packed) for ledger_id, packed in pack_pages(pages)]
+
+
+def _unpacked(packed: Sequence[PackedPages]) -> Iterator[Page]:
+    if not packed:
+        return
+    from broker.managed_ledger.records.packed_pages import unpack_pages
+
+    for each in packed:
+        yield from unpack_pages(each.ledgerId, each.pages)
 
 
 def _long_properties(info: CursorInfo) -> list[LongProperty]:
