@@ -182,7 +182,7 @@ def attributes_of(owner: object) -> Iterator[tuple[str, object]]:
     for name, value in getattr(owner, "__dict__", {}).items():
         yield name, value
     for each in gc.get_referents(owner):
-        # What no name leads to: the dict itself, and the content of a class with a container as its base.
+        # Parts without a name: the dict itself, and the content of a class with a container as its base.
         yield "(itself)", each
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +16,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[
 from bench.generated_cluster.generator import generate
 from bookkeeper.metadata.metadata_store import MetadataStore
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from foundation.zookeeper.url import parse_store_url
 from magnetar.__main__ import main
 from pipeline.audits.limits import Limits
@@ -239,7 +239,7 @@ async def make_leaks(url: str) -> int:
     await store.put("/admin/topic-policies/persistent%3A%2F%2Fpublic%2Fdefault%2Fdead", b"{}")
     log = await store.get("/managed-ledgers/public/default/persistent/orders")
     assert log is not None
-    gone: int = json.loads(log.value)["ledgers"][1]["id"]
+    gone = decode_ledger_list(log.value).ledgers[1].ledger_id
     await store.delete(ledger_key(gone))
     await store.close()
     return gone
