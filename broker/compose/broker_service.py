@@ -436,6 +436,7 @@ class BrokerService:
         # In a thread, because it waits for the port's own thread. Late: a stop is alive, too.
         if self._health_port is not None:
             await asyncio.to_thread(self._health_port.close)
+        await self.net.partition_shares.stored.flush()
         await self._tasks.close()
         if self.authenticator is not None:
             self.authenticator.close()

@@ -18,12 +18,16 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from broker.net.stored_shares import GroupKey, Share, StoredShares
 from foundation.loop.clock import CallLater
+from foundation.model.errors import NotAllowed
 from protocol.scalable_answers import HashSegment
 
+MEMBERS_MAX: Final = 1_000
+"""Consumers of one group, absent ones too: sharing out takes 2 ms for so many."""
 ABSENT_MAX: Final = 10_000
 """Consumers without a connection that keep their shares, in all groups together; the one that left first gives its up."""
 
@@ -86,8 +90,8 @@ class PartitionShares:
     async def open(self) -> None:
         """Takes the stored shares over, at the first call; all their consumers are absent.
 
-        Called before each `join`, not at the start of the broker, which it would lengthen. MetadataError when the store
-        cannot be read.
+        Called before each `join`, not at the start of the broker, which it would lengthen: groups whose clients never return
+        stay stored until any such client comes. MetadataError when the store cannot be read.
         """
         async with self._opening:
             if self._is_open:
@@ -95,19 +99,26 @@ class PartitionShares:
             stored = await self.stored.read()
             self._is_open = True
             for group, shares in stored.items():
-                for name, share in shares.items():
-                    registration = ShareRegistration(group, name, _tell_nobody, share)
-                    self._groups.setdefault(group, {})[name] = registration
-                    self.lose(registration)
+                self._groups[group] = {
+                    name: ShareRegistration(group, name, _tell_nobody, share)
+                    for name, share in shares.items()
+                }
+            self.lose([one for members in self._groups.values() for one in members.values()])
 
     def join(self, registration: ShareRegistration, segments: Iterable[HashSegment]) -> None:
         """Adds a consumer and gives it its share; tells the others of their new ones.
 
         One of the same name is replaced and has its share taken over, so that a consumer that comes back moves nothing.
+        NotAllowed above MEMBERS_MAX.
         """
-        members = self._groups.setdefault(registration.group, {})
-        before = _shares(members)
+        members = self._groups.get(registration.group, {})
         former = members.get(registration.name)
+        if former is None and len(members) >= MEMBERS_MAX:
+            raise NotAllowed(
+                f"{MEMBERS_MAX} consumers share {registration.group.topic} already; no more are served"
+            )
+        self._groups[registration.group] = members
+        before = _shares(members)
         if former is not None:
             registration.share = former.share
             self._absent.pop(former, None)
@@ -121,31 +132,45 @@ class PartitionShares:
 
     def leave(self, registration: ShareRegistration) -> None:
         """Removes a consumer and gives its share to the others. One that was replaced changes nothing."""
-        members = self._groups.get(registration.group, {})
-        if members.get(registration.name) is not registration:
-            return
-        segments = [segment for member in members.values() for segment in member.share]
-        del members[registration.name]
-        self._absent.pop(registration, None)
-        after = share_out(segments, _shares(members))
-        _tell(members, after)
-        if not members:
-            del self._groups[registration.group]
-        self.stored.put(registration.group, after)
+        self._leave((registration,))
 
-    def lose(self, registration: ShareRegistration) -> None:
-        """Keeps the share of a consumer whose connection was lost until it joins again or the time is over."""
-        if self._groups.get(registration.group, {}).get(registration.name) is not registration:
+    def lose(self, registrations: Iterable[ShareRegistration]) -> None:
+        """Keeps the shares of consumers whose connection was lost until they join again or the time is over."""
+        lost = [one for one in registrations if self._is_member(one)]
+        if not lost:
             return
-        registration.tell = _tell_nobody
-        self._absent[registration] = None
-        self.call_later(self.grace_s(), partial(self._end_absence, registration))
-        if len(self._absent) > ABSENT_MAX:
-            self.leave(next(iter(self._absent)))
+        for registration in lost:
+            registration.tell = _tell_nobody
+            self._absent[registration] = None
+        # One timer for a connection, because each one in a thousand of its own would share the group out anew.
+        self.call_later(self.grace_s(), partial(self._end_absences, lost))
+        above = len(self._absent) - ABSENT_MAX
+        if above > 0:
+            self._leave(list(islice(self._absent, above)))
 
-    def _end_absence(self, registration: ShareRegistration) -> None:
-        if registration in self._absent:
-            self.leave(registration)
+    def _end_absences(self, lost: Iterable[ShareRegistration]) -> None:
+        self._leave([one for one in lost if one in self._absent])
+
+    def _is_member(self, registration: ShareRegistration) -> bool:
+        return self._groups.get(registration.group, {}).get(registration.name) is registration
+
+    def _leave(self, registrations: Iterable[ShareRegistration]) -> None:
+        """Removes consumers; each group is shared out once."""
+        leaving: dict[GroupKey, list[ShareRegistration]] = {}
+        for registration in registrations:
+            if self._is_member(registration):
+                leaving.setdefault(registration.group, []).append(registration)
+        for group, gone in leaving.items():
+            members = self._groups[group]
+            segments = [segment for member in members.values() for segment in member.share]
+            for registration in gone:
+                del members[registration.name]
+                self._absent.pop(registration, None)
+            after = share_out(segments, _shares(members))
+            _tell(members, after)
+            if not members:
+                del self._groups[group]
+            self.stored.put(group, after)
 
     def __len__(self) -> int:
         """Returns the number of groups."""

@@ -8,6 +8,7 @@ topics (`topic://`) do not exist here. Transactions go to the ordinary coordinat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from broker.net.connection_limits import SHARES_MAX, check_count
 from broker.net.lookup_handlers import NAMESPACE, run_lookup
@@ -26,6 +27,9 @@ from protocol.pulsar_api_pb2 import (
     CommandWatchTcAssignments,
 )
 from protocol.scalable_answers import HashSegment
+
+NAME_LENGTH_MAX: Final = 1_024
+"""Characters of the names in SCALABLE_TOPIC_SUBSCRIBE, which outlive the connection."""
 
 
 def layout(cnx: Connection, command: BaseCommand) -> None:
@@ -113,6 +117,9 @@ async def _join(cnx: Connection, command: BaseCommand) -> None:
     cnx.require(command)
     if not cnx.is_open:
         return
+    for text in (request.consumer_name, request.subscription):
+        if len(text) > NAME_LENGTH_MAX:
+            raise NotAllowed(f"A name has {len(text)} characters; at most {NAME_LENGTH_MAX} are allowed")
     consumer_id = request.consumer_id
     former = cnx.shares.get(consumer_id)
     check_count(len(cnx.shares) - (former is not None), SHARES_MAX, "consumers that share partitions")

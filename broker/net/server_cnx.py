@@ -169,8 +169,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.inbox.close()
         for watcher in self.watchers.values():
             watcher.stop()
-        for registration in self.shares.values():
-            context.partition_shares.lose(registration)
+        context.partition_shares.lose(self.shares.values())
         # Emptied first, so that no callback finds a consumer of the closed connection.
         consumers, self.consumers = iter(list(self.consumers.values())), {}
         part, more = Slice(context.now_ns), False

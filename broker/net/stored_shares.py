@@ -2,12 +2,13 @@
 
     /partition-shares/<topic>:<subscription>:<type>    JSON: the numbers of the partitions of each consumer, by its name
 
-Shares are written soon after they have changed, the newest alone. No answer waits for the store: what a crash loses is
-shared out again in the same way, because equal inputs have equal results (`share_out`).
+Shares are written soon after they have changed, the newest alone. No answer waits for the store: a crash may lose the change
+of the last moments, and partitions may then move.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable, Coroutine, Mapping
@@ -48,7 +49,7 @@ class StoredShares:
         self._store = store
         self._spawn = spawn
         self._unwritten: dict[GroupKey, Mapping[str, Share]] = {}
-        self._writing = False
+        self._one_at_a_time = asyncio.Lock()
 
     async def read(self) -> dict[GroupKey, dict[str, Share]]:
         """Returns the share of each consumer by its name. MetadataError when the store cannot be read.
@@ -68,18 +69,19 @@ class StoredShares:
 
     def put(self, group: GroupKey, shares: Mapping[str, Share]) -> None:
         """Writes the shares of a group soon; without any, removes the group."""
+        if not self._unwritten:
+            self._spawn(self.flush(), "shares of partitions")
         self._unwritten[group] = shares
-        if not self._writing:
-            self._writing = True
-            self._spawn(self._write(), "shares of partitions")
 
-    async def _write(self) -> None:
-        try:
+    async def flush(self) -> None:
+        """Writes all changes up to now."""
+        async with self._one_at_a_time:
             while self._unwritten:
-                group = next(iter(self._unwritten))
-                await self._write_one(group, self._unwritten.pop(group))
-        finally:
-            self._writing = False
+                group, shares = next(iter(self._unwritten.items()))
+                await self._write_one(group, shares)
+                # A newer change that came meanwhile is written next.
+                if self._unwritten[group] is shares:
+                    del self._unwritten[group]
 
     async def _write_one(self, group: GroupKey, shares: Mapping[str, Share]) -> None:
         key = f"{ROOT}/{_name_of(group)}"

@@ -57,8 +57,8 @@ def test_every_kind_of_consumer_on_ordinary_topics(
         assert client.stdout is not None
         judged = 0
         for line in client.stdout:
-            if line.strip() == "restart":
-                broker.stop()
+            if line.strip() in ("restart", "kill"):
+                (broker.stop if line.strip() == "restart" else broker.kill)()
                 broker.start()
                 print(file=client.stdin, flush=True)
                 continue

@@ -76,6 +76,8 @@ async def test_windows_have_latencies_and_sizes(broker: BrokerService, admin: Cl
     assert of_topic["pulsar_storage_write_latency_sum"] > 0
     assert of_topic["pulsar_entry_size_le_512"] == of_topic["pulsar_entry_size_count"] > 0
     assert of_topic["pulsar_average_msg_size"] >= 100
+    latencies = [v for n, v in values.items() if n.startswith("pulsar_broker_publish_latency_count")]
+    assert sum(latencies) >= MESSAGES
     await asyncio.to_thread(client.close)
 
 

@@ -12,6 +12,7 @@ from broker.compose.background_tasks import BackgroundTasks
 from broker.net import partition_shares
 from broker.net.partition_shares import PartitionShares, ShareRegistration, share_out
 from broker.net.stored_shares import ROOT, GroupKey, Share, Spawn, StoredShares
+from foundation.model.errors import NotAllowed
 from protocol.scalable_answers import segments_of
 from tests.fakes.metadata import FakeMetadata
 
@@ -127,7 +128,7 @@ async def test_a_consumer_that_comes_back_takes_its_share_over() -> None:
     again = await broker.join("a")
     assert (again.share, second.told) == ([0, 1], [])
     # The end of the replaced connection comes late.
-    broker.shares.lose(first.registration)
+    broker.shares.lose([first.registration])
     broker.let_graces_end()
     assert (again.share, second.told) == ([0, 1], [])
 
@@ -135,7 +136,7 @@ async def test_a_consumer_that_comes_back_takes_its_share_over() -> None:
 async def test_a_lost_consumer_keeps_its_share_until_its_grace_ends() -> None:
     broker = Broker()
     first, second = await broker.join("a"), await broker.join("b")
-    broker.shares.lose(first.registration)
+    broker.shares.lose([first.registration])
     assert second.told == []
     third = await broker.join("c")
     assert (third.share, first.told) == ([3], [[0, 1]])
@@ -146,7 +147,7 @@ async def test_a_lost_consumer_keeps_its_share_until_its_grace_ends() -> None:
 async def test_a_lost_consumer_that_comes_back_is_not_removed_by_its_timer() -> None:
     broker = Broker()
     first, second = await broker.join("a"), await broker.join("b")
-    broker.shares.lose(first.registration)
+    broker.shares.lose([first.registration])
     again = await broker.join("a")
     broker.let_graces_end()
     assert (again.share, second.told) == ([0, 1], [])
@@ -158,9 +159,46 @@ async def test_absent_consumers_are_limited_in_number(monkeypatch: pytest.Monkey
     broker = Broker()
     stays = await broker.join("a", count=8)
     for name in "bcd":
-        broker.shares.lose((await broker.join(name, count=8)).registration)
+        broker.shares.lose([(await broker.join(name, count=8)).registration])
     # The first one has gone before its grace was over; its two partitions are shared out.
     assert [len(share) for share in stays.told] == [4, 3, 2, 3]
+
+
+async def test_group_takes_a_limited_number_of_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_shares, "MEMBERS_MAX", 2)
+    broker = Broker()
+    first = await broker.join("a")
+    await broker.join("b")
+    broker.shares.lose([first.registration])
+    with pytest.raises(NotAllowed, match="2 consumers share"):
+        await broker.join("c")
+    # A consumer that comes back has its place.
+    assert (await broker.join("a")).share == [0, 1]
+
+
+async def test_connection_that_ends_with_many_consumers_shares_their_group_out_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker()
+    stays = await broker.join("stays")
+    lost = [(await broker.join(f"lost-{number}")).registration for number in range(100)]
+    shared_out = []
+
+    def counted(*arguments: object) -> dict[str, Share]:
+        shared_out.append(arguments)
+        return share_out(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(partition_shares, "share_out", counted)
+    broker.shares.lose(lost)
+    assert len(broker.timers) == 1
+    broker.let_graces_end()
+    assert len(shared_out) == 1
+    assert stays.told[-1] == [0, 1, 2, 3]
+    monkeypatch.setattr(partition_shares, "ABSENT_MAX", 10)
+    lost = [(await broker.join(f"lost-{number}")).registration for number in range(100)]
+    shared_out.clear()
+    broker.shares.lose(lost)
+    assert len(shared_out) == 1
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])

@@ -300,6 +300,17 @@ async def test_one_connection_shares_partitions_for_a_limited_number_of_consumer
     assert refused[0].error == ServerError.NotAllowedError
 
 
+@pytest.mark.parametrize("values", [{"name": "x" * 1025}, {"name": "a", "subscription": "x" * 1025}])
+async def test_names_that_outlive_the_connection_are_limited_in_length(values: dict[str, str]) -> None:
+    one = await client()
+    join(one, **values)
+    (answer,) = await one.hear()
+    refused = answer.scalableTopicSubscribeResponse
+    assert refused.error == ServerError.NotAllowedError
+    assert "at most 1024" in refused.message
+    assert len(one.port.context.partition_shares) == 0
+
+
 async def test_watch_of_scalable_topics_is_an_empty_list() -> None:
     one = await client()
     one.say(BaseCommand.WATCH_SCALABLE_TOPICS, "watchScalableTopics", watch_id=3, namespace="public/default")

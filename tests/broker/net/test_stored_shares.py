@@ -11,6 +11,7 @@ from broker.net.stored_shares import ROOT, GroupKey, Share, Spawn, StoredShares
 from magnetar.snapshot.node_path import NodePath, describe
 from protocol.scalable_answers import HashSegment
 from tests.fakes.metadata import FakeMetadata
+from tests.support.memory_broker import memory_broker
 
 GROUP = GroupKey("persistent://public/default/t:1/ü%", "s:/ü", 1)
 
@@ -69,3 +70,10 @@ async def test_a_refused_write_is_named_and_the_next_one_goes_on(caplog: pytest.
     stored.put(GROUP, {"a": share(1)})
     await written(tasks)
     assert await stored.read() == {GROUP: {"a": share(1)}}
+
+
+async def test_broker_that_stops_writes_the_last_shares() -> None:
+    async with memory_broker() as service:
+        service.net.partition_shares.stored.put(GROUP, {"a": share(0)})
+        metadata = service.environment.metadata
+    assert len(await metadata.children(ROOT)) == 1

@@ -307,7 +307,12 @@ public final class Version5 {
     }
 
     static void awaitRestart() throws IOException {
-        System.out.println("restart");
+        awaitRestart("restart");
+    }
+
+    /** @param how restart or kill: how the broker ends before its new start */
+    static void awaitRestart(String how) throws IOException {
+        System.out.println(how);
         check(System.in.read() >= 0, "nobody restarts the broker");
     }
 
@@ -351,7 +356,7 @@ public final class Version5 {
             Transaction transaction = client.newTransaction();
             producer.newMessage().key("in").value("in").transaction(transaction).send();
             queue.negativeAcknowledge(refused.id());
-            awaitRestart();
+            awaitRestart("kill");
             try {
                 transaction.commit();
             } catch (PulsarClientException alreadyOver) {
