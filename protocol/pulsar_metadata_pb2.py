@@ -24,29 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eprotocol/pulsar_metadata.proto\x12\x18magnetar.pulsar_metadata\"7\n\x12NestedPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\"\xfb\x01\n\x11ManagedLedgerInfo\x12J\n\nledgerInfo\x18\x01 \x03(\x0b\x32\x36.magnetar.pulsar_metadata.ManagedLedgerInfo.LedgerInfo\x12H\n\x12terminatedPosition\x18\x02 \x01(\x0b\x32,.magnetar.pulsar_metadata.NestedPositionInfo\x1aP\n\nLedgerInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntries\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\"\x98\x01\n\x0cMessageRange\x12\x43\n\rlowerEndpoint\x18\x01 \x02(\x0b\x32,.magnetar.pulsar_metadata.NestedPositionInfo\x12\x43\n\rupperEndpoint\x18\x02 \x02(\x0b\x32,.magnetar.pulsar_metadata.NestedPositionInfo\"+\n\x0cLongProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\x03\"\xea\x01\n\x11ManagedCursorInfo\x12\x17\n\x0f\x63ursorsLedgerId\x18\x01 \x02(\x03\x12\x1a\n\x12markDeleteLedgerId\x18\x02 \x01(\x03\x12\x19\n\x11markDeleteEntryId\x18\x03 \x01(\x03\x12I\n\x19individualDeletedMessages\x18\x04 \x03(\x0b\x32&.magnetar.pulsar_metadata.MessageRange\x12:\n\nproperties\x18\x05 \x03(\x0b\x32&.magnetar.pulsar_metadata.LongProperty\"\xbc\x02\n\rSchemaLocator\x12@\n\x04info\x18\x01 \x02(\x0b\x32\x32.magnetar.pulsar_metadata.SchemaLocator.IndexEntry\x12\x41\n\x05index\x18\x02 \x03(\x0b\x32\x32.magnetar.pulsar_metadata.SchemaLocator.IndexEntry\x1a\x31\n\x0cPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x1as\n\nIndexEntry\x12\x0f\n\x07version\x18\x01 \x02(\x03\x12\x46\n\x08position\x18\x02 \x02(\x0b\x32\x34.magnetar.pulsar_metadata.SchemaLocator.PositionInfo\x12\x0c\n\x04hash\x18\x03 \x02(\x0c')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eprotocol/pulsar_metadata.proto\x12\x18magnetar.pulsar_metadata\"\xbc\x02\n\rSchemaLocator\x12@\n\x04info\x18\x01 \x02(\x0b\x32\x32.magnetar.pulsar_metadata.SchemaLocator.IndexEntry\x12\x41\n\x05index\x18\x02 \x03(\x0b\x32\x32.magnetar.pulsar_metadata.SchemaLocator.IndexEntry\x1a\x31\n\x0cPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x1as\n\nIndexEntry\x12\x0f\n\x07version\x18\x01 \x02(\x03\x12\x46\n\x08position\x18\x02 \x02(\x0b\x32\x34.magnetar.pulsar_metadata.SchemaLocator.PositionInfo\x12\x0c\n\x04hash\x18\x03 \x02(\x0c')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protocol.pulsar_metadata_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_NESTEDPOSITIONINFO']._serialized_start=60
-  _globals['_NESTEDPOSITIONINFO']._serialized_end=115
-  _globals['_MANAGEDLEDGERINFO']._serialized_start=118
-  _globals['_MANAGEDLEDGERINFO']._serialized_end=369
-  _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_start=289
-  _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_end=369
-  _globals['_MESSAGERANGE']._serialized_start=372
-  _globals['_MESSAGERANGE']._serialized_end=524
-  _globals['_LONGPROPERTY']._serialized_start=526
-  _globals['_LONGPROPERTY']._serialized_end=569
-  _globals['_MANAGEDCURSORINFO']._serialized_start=572
-  _globals['_MANAGEDCURSORINFO']._serialized_end=806
-  _globals['_SCHEMALOCATOR']._serialized_start=809
-  _globals['_SCHEMALOCATOR']._serialized_end=1125
-  _globals['_SCHEMALOCATOR_POSITIONINFO']._serialized_start=959
-  _globals['_SCHEMALOCATOR_POSITIONINFO']._serialized_end=1008
-  _globals['_SCHEMALOCATOR_INDEXENTRY']._serialized_start=1010
-  _globals['_SCHEMALOCATOR_INDEXENTRY']._serialized_end=1125
+  _globals['_SCHEMALOCATOR']._serialized_start=61
+  _globals['_SCHEMALOCATOR']._serialized_end=377
+  _globals['_SCHEMALOCATOR_POSITIONINFO']._serialized_start=211
+  _globals['_SCHEMALOCATOR_POSITIONINFO']._serialized_end=260
+  _globals['_SCHEMALOCATOR_INDEXENTRY']._serialized_start=262
+  _globals['_SCHEMALOCATOR_INDEXENTRY']._serialized_end=377
 # @@protoc_insertion_point(module_scope)
