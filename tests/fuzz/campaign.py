@@ -197,7 +197,8 @@ async def _run_attack(
 def faults_in(lines: Iterable[str], seconds: float = 0) -> list[str]:
     """Returns what these lines of `seconds` must not have: a traceback, two lines on one connection.
 
-    Messages with a wrong checksum may have a line a second (`RareLines`), because their connection stays open. Ports are not used twice within one attack: the system gives thousands of others first.
+    Messages with a wrong checksum may have a line a second (`RareLines`), because their connection stays open. Ports are not
+    used twice within one attack: the system gives thousands of others first.
     """
     warnings = list(_warnings(lines))
     damaged = [line for line in warnings if _DAMAGED in line]
