@@ -11,13 +11,14 @@ from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.net.connection_limits import CONNECT_FRAME_BYTES_MAX, ConnectionLimits
 from broker.net.partition_shares import PartitionShares
 from broker.net.settings import NetSettings
-from broker.net.stored_shares import Spawn, StoredShares
+from broker.net.stored_shares import StoredShares
 from broker.security.audit import AuditTrail
 from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
 from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.limits.publish_buffer import PublishBuffer
 from broker.service.topics.topic_registry import TopicRegistry
+from broker.service.transactions.coordinator import Spawn
 from broker.service.transactions.coordinators import Coordinators
 from foundation.loop import clock
 from foundation.loop.clock import CallLater

@@ -11,19 +11,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from bookkeeper.metadata.metadata_store import MetadataStore
+from broker.service.transactions.coordinator import Spawn
 from foundation.model.errors import MetadataError
 from protocol.scalable_answers import HashSegment
 
 ROOT: Final = "/partition-shares"
 """Path in the metadata store."""
-
-Spawn = Callable[[Coroutine[object, object, None], str], object]
-"""(work, name): runs a coroutine as a task that is cancelled when the broker stops."""
 
 Share = tuple[HashSegment, ...]
 """The partitions of one consumer, by number."""

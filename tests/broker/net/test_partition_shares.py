@@ -11,7 +11,8 @@ import pytest
 from broker.compose.background_tasks import BackgroundTasks
 from broker.net import partition_shares
 from broker.net.partition_shares import PartitionShares, ShareRegistration, share_out
-from broker.net.stored_shares import ROOT, GroupKey, Share, Spawn, StoredShares
+from broker.net.stored_shares import ROOT, GroupKey, Share, StoredShares
+from broker.service.transactions.coordinator import Spawn
 from foundation.model.errors import NotAllowed
 from protocol.scalable_answers import segments_of
 from tests.fakes.metadata import FakeMetadata

@@ -7,7 +7,8 @@ from typing import cast
 import pytest
 
 from broker.compose.background_tasks import BackgroundTasks
-from broker.net.stored_shares import ROOT, GroupKey, Share, Spawn, StoredShares
+from broker.net.stored_shares import ROOT, GroupKey, Share, StoredShares
+from broker.service.transactions.coordinator import Spawn
 from magnetar.snapshot.node_path import NodePath, describe
 from protocol.scalable_answers import HashSegment
 from tests.fakes.metadata import FakeMetadata
