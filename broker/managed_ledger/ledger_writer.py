@@ -143,7 +143,7 @@ class LedgerWriter:
         """Appends entries, at least one; the listener receives their outcome, with `context`.
 
         `messages`: in each of them. Raises ServiceNotReady, TopicTerminated or LedgerFenced, and adds nothing, when the
-        managed ledger takes no adds.
+        managed ledger takes no adds; while earlier ones are in flight, the listener is told so after their outcome.
         """
         handle = self._handle
         if handle is None:
@@ -174,7 +174,10 @@ class LedgerWriter:
             self._roll_when_old_enough(handle, now_ns)
 
     def _add_later(self, bodies: Sequence[Buffer], messages: int, context: object) -> None:
-        self._refuse_in(*_REFUSALS)
+        # With adds in flight a refusal waits for their outcome. Told at once, it would close producers before the receipts
+        # of entries that are stored, and clients would send these again.
+        if self._closing is None:
+            self._refuse_in(*_REFUSALS)
         # Queued before the roll is spawned, because a roll adds what waits.
         self._queue().append((bodies, messages, context))
         if self.state is ManagedLedgerState.OPEN:

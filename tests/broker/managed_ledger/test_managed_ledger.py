@@ -201,6 +201,26 @@ async def test_managed_ledger_takes_no_adds_when_a_bookie_reports_fencing(world:
     await ledger.close()
 
 
+async def test_add_to_a_fenced_ledger_is_refused_after_the_outcome_of_those_in_flight(world: World) -> None:
+    ledger = await world.open()
+    await fill(ledger, 1)
+    world.ledgers.hold()
+    ledger.writer.add([b"stored"], 1, "stored")
+    world.ledgers.fenced.add(ledger.ledgers.current.ledger_id)
+    ledger.writer.add([b"fenced"], 1, "fenced")
+    assert world.ledgers.held is not None
+    world.ledgers.held[1]()
+    assert ledger.state is ManagedLedgerState.FENCED
+    ledger.writer.add([b"later"], 1, "later")
+    assert recorder(ledger).failed == []
+    world.ledgers.held[0]()
+    await until(lambda: len(recorder(ledger).failed) == 2)
+    assert recorder(ledger).contexts[-1] == "stored"
+    assert recorder(ledger).failed == ["fenced", "later"]
+    assert all(isinstance(error, LedgerFenced) for error in recorder(ledger).errors)
+    await ledger.close()
+
+
 async def test_roll_is_fenced_when_another_broker_opened_the_managed_ledger(world: World) -> None:
     ledger = await world.open(entries_per_ledger_max=2)
     await fill(ledger, 1)

@@ -45,11 +45,16 @@ async def test_terminate_finishes_adds_in_flight_and_refuses_others_for_ever(wor
     ledger.writer.add([b"under way"], 1, "under way")
     ending = asyncio.ensure_future(ledger.terminate())
     await asyncio.sleep(0)
-    with pytest.raises(TopicTerminated):
-        ledger.writer.add([b"x"], 1, None)
+    ledger.writer.add([b"x"], 1, "too late")
+    assert recorder(ledger).failed == []
     world.ledgers.answer_at_once_again()
     last = Position(ledger.ledgers.current.ledger_id, 2)
     assert await ending == last
+    assert recorder(ledger).contexts[-1] == "under way"
+    assert recorder(ledger).failed == ["too late"]
+    assert isinstance(recorder(ledger).errors[0], TopicTerminated)
+    with pytest.raises(TopicTerminated):
+        ledger.writer.add([b"x"], 1, None)
     assert ledger.is_terminated
     assert await ledger.terminate() == last
     await ledger.close()
@@ -70,11 +75,12 @@ async def test_close_waits_for_adds_and_the_next_open_needs_no_recovery(world: W
     cursor.acknowledge([Position(ledger.ledgers.current.ledger_id, 0)])
     closing = asyncio.ensure_future(ledger.close())
     await asyncio.sleep(0)
-    with pytest.raises(ServiceNotReady):
-        ledger.writer.add([b"x"], 1, None)
+    ledger.writer.add([b"x"], 1, "too late")
     world.ledgers.answer_at_once_again()
     await closing
     assert recorder(ledger).contexts[-1] == "under way"
+    assert recorder(ledger).failed == ["too late"]
+    assert isinstance(recorder(ledger).errors[0], ServiceNotReady)
     assert ledger.state is ManagedLedgerState.CLOSED
     again = await world.after_crash().open()
     assert world.ledgers.recovery_adds == []
