@@ -138,6 +138,11 @@ def named_commands() -> list[tuple[str, str, str]]:
     return sorted(found)
 
 
+def test_decisions_have_one_number_each() -> None:
+    numbers = [page.name[:4] for page in sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))]
+    assert numbers == [f"{number:04}" for number in range(1, len(numbers) + 1)]
+
+
 def test_commands_exist() -> None:
     wrong = [(page, command) for page, command, _ in named_commands() if command not in COMMANDS]
     assert wrong == []

@@ -5,7 +5,7 @@ The laws:
 1. A ledger is touched only under its lock. The garbage collection of bookies takes the same lock before it gives up
    entries that a ledger's metadata does not name, so it cannot remove a copy before the metadata names it.
 2. The order is: copy, all adds answered; ask if the lock is still held; metadata by compare-and-set; look at every copy
-   once more; remove the mark.
+   once more; ask for the lock again; remove the mark.
    After a crash in between the mark is still there, and the next worker begins anew with the metadata as it finds it.
 3. A mark is removed only if the lock was held all the time and no copy is missing.
 4. A ledger whose writer may be alive gets a grace period. Then it is fenced and closed, and copied like any other.
@@ -52,7 +52,7 @@ class RepairOutcome(enum.Enum):
     FINISHED = enum.auto()
     """Every copy is there, and the mark is removed."""
     GONE = enum.auto()
-    """The ledger is deleted, and the mark is removed."""
+    """The ledger or its mark is gone; no mark is left."""
     WAITS = enum.auto()
     """The ledger is open, and its writer has time to replace the bookie itself."""
     DEFERRED = enum.auto()

@@ -256,10 +256,7 @@ class CursorInfoWriter:
         return not self._acks.has_more_ranges(self._context.settings.ack_ranges_max)
 
     def changed(self) -> None:
-        """Notes that the state has changed. Any number of calls in a turn cost one look at its end.
-
-        Any number of calls in a turn cost one look at its end.
-        """
+        """Notes that the state has changed. Any number of calls in a turn cost one look at its end."""
         self._wanted += 1
         self._look_at_end_of_turn()
 

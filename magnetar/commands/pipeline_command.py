@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from entry_cache.policy_names import PIP430, POLICY_NAMES
 from magnetar.clients.client import CommandError, fail
 from magnetar.commands import audit_command, live_command
 from magnetar.commands.shared_options import CommandParser
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
     Jobs = argparse._SubParsersAction[argparse.ArgumentParser]
 
-_POLICIES = ("pip430-4.2", "pip430-5.0", "fifo-ttl", "magnetar", "pip430-stash")
+_POLICIES = (f"{PIP430}-4.2", f"{PIP430}-5.0", *(name for name in POLICY_NAMES if name != PIP430))
+"""`pip430` follows the rules of two releases."""
 JOBS = {
     "hit-report": "hits and misses by topic, subscription and minute, reuse, causes of misses",
     "what-if": "the same requests under other policies, sizes, times to live and extensions",

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
 import pytest
 
 from tests.tidy.sources import HELPERS, PRODUCT, Source, invented, nodes_of, report, sources
+
+ROOT = Path(__file__).resolve().parents[2]
 
 _FROM_THE_BOTTOM_UP = (
     ("foundation.value", "foundation.units"),
@@ -247,6 +251,23 @@ def named_rooms() -> Iterator[str]:
         yield from pair
     for room, others in ONLY.items():
         yield from (room, *others)
+
+
+def rooms_of_the_map(text: str) -> dict[str, int]:
+    """Returns the levels of the map in docs/architecture.md; a line without a number goes on with the level above it."""
+    rooms, level = {}, -1
+    for line in text.partition("```")[2].partition("\n\n")[0].splitlines():
+        number, names = line[:3].strip(), re.split(r" {3,}", line[3:])
+        level = int(number) if number else level
+        for name in names:
+            if name in LEVELS:
+                rooms[name] = level
+    return rooms
+
+
+def test_map_of_the_architecture_has_every_room_at_its_level() -> None:
+    found = rooms_of_the_map((ROOT / "docs/architecture.md").read_text(encoding="utf-8"))
+    assert found == LEVELS, "docs/architecture.md shows other levels than LEVELS"
 
 
 def test_rules_name_rooms_that_exist() -> None:

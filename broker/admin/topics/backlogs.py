@@ -36,8 +36,8 @@ from broker.admin.topics.topic_access import (
 from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.namespaces.namespaces import Json
 from broker.service.subscriptions.backlog.analysis import analyze
-from broker.service.subscriptions.backlog.expiry import NotExpired, expire_older, expire_through
 from broker.service.subscriptions.backlog.open_runs import nth_open
+from broker.service.subscriptions.backlog.requested_expiry import NotExpired, expire_older, expire_through
 from broker.service.subscriptions.backlog.sizes import bytes_after
 from broker.service.subscriptions.subscription import Subscription
 from foundation.model.errors import NotAllowed, SubscriptionNotFound, Unauthorized

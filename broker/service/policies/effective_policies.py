@@ -1,8 +1,9 @@
 """EffectivePolicies: the value that holds for a topic, chosen between topic, namespace and broker.
 
-Law: the narrower level wins: the topic's own policy, the topic's global policy, the namespace's policy, the setting of
-broker.conf. Nothing is kept here: each call reads the current values, so a changed policy or setting acts at the next
-call. A topic that needs a value for every message keeps it and renews it in `Topic.apply_policies`.
+Law: the narrower level wins, unless the broker's setting demands encryption or schemas: the topic's own policy, the topic's
+global policy, the namespace's policy, the setting of broker.conf. Nothing is kept here: each call reads the current values,
+so a changed policy or setting acts at the next call. A topic that needs a value for every message keeps it and renews it in
+`Topic.apply_policies`.
 
 A partition has the policies of its partitioned topic.
 """

@@ -14,7 +14,7 @@ class ExpiredCounts:
         self.last_ms = 0
         """Wall clock of the last expiry, ms since 1970; 0 = none yet."""
         self.running = False
-        """True while an expiry searches for its end; a second one is refused."""
+        """True while an expiry that an administrator asked for searches for its end; a second request is refused."""
 
     def count(self, entries: int, now_ms: int) -> None:
         """Counts one expiry."""

@@ -1,7 +1,7 @@
 """MessageExpiry: acknowledges the messages of a topic that are older than its time to live, or than an administrator asks.
 
-A message counts from its broker timestamp, else from its publish time, which a client's clock gives. So that one message
-from the future does not keep those after it, all of a ledger that was closed long enough ago is old enough too. A message
+A message counts from its broker timestamp, else from its publish time, which a client's clock gives. A message with
+a time in the future would hold back those after it, so a ledger that was closed long enough ago expires whole. A message
 with a delivery time counts from that time, unless `messageExpiryIgnoresDeliveryTime`: then it expires like any other, as in
 Pulsar, and one whose delivery time is later than its time to live is never delivered.
 
