@@ -79,6 +79,8 @@ class SubscriptionSums(NamedTuple):
     """The backlog without these."""
     holes_redelivered: int = 0
     """Entries that were pending at no consumer and are delivered again."""
+    pending_holes_redelivered: int = 0
+    """Entries that were pending at a consumer for too long before an acknowledged one and are delivered again."""
     awaits_acks: int = 0
     """1 while nothing new is sent before acknowledgements fit into the cursor's info."""
     messages_dropped: int = 0

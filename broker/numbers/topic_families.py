@@ -186,6 +186,11 @@ SUBSCRIPTION: Final = (
         "holes_redelivered",
         "Entries that were pending at no consumer and are delivered again.",
     ),
+    counter(
+        "magnetar_subscription_pending_holes_redelivered_total",
+        "pending_holes_redelivered",
+        "Entries that were pending at a consumer for too long before an acknowledged one and are delivered again.",
+    ),
     gauge(
         "magnetar_subscription_acks_in_memory",
         "cursor.store.left_out",

@@ -212,6 +212,7 @@ def _sums_of(
         delayed,
         backlog - delayed,
         0 if holes is None else holes.redelivered,
+        0 if holes is None else holes.pending_redelivered,
         int(cursor.on_acknowledged is not None),
         0,
         messages_out,

@@ -142,6 +142,7 @@ class ServiceSettings(RoomSettings):
     subscription_interval_min: int = broker_key.int("subscriptionExpiryCheckIntervalInMinutes")
     hole_redelivery: bool = broker_key.bool("unackedHoleRedeliveryEnabled")
     hole_period_s: int = broker_key.int("unackedHoleRedeliveryPeriodSeconds")
+    hole_pending_s: int = broker_key.int("unackedHoleRedeliveryPendingSeconds")
     quotas_checked: bool = broker_key.bool("backlogQuotaCheckEnabled")
     quota_interval_s: int = broker_key.int("backlogQuotaCheckIntervalInSeconds")
     quota_bytes: int = broker_key.rule(_quota_bytes)

@@ -30,6 +30,8 @@ LIMIT = 10
 SETTINGS = {
     "managedLedgerMaxUnackedRangesToPersist": str(LIMIT),
     "dispatcherPauseOnAckStatePersistentEnabled": "true",
+    # A round each second.
+    "unackedHoleRedeliveryPeriodSeconds": "1",
 }
 
 
@@ -102,6 +104,34 @@ def test_holes_of_the_article_are_filled_and_the_quota_lets_producers_back(kind:
                 await asyncio.to_thread(client.close)
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("kind", [pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared])
+def test_message_whose_acknowledgement_is_lost_comes_again(
+    broker: BrokerProcess, client: pulsar.Client, admin: Admin, topic: str, kind: pulsar.ConsumerType
+) -> None:
+    consumer = client.subscribe(topic, "s", consumer_type=kind, receiver_queue_size=100)
+    producer = client.create_producer(topic, batching_enabled=False)
+    for number in range(10):
+        producer.send(b"%d" % number, partition_key=f"k{number % 2}")
+    got = [consumer.receive(60_000) for _ in range(10)]
+    for message in got:
+        if message.data() not in (b"3", b"6"):
+            consumer.acknowledge(message)
+    wait_until(lambda: admin.subscription(topic, "s")["msgBacklog"] == 2, "eight are acknowledged")
+    with pytest.raises(pulsar.Timeout):
+        consumer.receive(SILENCE_MS)
+    admin.configure("unackedHoleRedeliveryPendingSeconds", "1")
+    try:
+        again = [consumer.receive(90_000) for _ in range(2)]
+        assert [message.data() for message in again] == [b"3", b"6"]
+        assert [message.redelivery_count() for message in again] == [1, 1]
+        # The first delivery of the one, the second of the other: both acknowledge the message.
+        consumer.acknowledge(next(message for message in got if message.data() == b"3"))
+        consumer.acknowledge(again[1])
+        wait_until(lambda: admin.subscription(topic, "s")["msgBacklog"] == 0, "the holes are filled")
+    finally:
+        admin.unconfigure("unackedHoleRedeliveryPendingSeconds")
 
 
 def fill(consumer: pulsar.Consumer, admin: Admin) -> None:

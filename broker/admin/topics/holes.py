@@ -57,8 +57,13 @@ async def why(request: web.Request) -> web.Response:
             "acknowledgedRanges": cursor.acks.beyond.count_ranges(),
             "acknowledgedInMemoryOnly": cursor.store.left_out,
             "awaitsAcknowledgements": cursor.on_acknowledged is not None,
-            "redelivery": {"enabled": policy.active, "periodSeconds": policy.period_s},
+            "redelivery": {
+                "enabled": policy.active,
+                "periodSeconds": policy.period_s,
+                "pendingSeconds": policy.pending_s,
+            },
             "redelivered": 0 if watch is None else watch.redelivered,
+            "redeliveredFromConsumers": 0 if watch is None else watch.pending_redelivered,
             "lastRedelivery": None if watch is None or not watch.last_ms else _time(watch.last_ms),
             "places": places,
             "consumers": consumers,
@@ -109,7 +114,14 @@ def _sentence(place: Place, entries: int, consumers: Mapping[str, int], policy: 
             most = sorted(consumers.items(), key=lambda one: -one[1])
             names = ", ".join(f"{name} ({pending:,})" for name, pending in most[:_NAMES_MAX])
             more = f" and {len(most) - _NAMES_MAX} more" if len(most) > _NAMES_MAX else ""
-            return f"{count} pending at {names}{more}: these consumers must acknowledge them, or leave."
+            again = (
+                f" The broker delivers one again that is pending before an acknowledged entry for {policy.pending_s} s."
+                if policy.active and policy.pending_s
+                else ""
+            )
+            return (
+                f"{count} pending at {names}{more}: these consumers must acknowledge them, or leave.{again}"
+            )
         case Place.REDELIVERY:
             return f"{count} waiting to be delivered again: consumers must ask for more messages."
         case Place.DELAYED:

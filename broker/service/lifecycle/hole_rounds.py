@@ -1,4 +1,5 @@
-"""HoleRounds: delivers forgotten entries of all subscriptions again (`unackedHoleRedeliveryEnabled`).
+"""HoleRounds: delivers entries of all subscriptions again that are forgotten (`unackedHoleRedeliveryEnabled`), or pending at
+a consumer for too long before an acknowledged one (`unackedHoleRedeliveryPendingSeconds`).
 
 One round over all subscriptions now and then, and no task per subscription:
 
@@ -6,10 +7,11 @@ One round over all subscriptions now and then, and no task per subscription:
                                                     longer ago than its period and are still unacknowledged
                      -> searches under way          each goes on with its next group
 
-A group has at most `GROUP_ENTRIES` entries, so forgotten entries come back at this rate per second and subscription, in
-the order of the log. Each group is read here, in few reads that are longer than its holes: the key of an entry, its
-delivery time and its transaction may matter. A Shared subscription gets the entries as they were read. On a Key_Shared
-subscription each one waits under its key, so newer ones do not overtake it. A delayed entry waits for its time.
+A group has at most `GROUP_ENTRIES` entries, so entries come back at this rate per second and subscription, in the order of
+the log. Forgotten entries are read here, in few reads that are longer than the holes: the key of an entry, its delivery time
+and its transaction may matter. A Shared subscription gets them as they were read. On a Key_Shared subscription each one
+waits under its key, so newer ones do not overtake it. A delayed entry waits for its time. A pending entry goes the way of a
+negative acknowledgement, and its redelivery count rises.
 """
 
 from __future__ import annotations
@@ -17,15 +19,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from broker.service.consumer import Consumer
 from broker.service.lifecycle.rounds import Defects
 from broker.service.policies.table import HOLE_REDELIVERY
-from broker.service.subscriptions.backlog.holes import next_holes, place_of, serving_dispatcher
+from broker.service.policies.values import HoleRedelivery
+from broker.service.subscriptions.backlog.holes import Hole, next_holes, place_of, serving_dispatcher
 from broker.service.subscriptions.dispatch.places import Place
 from broker.service.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
-from broker.service.subscriptions.hole_watch import HoleWatch, passed_before
+from broker.service.subscriptions.hole_watch import PENDING_NOTED_MAX, HoleWatch, PendingHole, passed_before
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_registry import TopicRegistry
@@ -59,7 +63,11 @@ class Search:
     at: Position
     """The position at which it goes on."""
     end: Position
-    """Entries after it were read too recently."""
+    """Entries after it were read too recently to be forgotten."""
+    acknowledged: Position
+    """The last acknowledged entry; EARLIEST where pending entries stay at their consumers."""
+    pending: dict[PositionKey, PendingHole] = field(default_factory=dict)
+    """What the search has found pending before it."""
 
 
 class HoleRounds:
@@ -112,16 +120,16 @@ class HoleRounds:
                 continue
             try:
                 policy = registry.policies.of(topic.name, HOLE_REDELIVERY)
-                shortest_s = min(shortest_s, policy.period_s)
+                shortest_s = min(shortest_s, policy.period_s, policy.pending_s or shortest_s)
                 for subscription in topic.subscriptions.values():
-                    self._look(subscription, now_ns, policy.period_s if policy.active else 0)
+                    self._look(subscription, now_ns, policy)
             except Exception as error:  # noqa: BLE001
                 # As in `_has_ended`: the topics after this one are checked all the same.
                 defects.add(str(topic.name), error)
         return shortest_s
 
-    def _look(self, subscription: Subscription, now_ns: int, period_s: int) -> None:
-        """Looks at one subscription, and begins a search unless the period is 0."""
+    def _look(self, subscription: Subscription, now_ns: int, policy: HoleRedelivery) -> None:
+        """Looks at one subscription, and begins a search where the policy asks for it and there may be something."""
         dispatcher = serving_dispatcher(subscription)
         if subscription.holes is None:
             if dispatcher is None:
@@ -129,17 +137,22 @@ class HoleRounds:
             subscription.holes = HoleWatch()
         watch = subscription.holes
         watch.look(dispatcher, subscription.cursor, now_ns)
-        if dispatcher is None or not period_s or subscription in self._searches:
+        if dispatcher is None or not policy.active or subscription in self._searches:
             return
-        end = passed_before(watch.looks, now_ns - period_s * NS_PER_SECOND)
-        if end is not None and end > subscription.cursor.mark_delete_position:
-            self._searches[subscription] = Search(dispatcher, EARLIEST, end)
+        end = passed_before(watch.looks, now_ns - policy.period_s * NS_PER_SECOND) or EARLIEST
+        beyond = subscription.cursor.acks.beyond
+        acknowledged = Position(*beyond.last()) if policy.pending_s and beyond.count else EARLIEST
+        if max(end, acknowledged) > subscription.cursor.mark_delete_position:
+            self._searches[subscription] = Search(dispatcher, EARLIEST, end, acknowledged)
+        else:
+            watch.pending = {}
 
     async def _is_done(self, subscription: Subscription, search: Search) -> bool:
         """Searches on until a group is full; returns True at the end of the search."""
         dispatcher, found = search.dispatcher, 0
         # A search of many entries takes minutes; a policy that is switched off meanwhile ends it.
-        if not self._registry.policies.of(subscription.topic.name, HOLE_REDELIVERY).active:
+        policy = self._registry.policies.of(subscription.topic.name, HOLE_REDELIVERY)
+        if not policy.active:
             return True
         while found < GROUP_ENTRIES:
             if serving_dispatcher(subscription) is not dispatcher:
@@ -148,23 +161,67 @@ class HoleRounds:
             if len(dispatcher.redelivery.queue) >= GROUP_ENTRIES:
                 return False
             # Entries that were given back since then stand at or after the read position: reading on brings them.
-            end = min(search.end, subscription.cursor.read_position)
+            end = min(max(search.end, search.acknowledged), subscription.cursor.read_position)
             holes, following = next_holes(subscription, dispatcher, search.at, end)
-            forgotten = [hole.key for hole in holes if hole.where.place is Place.FORGOTTEN]
-            group = forgotten[: GROUP_ENTRIES - found]
-            if len(group) < len(forgotten):
-                following = Position(*forgotten[len(group)])
-            if group:
-                unread = await self._redeliver(subscription, dispatcher, group)
+            due = [hole for hole in holes if self._is_due(subscription, search, hole, policy.pending_s)]
+            group = due[: GROUP_ENTRIES - found]
+            if len(group) < len(due):
+                following = Position(*due[len(group)].key)
+            self._take_back(subscription, dispatcher, group)
+            forgotten = [hole.key for hole in group if hole.where.consumer is None]
+            if forgotten:
+                unread = await self._redeliver(subscription, dispatcher, forgotten)
                 if unread is not None:
                     search.at = unread
                     return False
             found += len(group)
             if following is None:
+                assert subscription.holes is not None, "made by the look that began the search"
+                subscription.holes.pending = search.pending
                 return True
             search.at = following
             await asyncio.sleep(0)
         return False
+
+    def _is_due(self, subscription: Subscription, search: Search, hole: Hole, pending_s: int) -> bool:
+        """Returns True for an entry to deliver again, and notes one that is pending before an acknowledged entry."""
+        key, (place, consumer) = hole
+        if place is Place.FORGOTTEN:
+            return key < search.end
+        transactional = subscription.transactional
+        if (
+            consumer is None
+            or not pending_s
+            or key >= search.acknowledged
+            or (transactional is not None and transactional.pending.touches(key))
+        ):
+            return False
+        assert subscription.holes is not None, "made by the look that began the search"
+        redeliveries, now_ns = search.dispatcher.redelivery.counts.get(key, 0), self._now_ns()
+        noted = search.pending.get(key) or subscription.holes.pending.get(key)
+        if noted is None or noted[:2] != (consumer, redeliveries):
+            # The time counts from here: a delivery may have come long after the read, and it leaves no time behind.
+            noted = PendingHole(consumer, redeliveries, now_ns)
+        if len(search.pending) < PENDING_NOTED_MAX:
+            search.pending[key] = noted
+        return now_ns - noted.since_ns >= pending_s * NS_PER_SECOND
+
+    def _take_back(self, subscription: Subscription, dispatcher: SharedDispatcher, group: list[Hole]) -> None:
+        """Delivers those of the entries again that are pending at a consumer."""
+        by_consumer: dict[Consumer, list[PositionKey]] = {}
+        for key, (_, consumer) in group:
+            if consumer is not None:
+                by_consumer.setdefault(consumer, []).append(key)
+        watch, wall_ms = subscription.holes, subscription.cursor.ledger.environment.wall_ms()
+        assert watch is not None, "made by the look that began the search"
+        for consumer, keys in by_consumer.items():
+            dispatcher.redeliver(consumer, keys)
+            watch.count_redelivered(len(keys), wall_ms, pending=True)
+            log.warning(
+                "! %d entries of subscription %s on %s were pending at consumer %s for too long while later ones were"
+                " acknowledged; they are delivered again, from %d:%d to %d:%d",
+                *(len(keys), subscription.name, subscription.topic.name, consumer.name, *keys[0], *keys[-1]),
+            )
 
     async def _redeliver(
         self, subscription: Subscription, dispatcher: SharedDispatcher, keys: list[PositionKey]

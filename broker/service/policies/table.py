@@ -259,9 +259,11 @@ HOLE_REDELIVERY: Final = Policy(
     title="redelivery of lost messages", form=HOLE_REDELIVERY_FORM,
     topic_name="unackedHoleRedelivery", topic=Rest("unackedHoleRedelivery", ADMIN, applied=True),
     key="unackedHoleRedeliveryEnabled",
-    setting=lambda settings: HoleRedelivery(settings.hole_redelivery, settings.hole_period_s),
+    setting=lambda settings: HoleRedelivery(
+        settings.hole_redelivery, settings.hole_period_s, settings.hole_pending_s),
     acts="Messages that were read so long ago, are unacknowledged and are pending at no connected consumer are delivered "
-         "again. Magnetar's own policy.")
+         "again; with `pendingSeconds` above 0 also those that are pending at one for so long while later ones are "
+         "acknowledged. Magnetar's own policy.")
 DEDUPLICATION_SNAPSHOTS: Final = Policy(
     title="seconds between two snapshots of deduplication", form=Whole(),
     name="deduplicationSnapshotIntervalSeconds",

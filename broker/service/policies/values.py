@@ -41,12 +41,14 @@ class Retention(Value):
 
 
 class HoleRedelivery(Value):
-    """Delivers entries again that no consumer has, and says after which time. A policy of Magnetar's own."""
+    """Delivers entries again that are unacknowledged for too long. A policy of Magnetar's own."""
 
     active: bool = member("enabled", Flag(), True)
     """True to deliver them."""
     period_s: int = member("periodSeconds", Whole(1, INT_MAX), 180)
     """Seconds since an entry was read."""
+    pending_s: int = member("pendingSeconds", Whole(0, INT_MAX), 0)
+    """Seconds for which an entry before acknowledged ones is pending at a connected consumer; 0 = it stays there."""
 
 
 HOLE_REDELIVERY: Final = Structure(HoleRedelivery)

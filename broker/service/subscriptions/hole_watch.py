@@ -1,7 +1,8 @@
 """HoleWatch: notes how far one subscription had read at which time, so that old holes are told from new ones.
 
 Each look notes the read position: an entry before it was read before that time. So a message costs nothing, and the search
-for forgotten entries leaves out those that were read a moment ago.
+for forgotten entries leaves out those that were read a moment ago. A search for entries that are pending for too long notes
+those that it finds, since a redelivery may have come long after the read.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from foundation.model.position import EARLIEST, Position
+from broker.service.consumer import Consumer
+from foundation.model.position import EARLIEST, Position, PositionKey
 
+PENDING_NOTED_MAX: Final = 10_000
+"""Entries of one subscription that are noted as pending, the first of the log; later ones wait until these are gone."""
 LOOKS_KEPT: Final = 16
 """Looks of one subscription that are kept; beyond that every second one goes, so that the oldest times stay known."""
 
@@ -25,6 +29,17 @@ class HoleLook(NamedTuple):
     """Wall clock, for people."""
     read: Position
     """Entries before it had been read."""
+
+
+class PendingHole(NamedTuple):
+    """An entry that a search found pending at a consumer, before an acknowledged one."""
+
+    consumer: Consumer
+    """The consumer."""
+    redeliveries: int
+    """Its redelivery count then; another count is another delivery."""
+    since_ns: int
+    """Monotonic time of the first such search."""
 
 
 def passed_before(looks: Sequence[HoleLook], before_ns: int) -> Position | None:
@@ -48,17 +63,21 @@ def thinned(looks: list[HoleLook]) -> list[HoleLook]:
 
 
 class HoleWatch:
-    """The looks at one subscription, and the entries that were found forgotten."""
+    """The looks at one subscription, and the entries that were found forgotten or pending for too long."""
 
-    __slots__ = ("_dispatcher", "last_ms", "looks", "redelivered")
+    __slots__ = ("_dispatcher", "last_ms", "looks", "pending", "pending_redelivered", "redelivered")
 
     def __init__(self) -> None:
         self.looks: list[HoleLook] = []
         """In order of time; [] while everything that was read is acknowledged."""
         self.redelivered = 0
         """Entries that were found forgotten and are delivered again, since the topic was opened."""
+        self.pending_redelivered = 0
+        """Entries that were pending at a consumer for too long and are delivered again, since the topic was opened."""
         self.last_ms = 0
-        """Wall clock of the last one, ms since 1970; 0 = none yet."""
+        """Wall clock of the last one of both, ms since 1970; 0 = none yet."""
+        self.pending: dict[PositionKey, PendingHole] = {}
+        """What the last whole search found pending at a consumer before an acknowledged entry."""
         self._dispatcher: object = None
 
     def look(self, dispatcher: object, cursor: ManagedCursor, now_ns: int) -> None:
@@ -68,6 +87,7 @@ class HoleWatch:
             # The first consumer after an absence gets everything unacknowledged anew.
             self._dispatcher = dispatcher
             self.looks = []
+            self.pending = {}
         if dispatcher is None or cursor.acks.first_open(EARLIEST) >= read:
             self.looks = []
             return
@@ -77,8 +97,11 @@ class HoleWatch:
             del self.looks[0]
         self.looks = thinned([*self.looks, HoleLook(now_ns, cursor.ledger.environment.wall_ms(), read)])
 
-    def count_redelivered(self, entries: int, wall_ms: int) -> None:
-        """Counts entries that are delivered again."""
+    def count_redelivered(self, entries: int, wall_ms: int, *, pending: bool = False) -> None:
+        """Counts entries that are delivered again; `pending`: they were pending at a consumer."""
         if entries:
-            self.redelivered += entries
+            if pending:
+                self.pending_redelivered += entries
+            else:
+                self.redelivered += entries
             self.last_ms = wall_ms

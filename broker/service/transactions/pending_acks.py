@@ -105,6 +105,10 @@ class PendingAcks:
             return True
         return self._through is not None and _reaches(self._through[1], key)
 
+    def touches(self, key: PositionKey) -> bool:
+        """Returns True when an open transaction has acknowledged any message of the entry."""
+        return key in self._parts or self.covers(key)
+
     def acknowledge(self, txn: TxnId, entries: Iterable[AckedEntry]) -> None:
         """Adds individual acknowledgements, all or none. TransactionConflict when one of them is taken already.
 

@@ -51,7 +51,7 @@ VALUES: dict[str, object] = {
     "retention": {"retentionTimeInMinutes": 10, "retentionSizeInMB": -1},
     "publishRate": {"publishThrottlingRateInMsg": 10, "publishThrottlingRateInByte": 100},
     "subscribeRate": {"subscribeThrottlingRatePerConsumer": 5, "ratePeriodInSecond": 30},
-    "unackedHoleRedelivery": {"enabled": True, "periodSeconds": 60},
+    "unackedHoleRedelivery": {"enabled": True, "periodSeconds": 60, "pendingSeconds": 0},
     "delayedDelivery": {"tickTime": 1000, "active": True, "maxDeliveryDelayInMillis": 0},
     "properties": {"a": "b"},
     "antiAffinity": "g",

@@ -117,6 +117,23 @@ async def test_why_tells_of_lost_entries(broker: BrokerService, admin: ClientSes
     ]
 
 
+async def test_why_tells_when_a_pending_entry_comes_again(
+    broker: BrokerService, admin: ClientSession
+) -> None:
+    subscription, consumer, port = await consumed(broker)
+    subscription.acknowledge(consumer, port.keys[3:])
+    assert "delivers one again" not in (told := await why(admin))["conclusion"]
+    assert told["redelivery"]["pendingSeconds"] == 0
+    async with admin.post(
+        POLICY, json={"enabled": True, "periodSeconds": 30, "pendingSeconds": 45}
+    ) as response:
+        assert response.status == 204
+    told = await why(admin)
+    assert told["redelivery"]["pendingSeconds"] == 45
+    assert "delivers one again that is pending before an acknowledged entry for 45 s" in told["conclusion"]
+    assert told["redeliveredFromConsumers"] == 0
+
+
 async def test_why_of_an_unknown_subscription_is_not_found(admin: ClientSession) -> None:
     await why(admin, status=404)
 
@@ -124,17 +141,25 @@ async def test_why_of_an_unknown_subscription_is_not_found(admin: ClientSession)
 async def test_policy_is_set_read_and_removed(broker: BrokerService, admin: ClientSession) -> None:
     await consumed(broker)
     async with admin.get(POLICY + "?applied=true") as response:
-        assert await response.json() == {"enabled": True, "periodSeconds": 180}
+        assert await response.json() == {"enabled": True, "periodSeconds": 180, "pendingSeconds": 0}
     async with admin.post(POLICY, json={"enabled": True, "periodSeconds": 30}) as response:
         assert response.status == 204
     async with admin.get(POLICY) as response:
-        assert await response.json() == {"enabled": True, "periodSeconds": 30}
-    refused: tuple[Any, ...] = ({"periodSeconds": 0}, {"periodSeconds": "x"}, {"enabled": 7}, [])
+        assert await response.json() == {"enabled": True, "periodSeconds": 30, "pendingSeconds": 0}
+    refused: tuple[Any, ...] = (
+        {"periodSeconds": 0},
+        {"pendingSeconds": -1},
+        {"periodSeconds": "x"},
+        {"enabled": 7},
+        [],
+    )
     for wrong in refused:
         async with admin.post(POLICY, json=wrong) as response:
             assert response.status in (400, 412), wrong
     async with admin.get(POLICY) as response:
-        assert await response.json() == {"enabled": True, "periodSeconds": 30}, "nothing of it was stored"
+        assert await response.json() == {"enabled": True, "periodSeconds": 30, "pendingSeconds": 0}, (
+            "nothing of it was stored"
+        )
     async with admin.delete(POLICY) as response:
         assert response.status == 204
     async with admin.get(POLICY) as response:
