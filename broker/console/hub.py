@@ -103,7 +103,7 @@ class Hub:
         self.last = sample
         if self._streams:
             self.history.add_second(sample)
-            text = event("overview", sample)
+            text = event("overview", {**sample, "ten": self.history.newest_ten})
             for stream in self._streams:
                 stream.overview = text
                 stream.wake.set()

@@ -62,6 +62,7 @@ class LiveTopic:
         shown: dict[str, Json] = {
             "topic": self._name,
             "atMs": self._wall_ms(),
+            "windowSeconds": self._seconds or None,
             **self._traffic.rates(now_ns, counts_of(topic)),
             **{name: LEVELS[name](topic) for name in ("backlog", "storageBytes", "cachedBytes")},
             "cachedEntries": topic.ledger.cache.entries if isinstance(topic, PersistentTopic) else 0,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
@@ -23,7 +22,7 @@ from broker.compaction.entry_content import BatchMessage, batch_messages, read_e
 from broker.console.requests import whole
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.single_entry import look_at_entry
-from broker.schemas.decoding import Undecodable, decode
+from broker.schemas.decoding import CONTROL, Undecodable, decode, text_or_hex
 from broker.schemas.schema import Schema
 from broker.service.namespaces.namespaces import Json
 from broker.service.subscriptions.backlog.open_runs import nth_open
@@ -44,10 +43,6 @@ SHOWN_BYTES: Final = 64 << 10
 """Bytes of a payload that an answer shows."""
 ANSWER_BYTES: Final = 2 << 20
 """Bytes of payloads and decoded values after which an answer ends: writing them holds the loop."""
-
-
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-"""Characters that no text has."""
 
 
 async def peeked(request: web.Request) -> web.Response:
@@ -155,7 +150,7 @@ def _facts(entry: Entry, metadata: MessageMetadata) -> dict[str, Json]:
 def _single(metadata: MessageMetadata | SingleMessageMetadata) -> dict[str, Json]:
     return {
         "sequenceId": metadata.sequence_id,
-        "key": _text(metadata.partition_key) if metadata.HasField("partition_key") else None,
+        "key": text_or_hex(_key(metadata)) if metadata.HasField("partition_key") else None,
         "eventTimeMs": metadata.event_time if metadata.event_time else None,
         "properties": {_text(one.key): _text(one.value) for one in metadata.properties},
     }
@@ -168,16 +163,18 @@ def _decoded(
         return _payload(body, None, "the message has no schema")
     if len(body) > SHOWN_BYTES:
         return _payload(body, schema, f"longer than {SHOWN_BYTES} bytes")
-    key = _text(metadata.partition_key).encode()
-    if metadata.partition_key_b64_encoded:
-        key = base64.b64decode(key, validate=False)
     try:
-        decoded = decode(schema, body, key)
+        decoded = decode(schema, body, _key(metadata))
     except Undecodable as error:
         return _payload(body, schema, str(error))
     # A page shows the text: JavaScript would round whole numbers above 2^53.
     text = json.dumps(decoded, indent=2, ensure_ascii=False)
     return {**_payload(body, schema, None), "decoded": decoded, "decodedText": text}
+
+
+def _key(metadata: MessageMetadata | SingleMessageMetadata) -> bytes:
+    key = _text(metadata.partition_key).encode()
+    return base64.b64decode(key, validate=False) if metadata.partition_key_b64_encoded else key
 
 
 def _payload(body: bytes, schema: Schema | None, why: str | None) -> dict[str, Json]:
@@ -186,8 +183,7 @@ def _payload(body: bytes, schema: Schema | None, why: str | None) -> dict[str, J
         text: str | None = shown.decode()
     except UnicodeDecodeError:
         text = None
-    # Zeros and other control characters are valid UTF-8: shown as text, most of a binary value would be invisible.
-    if text is not None and _CONTROL.search(text):
+    if text is not None and CONTROL.search(text):
         text = None
     return {
         "bytes": len(body),

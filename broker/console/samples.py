@@ -171,6 +171,11 @@ class History:
         while self._seconds and _at_ms(self._seconds[0]) < _at_ms(row) - SECONDS_KEPT * 1000:
             self._seconds.popleft()
 
+    @property
+    def newest_ten(self) -> list[Json]:
+        """The newest row of ten seconds; [] before the first one. Each event has it: no page can make it of seconds."""
+        return self._tens[-1] if self._tens else []
+
     def shown(self) -> dict[str, Json]:
         """Returns the event `history`."""
         return {"fields": [*self._fields], "seconds": [*self._seconds], "tens": [*self._tens]}

@@ -105,6 +105,7 @@ def _reader(broker: BrokerView, histories: TopicHistories, name: str) -> ReadTop
         if unsent:
             unsent = False
             shown["history"] = histories.shown(name)
+        shown["ten"] = histories.newest_ten(name)
         return shown
 
     return read

@@ -51,6 +51,10 @@ class TopicHistories:
         followed = self._followed[name]
         return {"sinceMs": followed.since_ms, **followed.history.shown()}
 
+    def newest_ten(self, name: str) -> list[Json]:
+        """Returns the newest row of ten seconds of a topic that was looked at; [] before the first one."""
+        return self._followed[name].history.newest_ten
+
     def sample(self) -> None:
         """Samples all topics that pages showed within the last hour; called every ten seconds."""
         now_ns = self._now_ns()

@@ -17,6 +17,7 @@ from typing import Final, cast
 
 from google.protobuf.message import DecodeError
 
+from broker.faults.answers_in_order import AnswersInOrder
 from broker.faults.held_clock import HeldClock
 from broker.faults.refusals import refusal_of
 from broker.faults.script import DELAY, DROP, REFUSE, UNLOAD, FaultScript, ScriptedFault
@@ -163,6 +164,7 @@ class FilteredConnection(asyncio.BufferedProtocol):
         self._refusals = refusals
         self._buffer = bytearray(READ_BYTES)
         self._received, self._sent = Frames(), Frames()
+        self._answers = AnswersInOrder()
         self._in, self._out = Gate(self._to_broker), Gate(self._to_client)
         self._transport: asyncio.Transport | None = None
 
@@ -202,16 +204,26 @@ class FilteredConnection(asyncio.BufferedProtocol):
             command = _command(frame)
             fault = self._script.happens(_name(command))
             if fault is not None and fault.do == REFUSE:
-                self._written(refusal_of(command, fault.error))
+                refusal = refusal_of(command, fault.error)
+                if command.type != BaseCommand.SEND or self._answers.may_refuse(
+                    command.send.producer_id, refusal
+                ):
+                    self._send(refusal, _command(refusal))
             else:
+                self._answers.passes(command)
                 self._apply(fault, _moved(frame, command, self._held.ahead_ns // NS_PER_MS), self._in)
 
     def _written(self, data: bytes) -> None:
         for frame in self._sent.cut(data):
             command = _command(frame)
-            if error := _error_of(command):
-                self._refusals[error] += 1
-            self._apply(self._script.happens(_name(command)), frame, self._out)
+            self._send(frame, command)
+            for refusal in self._answers.answered(command):
+                self._send(refusal, _command(refusal))
+
+    def _send(self, frame: bytes, command: BaseCommand) -> None:
+        if error := _error_of(command):
+            self._refusals[error] += 1
+        self._apply(self._script.happens(_name(command)), frame, self._out)
 
     def _apply(self, fault: ScriptedFault | None, frame: bytes, gate: Gate) -> None:
         if fault is None or fault.do == UNLOAD:

@@ -15,7 +15,9 @@ def refusal_of(command: BaseCommand, error: str) -> bytes:
     """Returns the frame; `error` is a name of ServerError, and the command one of REFUSABLE."""
     code = ServerError.Value(error)
     if command.type == BaseCommand.SEND:
-        return answers.send_error(command.send.producer_id, command.send.sequence_id, code, REASON)
+        # Of a batch the highest id, as the broker itself: Java's client finds the batch by no other.
+        sequence_id = max(command.send.sequence_id, command.send.highest_sequence_id)
+        return answers.send_error(command.send.producer_id, sequence_id, code, REASON)
     if command.type == BaseCommand.LOOKUP:
         return answers.lookup_failed(command.lookupTopic.request_id, code, REASON)
     if command.type == BaseCommand.PARTITIONED_METADATA:

@@ -6,9 +6,9 @@ come from any client, so a value is decoded up to limits and refused beyond them
 
 from __future__ import annotations
 
-import base64
 import datetime
 import json
+import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isinf
@@ -24,6 +24,8 @@ DEPTH_MAX: Final = 60
 """Values inside of values."""
 VALUES_MAX: Final = 20_000
 """Values in one message: about 10 ms."""
+CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+"""Characters that no text has. They are valid UTF-8: shown as text, most of a binary value would be invisible."""
 Choice = TypeVar("Choice")
 _BITS_MAX: Final = 63
 _LENGTH: Final = struct.Struct(">i")
@@ -116,15 +118,17 @@ def _key_value(schema: Schema, payload: bytes, key: bytes) -> Json:
 
 def _part(schema: Schema, data: bytes) -> Json:
     if schema.type in (SchemaType.NONE, SchemaType.BYTES):
-        return _text_or_base64(data)
+        return text_or_hex(data)
     return _plain(schema, data)
 
 
-def _text_or_base64(data: bytes) -> str:
+def text_or_hex(data: bytes) -> str:
+    """Returns bytes as text where they are readable, else as `0x` and hexadecimal numbers."""
     try:
-        return data.decode()
+        text = data.decode()
     except UnicodeDecodeError:
-        return base64.b64encode(data).decode()
+        return f"0x{data.hex()}"
+    return f"0x{data.hex()}" if CONTROL.search(text) else text
 
 
 # Primitive types
@@ -233,7 +237,7 @@ class _Avro:
             case "union":
                 return self._value(self._chosen(schema.branches), depth + 1)
             case "fixed":
-                return _text_or_base64(self._take(schema.size))
+                return text_or_hex(self._take(schema.size))
             case "array":
                 return [self._value(schema.branches[0], depth + 1) for _ in self._items()]
             case "map":
@@ -287,7 +291,7 @@ class _Avro:
         return _double(self._take(8)[::-1])
 
     def _bytes(self) -> Json:
-        return _text_or_base64(self._take(self._long()))
+        return text_or_hex(self._take(self._long()))
 
     def _text(self) -> str:
         return self._take(self._long()).decode()

@@ -27,6 +27,7 @@ PROFILE_KEY = "pulsarDefaults"
 FORMER_NAMES: Mapping[str, str] = {"magnetarProfile": PROFILE_KEY}
 """Keys of ours that were renamed, and their names of today; both are read."""
 ALLOW_UNKNOWN = "--allow-unknown-keys"
+SET = "--set"
 """The option of servers for files of other versions."""
 NO_KEYS: Container[str] = ()
 NO_RULES: Mapping[str, Callable[[Settings], Computed]] = {}
@@ -141,7 +142,7 @@ class _Loader:
         key, equals, value = override.partition("=")
         if not equals or not key.strip():
             raise SettingsError(f"--set: {override}: allowed is key=value")
-        self._add(key.strip(), value.strip(), "--set")
+        self._add(key.strip(), value.strip(), SET)
 
     def profile(self, wanted: str | None) -> str:
         """Returns the profile that holds. Raises SettingsError for one that does not exist."""
@@ -195,7 +196,12 @@ class _Loader:
             refuse_misspelt(self.table, name, text, where, near)
         hint = f"; did you mean {near}?" if near else ""
         self.notes.append(
-            Note("warning", f"{where}: {name} is not a key that Pulsar or Magnetar knows{hint}", unknown=name)
+            Note(
+                "warning",
+                f"{where}: {name} is not a key that this program knows{hint}",
+                unknown=name,
+                commanded=where == SET,
+            )
         )
 
     def _warn(self, text: str) -> None:
@@ -205,12 +211,13 @@ class _Loader:
 def refuse_unknown(notes: Sequence[Note], others: Sequence[KeyTable] = ()) -> None:
     """Raises SettingsError, a line for each unknown key and the remedy, if there is any among the notes.
 
-    `others` are the tables of other programs: a key of theirs stays a warning, because containers share an environment.
+    `others` are the tables of other programs: a key of theirs stays a warning in a file or an environment, which programs
+    share, and is refused with `--set`.
     """
     unknown = [
         note.text if note.text.endswith("?") else f"{note.text}."
         for note in notes
-        if note.unknown and not any(note.unknown in table for table in others)
+        if note.unknown and (note.commanded or not any(note.unknown in table for table in others))
     ]
     if unknown:
         raise SettingsError(

@@ -47,6 +47,8 @@ class Note(NamedTuple):
     """The line, with secrets masked."""
     unknown: builtins.str = ""
     """The key that is in no table of this process; `refuse_unknown` ends the start of a server with it."""
+    commanded: builtins.bool = False
+    """The key was given with `--set`, so it is meant for this process."""
 
 
 class Settings:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.compose.__main__ import main, missing_engine
 
@@ -42,6 +44,23 @@ def test_boards_name_the_provisioned_data_source() -> None:
         for panel in board["panels"]:
             assert panel["datasource"]["uid"] == "prometheus"
             assert all(target["expr"] for target in panel["targets"])
+
+
+def test_compose_file_is_valid() -> None:
+    """As YAML, and by `docker compose config` where that is installed, which asks no engine."""
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
+    for name, service in services.items():
+        assert "image" in service or "build" in service, name
+        assert set(service.get("depends_on", {})) <= set(services), name
+    docker = shutil.which("docker")
+    if (
+        docker
+        and not subprocess.run([docker, "compose", "version"], capture_output=True, check=False).returncode
+    ):
+        config = subprocess.run(
+            [docker, "compose", "config", "--quiet"], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert config.returncode == 0, config.stderr
 
 
 def test_ports_are_published_on_the_loopback_only() -> None:

@@ -15,6 +15,7 @@ import pulsar
 import pytest
 
 from tests.interop.support import Admin, connect, nothing_comes, receive, wait_until
+from tests.support.log_file import wait_for_lines
 from tests.support.send_proxy import FLIP, SendProxy
 from tests.vectors.broker_process import BrokerProcess
 
@@ -72,6 +73,5 @@ def test_damaged_messages_are_refused_or_stored_once_in_order(
         assert confirmed == [body for body in BODIES if body not in refused]
         assert receive(consumer, len(confirmed)) == confirmed
         assert nothing_comes(consumer)
-    log = proxied_broker.log_path.read_text(encoding="utf-8").splitlines()
-    opened = sum(" producer " in line and "+ " in line and f"/{topic}" in line for line in log)
-    assert 2 <= opened <= OPENED_MAX
+    opened = len(wait_for_lines(proxied_broker.log_path, " producer ", "+ ", f"/{topic}", count=2))
+    assert opened <= OPENED_MAX

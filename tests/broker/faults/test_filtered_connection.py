@@ -6,10 +6,10 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from broker.faults.filtered_connection import FilteredConnection
+from broker.faults.filtered_connection import FilteredConnection, Frames, _command
 from broker.faults.held_clock import HeldClock
 from broker.faults.script import FaultScript, ScriptedFault
-from protocol.answers import ping, success
+from protocol.answers import close_producer, ping, success
 from protocol.frame import command_frame, message_body
 from protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
 
@@ -120,3 +120,64 @@ def test_dates_of_a_client_move_with_the_clock() -> None:
     receive(connection, frame)
     metadata.publish_time, metadata.deliver_at_time = 5_010, 5_020
     assert inner.got.endswith(message_body(metadata, b"payload"))
+
+
+def send(sequence_id: int, highest: int = 0, producer_id: int = 3) -> bytes:
+    """A SEND without a payload; nothing here reads one."""
+    command = BaseCommand(type=BaseCommand.SEND)
+    command.send.producer_id, command.send.sequence_id, command.send.num_messages = (
+        producer_id,
+        sequence_id,
+        1,
+    )
+    if highest:
+        command.send.highest_sequence_id = highest
+    return command_frame(command)
+
+
+def receipt(sequence_id: int) -> bytes:
+    command = BaseCommand(type=BaseCommand.SEND_RECEIPT)
+    command.send_receipt.producer_id, command.send_receipt.sequence_id = 3, sequence_id
+    return command_frame(command)
+
+
+def answered(socket: Socket) -> list[tuple[str, int]]:
+    """Type and sequence id of the answers that the client got."""
+    found = []
+    for frame in Frames().cut(memoryview(socket.sent)):
+        command = _command(frame)
+        refused = command.type == BaseCommand.SEND_ERROR
+        one = command.send_error if refused else command.send_receipt
+        found.append(("refused" if refused else "stored", one.sequence_id))
+    return found
+
+
+def test_refusal_of_a_batch_names_its_last_message_and_comes_in_the_order_of_the_sends() -> None:
+    fault = ScriptedFault(on="SEND", do="refuse", error="NotAllowedError", at=2, times=1)
+    connection, inner, socket, _ = stage(fault)
+    for frame in (send(0, 3), send(4, 7), send(8, 11)):
+        receive(connection, frame)
+    assert inner.got == send(0, 3) + send(8, 11)
+    assert answered(socket) == []
+    inner.transport.write(receipt(0))
+    assert answered(socket) == [("stored", 0), ("refused", 7)]
+    inner.transport.write(receipt(8))
+    assert answered(socket) == [("stored", 0), ("refused", 7), ("stored", 8)]
+
+
+def test_refusal_goes_at_once_where_nothing_is_unanswered_and_never_after_the_broker_closed_the_producer() -> (
+    None
+):
+    fault = ScriptedFault(on="SEND", do="refuse", error="NotAllowedError", at=1, times=1)
+    connection, _, socket, _ = stage(fault)
+    receive(connection, send(5))
+    assert answered(socket) == [("refused", 5)]
+    again = ScriptedFault(on="SEND", do="refuse", error="NotAllowedError", at=2, times=1)
+    connection, inner, socket, _ = stage(again)
+    for frame in (send(0), send(1)):
+        receive(connection, frame)
+    inner.transport.write(close_producer(3))
+    socket.sent = b""
+    # The client opens the producer anew; an answer to its old SEND is for nobody.
+    inner.transport.write(receipt(0))
+    assert answered(socket) == [("stored", 0)]

@@ -68,6 +68,19 @@ def test_avro_values_are_those_of_another_writer(number: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("data", "shown"),
+    [(b"text \n", "text \n"), (b"\x00\x01\xff\xfe", "0x0001fffe"), (b"\x00\x01\x02\x03", "0x00010203")],
+)
+def test_bytes_in_a_value_that_are_no_text_are_hexadecimal(data: bytes, shown: str) -> None:
+    schema = fastavro.parse_schema(
+        {"type": "record", "name": "r", "fields": [{"name": "b", "type": "bytes"}]}
+    )
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema, {"b": data})
+    assert decode(avro(schema), out.getvalue()) == {"b": shown}
+
+
+@pytest.mark.parametrize(
     ("kind", "payload", "value"),
     [
         (SchemaType.STRING, "ä".encode(), "ä"),

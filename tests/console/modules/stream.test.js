@@ -25,15 +25,20 @@ test("events are read in any pieces", () => {
   }
 });
 
-test("history keeps its length and makes rows of ten seconds", () => {
+test("history keeps its length, and takes the broker's rows of ten seconds once each", () => {
   const history = new History();
   history.fill({ fields: ["atMs", "rate", "hitRatio"], seconds: [[1000, 4, null]], tens: [[1000, 5, 0.5]] });
-  for (let second = 2; second <= 401; second += 1) history.add({ atMs: second * 1000, rate: second, hitRatio: second % 2 ? null : 1 });
+  for (let second = 2; second <= 4001; second += 1) {
+    const ten = Math.floor((second - 1) / 10) * 10 + 1;
+    history.add({ atMs: second * 1000, rate: second, hitRatio: 0.9, ten: [ten * 1000, ten, 0.009] });
+  }
   assert.equal(history.seconds.length, 300);
-  assert.equal(history.seconds.column("rate").at(-1), 401);
-  assert.equal(history.tens.length, 41);
-  assert.equal(history.tens.column("rate")[1], 6.5, "the mean of 2 to 11");
-  assert.equal(history.tens.column("hitRatio")[1], 1, "unknown values do not count");
+  assert.equal(history.seconds.column("rate").at(-1), 4001);
+  assert.equal(history.tens.length, 360);
+  assert.deepEqual(history.tens.column("atMs").slice(-2), [3991000, 4001000]);
+  assert.equal(history.tens.column("hitRatio").at(-1), 0.009, "the broker counts what a mean of ratios cannot tell");
+  history.add({ atMs: 4002000, rate: 1, hitRatio: null });
+  assert.equal(history.tens.length, 360, "a broker without rows of ten seconds yet");
   assert.deepEqual(history.seconds.column("nosuch"), []);
 });
 

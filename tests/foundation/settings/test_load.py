@@ -158,8 +158,8 @@ def test_repeated_key_is_noted_with_both_lines(conf: Path) -> None:
 def test_unknown_key_is_noted_with_the_nearest_known_one(conf: Path) -> None:
     conf.write_text("batchsize=1\nsomethingElse=2\n")
     assert warnings(load(conf)) == [
-        f"{conf}:1: batchsize is not a key that Pulsar or Magnetar knows; did you mean batchSize?",
-        f"{conf}:2: somethingElse is not a key that Pulsar or Magnetar knows",
+        f"{conf}:1: batchsize is not a key that this program knows; did you mean batchSize?",
+        f"{conf}:2: somethingElse is not a key that this program knows",
     ]
 
 
@@ -168,8 +168,8 @@ def test_unknown_key_ends_the_start_of_a_server_with_the_nearest_name(conf: Path
     with pytest.raises(SettingsError) as refused:
         refuse_unknown(load(conf).notes)
     assert str(refused.value).splitlines() == [
-        f"{conf}:1: batchsize is not a key that Pulsar or Magnetar knows; did you mean batchSize?",
-        f"{conf}:2: somethingElse is not a key that Pulsar or Magnetar knows. Correct or remove it, or start with"
+        f"{conf}:1: batchsize is not a key that this program knows; did you mean batchSize?",
+        f"{conf}:2: somethingElse is not a key that this program knows. Correct or remove it, or start with"
         " --allow-unknown-keys to go without its effect",
     ]
 

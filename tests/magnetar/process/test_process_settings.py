@@ -23,7 +23,7 @@ def test_each_side_reads_its_own_keys(tmp_path: Path) -> None:
     assert both.broker.str("metadataStoreUrl") == "file:/e/metadata.sqlite"
     assert [note.text.removeprefix(f"{conf}:") for note in both.notes] == [
         "Applying config magnetarDataDirectory = /e (environment PULSAR_PREFIX_magnetarDataDirectory)",
-        "4: journalSincData is not a key that Pulsar or Magnetar knows; did you mean journalSyncData?",
+        "4: journalSincData is not a key that this program knows; did you mean journalSyncData?",
         "set, but not used here: numIOThreads",
         "set, but not used here: numAddWorkerThreads",
     ]

@@ -31,7 +31,7 @@ def test_unknown_key_of_the_command_line_ends_the_start(role: str) -> None:
     done = start(role, "--set", "magnetarDataDirectry=x")
     assert done.returncode == 2
     assert done.stderr == (
-        "--set: magnetarDataDirectry is not a key that Pulsar or Magnetar knows; did you mean magnetarDataDirectory?"
+        "--set: magnetarDataDirectry is not a key that this program knows; did you mean magnetarDataDirectory?"
         " Correct or remove it, or start with --allow-unknown-keys to go without its effect\n"
     )
 
@@ -47,6 +47,12 @@ def test_key_of_another_program_ends_no_start_in_a_shared_environment(key: str) 
     words = ("--until-eof", "--set", "brokerServicePort=0", "--set", "webServicePort=0")
     done = start("broker", "--memory", *words, **{f"PULSAR_PREFIX_{key}": "x"})
     assert done.returncode == 0, done.stderr
+
+
+def test_key_of_another_program_on_the_command_line_ends_the_start() -> None:
+    done = start("broker", "--memory", "--set", "authPlugin=x")
+    assert done.returncode == 2
+    assert done.stderr.startswith("--set: authPlugin is not a key that this program knows")
 
 
 def test_unknown_key_of_a_file_passes_with_one_line_when_allowed(tmp_path: Path) -> None:

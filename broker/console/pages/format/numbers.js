@@ -104,6 +104,16 @@ export function duration(seconds) {
   return longDuration(Math.floor(seconds), place);
 }
 
+/**
+ * Says which time rates and hit ratio of one moment are of.
+ * @param {?number} seconds null before the second count
+ */
+export function windowText(seconds) {
+  if (!seconds) return "The first rates come with the next sample.";
+  const whole = Math.max(1, Math.round(seconds));
+  return `Rates and hit ratio are of the last ${whole === 1 ? "second" : duration(whole)}, all others of now where no other time is named.`;
+}
+
 /** The last bound of the broker's buckets of publish latencies. */
 const LATENCY_TOP_MS = 1000;
 

@@ -48,12 +48,10 @@ export class History {
   /** One row for ten seconds, an hour. */
   tens = new Columns(TENS_MAX);
   #fields = [];
-  #pending = [];
 
   /** Takes the event "history". */
   fill({ fields, seconds, tens }) {
     this.#fields = fields;
-    this.#pending = [];
     this.seconds.fill(fields, seconds);
     this.tens.fill(fields, tens);
   }
@@ -81,29 +79,15 @@ export class History {
     return shown;
   }
 
-  /** Takes an event "overview". */
+  /** Takes an event "overview" or "topic"; its `ten` is the broker's newest row of ten seconds. */
   add(row) {
     if (!this.#fields.length) return;
     this.seconds.add(row);
-    this.#pending.push(row);
-    const last = this.tens.column("atMs").at(-1) ?? this.#pending[0].atMs - TEN_MS;
-    if (row.atMs - last < TEN_MS) return;
-    this.tens.add(meanOf(this.#pending, this.#fields));
-    this.#pending = [];
+    const ten = Object.fromEntries((row.ten ?? []).map((value, place) => [this.#fields[place], value]));
+    if (ten.atMs > (this.tens.column("atMs").at(-1) ?? 0)) this.tens.add(ten);
   }
 
   #places(columns, fromMs) {
     return columns.column("atMs").map((atMs, place) => ({ columns, place, atMs })).filter(({ atMs }) => atMs >= fromMs);
   }
-}
-
-/** Returns the mean of the known values by field; the time is that of the last row. */
-function meanOf(rows, fields) {
-  const mean = {};
-  for (const field of fields) {
-    const known = rows.map((row) => row[field]).filter((value) => value !== null && value !== undefined);
-    mean[field] = known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
-  }
-  mean.atMs = rows.at(-1).atMs;
-  return mean;
 }

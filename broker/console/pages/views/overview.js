@@ -5,7 +5,7 @@
 import { LineChart } from "../charts/line_chart.js";
 import { h, replace, setAttributes, setText } from "../dom/element.js";
 import { Tiles, button } from "../dom/parts.js";
-import { byteRate, bytes, count, counted, duration, percent, publishLatency, rate, short } from "../format/numbers.js";
+import { byteRate, bytes, count, counted, duration, percent, publishLatency, rate, short, windowText } from "../format/numbers.js";
 import { format } from "../shell/routes.js";
 import { warningRow } from "./log.js";
 
@@ -84,11 +84,6 @@ export function spanButtons(choose) {
 }
 
 /** Names the time that rates and the hit ratio are of. */
-function windowText(seconds) {
-  const whole = Math.max(1, Math.round(seconds));
-  return seconds ? `Rates and hit ratio are of the last ${whole === 1 ? "second" : duration(whole)}, all others of now where no other time is named.` : "The first rates come with the next sample.";
-}
-
 function showTiles(tiles, now) {
   tiles.set("in", messages(now.messagesIn), byteRate(now.bytesIn));
   tiles.set("out", messages(now.messagesOut), byteRate(now.bytesOut));

@@ -5,7 +5,7 @@
 import { Strip } from "../charts/strip.js";
 import { h, replace, setText } from "../dom/element.js";
 import { Tiles, button, panel } from "../dom/parts.js";
-import { byteRate, bytes, count, counted, percent, publishLatency, rate, short } from "../format/numbers.js";
+import { byteRate, bytes, count, counted, percent, publishLatency, rate, short, windowText } from "../format/numbers.js";
 import { clockWithSeconds } from "../format/times.js";
 import { get } from "../shell/api.js";
 import { Refresh } from "../shell/refresh.js";
@@ -35,6 +35,7 @@ export function openTopic(app, route) {
 
 class TopicView {
   element = h("div", { class: "topic-view" });
+  #window = h("p", { class: "quiet" });
   #app;
   #name;
   #chosen;
@@ -103,7 +104,7 @@ class TopicView {
     this.#subscriptions = new SubscriptionPanel(this.#app, this.#name, () => this.#refresh.now());
     const hadFocus = this.element.contains(document.activeElement);
     replace(this.element, this.#head(rights), this.#refresh.error, this.#gone,
-      h("p", { class: "quiet" }, "Rates and hit ratio are of the last second, all others of now where no other time is named."), this.#tiles.element,
+      this.#window, this.#tiles.element,
       this.#chartPanel(),
       panel("Log and cursors", this.#strip.element), this.#entry.element, this.#subscriptions.element,
       panel("Consumers", this.#consumers.element), panel("Producers", this.#producers.element), this.#policies.element);
@@ -137,6 +138,7 @@ class TopicView {
     if (!this.#answer || !live || live.topic !== this.#name) return;
     this.#gone.hidden = !live.gone;
     if (live.gone) return;
+    setText(this.#window, windowText(live.windowSeconds));
     showTiles(this.#tiles, live);
     this.#drawCharts();
     // Ledgers and cached ranges are of one moment. Growing the newest ledger here would show its entries as not cached.
