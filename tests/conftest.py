@@ -20,7 +20,7 @@ from xdist.scheduler import Scheduling
 
 from tests.storages import places
 from tests.support.java import ZooKeeper, class_path
-from tests.support.schedule import FilesAndSpark, place_of
+from tests.support.schedule import SPARK_JOBS, FilesAndSpark, place_of
 
 POM = Path(__file__).parent / "bookie_stub/java/pom.xml"
 
@@ -41,6 +41,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "spark" in fixtures:
             # A test that is cut off in a call to Spark leaves half a result in the session that all others share.
             item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_S))
+            if item.nodeid.startswith(SPARK_JOBS):
+                item.add_marker(pytest.mark.slow)
         if "classes" in fixtures:
             item.add_marker(pytest.mark.peer)
     if hasattr(config, "workerinput"):
