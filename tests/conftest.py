@@ -9,7 +9,8 @@ A process can have one Spark session only, so all tests share it. Several worker
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,17 @@ settings.register_profile(
 )
 settings.register_profile("explore", settings.get_profile("magnetar"), derandomize=False)
 settings.load_profile("magnetar")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keeps modules and tests, which live to the end, from the garbage collector: it would walk all of them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
