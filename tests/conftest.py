@@ -36,7 +36,7 @@ settings.load_profile("magnetar")
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keeps modules and tests, which live to the end, from the garbage collector: it would walk all of them again and again."""
+    """Keeps modules and tests, which live to the end, from the garbage collector, which would walk them many times."""
     gc.disable()
     try:
         return (yield)

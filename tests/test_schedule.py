@@ -25,7 +25,11 @@ def test_schedule_names_files_and_folders_that_exist(name: str) -> None:
 def test_tests_with_spark_are_three_groups() -> None:
     asking = [path for path in ROOT.glob("tests/**/test_*.py") if asks_for_spark(path)]
     assert asking
-    assert {group_of(f"{path.relative_to(ROOT)}::test") for path in asking} == {"spark jobs", "spark source", "spark peers"}
+    assert {group_of(f"{path.relative_to(ROOT)}::test") for path in asking} == {
+        "spark jobs",
+        "spark source",
+        "spark peers",
+    }
 
 
 def asks_for_spark(path: Path) -> bool:
