@@ -249,6 +249,7 @@ def expiry(broker: BrokerProcess, tmp_path: Path) -> Expiry:
     return made
 
 
+@pytest.mark.slow
 def test_stream_outlives_the_tokens_of_a_file(
     spark: Any, shared: Options, proven: Options, topic: str, expiry: Expiry, tmp_path: Path
 ) -> None:
