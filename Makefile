@@ -4,7 +4,7 @@
 #   make run      start the broker in the foreground     ARGS="--set key=value" adds options
 #   make demo     an official client's producer and two subscriptions at work against a broker
 #   make test     ruff, mypy, pytest                     TESTS=tests/foundation/settings runs a part of the tests
-#   make test-slow   tests beside programs that pip does not bring (Java, Go, Rust, Docker, Prometheus, a browser), and long ones
+#   make test-slow   tests beside programs that pip does not bring (Java, Go, Rust, Docker, Prometheus, a browser), and slow ones
 #   make test-debug  the tests once more with asyncio's debug mode and warnings as errors
 #   make coverage    branch coverage of the tests, a line for each room
 #   make pipeline jobs on access records, by Spark  ARGS="JOB PATH" (recommend, on the sample that ships)
@@ -45,19 +45,19 @@ pipeline: $(DEVELOPMENT)
 
 PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile -ra --durations=10 --durations-min=2
 
-# mypy, which takes minutes without its cache, runs beside the tests and tells its findings at the end.
+# mypy runs beside the tests and tells its findings at the end.
 test: style
 	@set -e; report=$$(mktemp); trap 'rm -f "$$report"' EXIT; \
 	$(PY) -m mypy >"$$report" 2>&1 & types=$$!; \
-	echo '$(PYTEST) -m "not peer" $(TESTS)'; \
-	tests=0; $(PYTEST) -m "not peer" $(TESTS) || tests=$$?; \
+	echo '$(PYTEST) -m "not peer and not slow" $(TESTS)'; \
+	tests=0; $(PYTEST) -m "not peer and not slow" $(TESTS) || tests=$$?; \
 	echo '$(PY) -m mypy'; \
 	typed=0; wait $$types || typed=$$?; cat "$$report"; \
 	test $$tests = 0 && test $$typed = 0
 
-# A test whose peer is missing is skipped with the reason; .ci/peers installs what it can. The others need time alone.
+# A test whose peer is missing is skipped with the reason; .ci/peers installs what it can. Slow tests need time alone.
 test-slow: $(DEVELOPMENT)
-	$(PYTEST) -m peer $(TESTS)
+	$(PYTEST) -m "peer or slow" $(TESTS)
 
 # Asyncio's debug mode finds coroutines that nobody awaits and callbacks that come from the wrong thread. Spark's tests
 # are left out: their warnings come from Spark's own modules.

@@ -9,7 +9,8 @@ A process can have one Spark session only, so all tests share it. Several worker
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from xdist.scheduler import Scheduling
 
 from tests.storages import places
 from tests.support.java import ZooKeeper, class_path
-from tests.support.schedule import FilesAndSpark, place_of
+from tests.support.schedule import SPARK_JOBS, FilesAndSpark, place_of
 
 POM = Path(__file__).parent / "bookie_stub/java/pom.xml"
 
@@ -33,6 +34,17 @@ settings.register_profile("explore", settings.get_profile("magnetar"), derandomi
 settings.load_profile("magnetar")
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keeps modules and tests, which live to the end, from the garbage collector, which would walk them many times."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks tests by the fixtures that they use; runs before pytest selects tests by `-m`."""
@@ -41,6 +53,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "spark" in fixtures:
             # A test that is cut off in a call to Spark leaves half a result in the session that all others share.
             item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_S))
+            if item.nodeid.startswith(SPARK_JOBS):
+                item.add_marker(pytest.mark.slow)
         if "classes" in fixtures:
             item.add_marker(pytest.mark.peer)
     if hasattr(config, "workerinput"):

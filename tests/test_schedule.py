@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
 import socket
 from pathlib import Path
 
 import pytest
 
 from tests.support.ports import FIRST, SPAN, free_port
-from tests.support.schedule import GROUPS, LONG, SPARK_JOBS, SPARK_SOURCE, group_of, place_of
+from tests.support.schedule import GROUPS, LONG, group_of, place_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.mark.parametrize("name", sorted({*SPARK_JOBS, *SPARK_SOURCE, *LONG} - {*GROUPS}))
+@pytest.mark.parametrize("name", sorted({*itertools.chain(LONG, *GROUPS.values())} - {*GROUPS}))
 def test_schedule_names_files_and_folders_that_exist(name: str) -> None:
     assert (ROOT / name).is_dir() == name.endswith("/")
     assert (ROOT / name).exists()
 
 
-def test_tests_with_spark_are_two_groups() -> None:
+def test_tests_with_spark_are_three_groups() -> None:
     asking = [path for path in ROOT.glob("tests/**/test_*.py") if asks_for_spark(path)]
     assert asking
-    assert {group_of(f"{path.relative_to(ROOT)}::test") for path in asking} == {*GROUPS}
+    assert {group_of(f"{path.relative_to(ROOT)}::test") for path in asking} == {
+        "spark jobs",
+        "spark source",
+        "spark peers",
+    }
 
 
 def asks_for_spark(path: Path) -> bool:

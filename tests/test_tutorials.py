@@ -30,7 +30,6 @@ def test_commands_install_from_a_path_into_a_folder_that_pytest_leaves_out() -> 
     assert "venv .venv\n" in commands
 
 
-@pytest.mark.slow
 def test_tests_of_the_tutorial_pass_and_leave_a_backlog(tmp_path: Path) -> None:
     files: dict[str, str] = {}
     *named_blocks, policy = blocks("test_an_application.md", "python")

@@ -19,7 +19,6 @@ SOME = (
 )
 
 
-@pytest.mark.slow
 def test_killed_bookie_loses_nothing_acknowledged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcomes = run(SOME, seed=3, folder=tmp_path)
     assert not [finding for outcome in outcomes for finding in outcome.findings], capsys.readouterr().out

@@ -11,7 +11,6 @@ from tests.crash.rereplication_run import POINTS, run
 SOME = ("batch.sent", "ensemble.stored", "kill.target")
 
 
-@pytest.mark.slow
 def test_killed_rereplication_is_ended_by_the_next_process(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.fuzz.campaign import run_round
 from tests.vectors.broker_process import BrokerProcess
 
 
-@pytest.mark.slow
 async def test_attacks_leave_the_broker_and_other_clients_unharmed(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         report = await run_round(broker, seed=20261121)

@@ -27,15 +27,18 @@ SILENCE_MS: Final = 300
 """How long is listened for a message that must not come."""
 WAIT_S: Final = 60.0
 _POLL_S: Final = 0.01
+_POLL_MAX_S: Final = 0.1
+"""Most conditions are a request to the broker: more of them would take the CPU that the broker needs to fulfil one."""
 
 
 def wait_until(condition: Callable[[], Result], what: str, timeout_s: float = WAIT_S) -> Result:
     """The first truthy answer of `condition`. AssertionError that names `what` where none comes in time."""
     deadline = time.monotonic() + timeout_s
-    pause = threading.Event()
+    pause, poll_s = threading.Event(), _POLL_S
     while not (result := condition()):
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}; last answer {result!r}"
-        pause.wait(_POLL_S)
+        pause.wait(poll_s)
+        poll_s = min(1.2 * poll_s, _POLL_MAX_S)
     return result
 
 

@@ -20,6 +20,7 @@ from broker.compose.cache_settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime, events, find
 from entry_cache.observe.replay import Replay
 from tests.interop.support import Admin, numbered, publish, read, receive, wait_until
+from tests.support.slow import slow_but
 from tests.vectors.broker_process import BrokerProcess
 
 Earliest = pulsar.InitialPosition.Earliest
@@ -173,8 +174,7 @@ def metrics(admin: Admin) -> dict[str, float]:
     return {name: admin.metric(metric, **labels) for name, (metric, labels) in METRICS.items()}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", slow_but(("5.0", "magnetar"), [*POLICIES]))
 def test_the_replay_of_a_live_record_equals_the_broker(
     tmp_path: Path, topic: str, policy: str, connected: Callable[[str], pulsar.Client]
 ) -> None:

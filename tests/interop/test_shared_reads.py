@@ -41,8 +41,9 @@ def test_ten_subscriptions_at_the_end_of_a_topic_read_nothing_from_storage(
     assert (admin.metric(MISSES) - misses, admin.metric(STORAGE_READS) - asked) == (0, 0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("profile", "how"), [("4.2", "stop"), ("5.0", "kill")])
+@pytest.mark.parametrize(
+    ("profile", "how"), [pytest.param("4.2", "stop", marks=pytest.mark.slow), ("5.0", "kill")]
+)
 def test_shared_subscriptions_that_catch_up_together_read_each_entry_about_once(
     tmp_path: Path, connected: Connect, topic: str, profile: str, how: str
 ) -> None:

@@ -157,7 +157,6 @@ def test_perf_prints_the_aggregate_when_interrupted(broker: BrokerProcess) -> No
     assert "Aggregated latency stats" in out
 
 
-@pytest.mark.slow
 def test_demo_shows_hits_and_no_misses() -> None:
     code, out, errors = run("magnetar.commands.demo", "--url", "pulsar://127.0.0.1:1", "-n", "400")
     assert (code, errors) == (0, "")

@@ -60,6 +60,7 @@ class NarrowingReader(DataSourceReader):
         yield from [(partition.value,)] * SIZES[partition.value]
 
 
+@pytest.mark.slow
 def test_spark_still_keeps_the_ranges_of_one_query_for_the_others(spark: Any, pushing: None) -> None:
     """The day this fails, push-down can come in: see docs/explanation/spark_source.md, and delete this test.
 

@@ -134,9 +134,9 @@ async def test_adds_queued_after_a_failed_group_fail(bench: Bench, tmp_path: Pat
     after.close()
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("step", [61, pytest.param(13, marks=pytest.mark.slow)])
 async def test_journal_is_replayed_when_cut_anywhere_in_its_last_records(
-    bench: Bench, tmp_path: Path
+    bench: Bench, tmp_path: Path, step: int
 ) -> None:
     """Whole records before the cut are served, the others are absent, and the bookie starts."""
     bench.open(journal_alignment=512)
@@ -150,7 +150,7 @@ async def test_journal_is_replayed_when_cut_anywhere_in_its_last_records(
         pass
     end = reader.end
     image = tmp_path.with_name(tmp_path.name + "-cut")
-    for cut in range(end - 3 * 512, end + 1, 13):
+    for cut in range(end - 3 * 512, end + 1, step):
         shutil.copytree(bench.directory, image)
         with (image / path.relative_to(bench.directory)).open("r+b") as file:
             file.truncate(cut)

@@ -107,9 +107,13 @@ DAMAGES = (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("end", "index"), [("killed", "index kept"), ("killed", "index gone"), ("stopped", "index gone")]
+    ("end", "index"),
+    [
+        ("killed", "index kept"),
+        pytest.param("killed", "index gone", marks=pytest.mark.slow),
+        pytest.param("stopped", "index gone", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("what", DAMAGES)
 async def test_rebuild_answers_no_acknowledged_entry_as_absent_when_logs_are_lost(

@@ -210,6 +210,7 @@ def test_recommend_proposes_magnetar_when_the_record_shows_a_gain(
     )
 
 
+@pytest.mark.slow
 def test_curve_has_a_line_for_each_policy(spark: Any) -> None:
     report, _, _ = run(spark, "miss-ratio-curve", str(SAMPLE), "--sizes-mb", "1,4")
     rows = report.tables["miss_ratio_curve"].rows

@@ -119,6 +119,7 @@ def test_sentence_of_finds_the_sentence_in_an_error_of_spark(text: str, expected
     assert sentence_of(ValueError(text)) == expected
 
 
+@pytest.mark.slow
 def test_interrupt_ends_live_with_one_line(tmp_path: Path) -> None:
     """The signal goes to the whole process group, as Ctrl-C in a terminal does."""
     with BrokerProcess(tmp_path, {}, memory=True) as broker:
@@ -150,6 +151,7 @@ def test_interrupt_ends_live_with_one_line(tmp_path: Path) -> None:
     assert text.splitlines()[-1] == "stopped; the next start continues at the checkpoint"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["starting Spark", "checking the files"])
 def test_interrupt_ends_a_job_without_a_trace(line: str, tmp_path: Path) -> None:
     """While Java starts, and while Python waits for an answer of Java."""

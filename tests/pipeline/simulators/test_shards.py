@@ -30,6 +30,7 @@ def exact_lru() -> list[float]:
     return [float(ratio) for ratio in miss_ratios(stack_distances(log()), CAPACITIES)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_sample_of_one_percent_is_within_three_thousandths_on_a_log(seed: int) -> None:
     sampled = sample(log(), 0.01, seed)

@@ -27,6 +27,7 @@ from pyspark_pulsar.errors import BrokerLost  # noqa: E402
 from pyspark_pulsar.options import source_options  # noqa: E402
 from tests.interop.support import wait_until  # noqa: E402
 from tests.support.certificates import Certificates  # noqa: E402
+from tests.support.slow import slow_but  # noqa: E402
 from tests.support.token_issuer import Issuer  # noqa: E402
 from tests.support.tokens import SECRET_URL, token  # noqa: E402
 from tests.vectors.broker_process import BrokerProcess  # noqa: E402
@@ -129,7 +130,7 @@ def copying(spark: Any, source: Options, topic: str, sink: Options, to: str, fol
     return written.option("checkpointLocation", str(folder / "checkpoint")).start()
 
 
-@pytest.mark.parametrize("way", ["token", "OAuth 2.0", "certificate"])
+@pytest.mark.parametrize("way", slow_but(("OAuth 2.0",), ["token", "OAuth 2.0", "certificate"]))
 def test_session_writes_and_reads_batches_and_streams(
     spark: Any,
     shared: Options,
@@ -176,7 +177,7 @@ def wrong(
     }[mistake]
 
 
-@pytest.mark.parametrize("mistake", list(WRONG))
+@pytest.mark.parametrize("mistake", slow_but(("right",), [*WRONG]))
 def test_mistake_is_one_sentence_and_nothing_is_written(
     spark: Any, proven: Options, wrong: Options, topic: str, tmp_path: Path, mistake: str
 ) -> None:
@@ -248,6 +249,7 @@ def expiry(broker: BrokerProcess, tmp_path: Path) -> Expiry:
     return made
 
 
+@pytest.mark.slow
 def test_stream_outlives_the_tokens_of_a_file(
     spark: Any, shared: Options, proven: Options, topic: str, expiry: Expiry, tmp_path: Path
 ) -> None:

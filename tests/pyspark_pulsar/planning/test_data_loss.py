@@ -47,6 +47,7 @@ def test_stream_reports_a_deleted_topic(
     assert values(source.rows(tmp_path)) == sorted(BODIES[:15])
 
 
+@pytest.mark.slow
 def test_checkpoint_of_another_topic_is_no_data_loss(
     source: Source, publish: Publish, topic: str, tmp_path: Path
 ) -> None:
@@ -62,6 +63,7 @@ def test_checkpoint_of_another_topic_is_no_data_loss(
     assert values(source.rows(tmp_path)) == sorted(BODIES[:5] * 2)
 
 
+@pytest.mark.slow
 def test_stream_reports_trimmed_ledgers_only_when_its_cursor_did_not_retain_them(
     source: Source, client: Any, publish: Publish, admin: Admin, topic: str, tmp_path: Path
 ) -> None:

@@ -134,6 +134,7 @@ def test_repeated_batch_keeps_its_tasks_when_num_partitions_changes(
     assert seen == [(0, 3, 180), (1, 1, 60)]
 
 
+@pytest.mark.slow
 def test_stream_keeps_large_offsets_in_files(
     source: Source, publish: Publish, topic: str, tmp_path: Path
 ) -> None:

@@ -229,23 +229,24 @@ async def test_pause_of_a_topic_comes_from_the_next_level_that_has_one(
 
 @pytest.mark.usefixtures("topic")
 @pytest.mark.parametrize(("path", "policy", "rest"), ROUTES, ids=name_of)
-@pytest.mark.parametrize("body", ["10" + 22 * "0", "[[[[[1]]]]]", '{"a": [1]}', "abc", '"x"', ""])
 async def test_bad_value_is_refused_and_not_stored(
-    admin: ClientSession, broker: BrokerService, path: str, policy: Policy[Any], rest: Rest, body: str
+    admin: ClientSession, broker: BrokerService, path: str, policy: Policy[Any], rest: Rest
 ) -> None:
     line = f"{path}/{rest.word}"
-    if (rest.raw and body) or (rest.empty_removes and not body) or rest.bodiless:
-        return
-    before = await call(admin, f"GET {line}"), dict(broker.namespaces.policies("public/default"))
     asked = f"{line}?{rest.word}=x" if rest.in_query else line
-    async with admin.request(rest.verb, asked, data=body) as answer:
-        # An object without a known member is a structure of defaults, in Pulsar too.
-        if body == '{"a": [1]}' and answer.status == 204:
-            assert policy.form.read(json.loads(body)) == policy.form.read({})
-            return
-        assert answer.status in (400, 412)
-    after = await call(admin, f"GET {line}"), dict(broker.namespaces.policies("public/default"))
-    assert after == before
+    before = await call(admin, f"GET {line}"), dict(broker.namespaces.policies("public/default"))
+    # The structure comes last, because it may be stored.
+    for body in ("10" + 22 * "0", "[[[[[1]]]]]", "abc", '"x"', "", '{"a": [1]}'):
+        if (rest.raw and body) or (rest.empty_removes and not body) or rest.bodiless:
+            continue
+        async with admin.request(rest.verb, asked, data=body) as answer:
+            # An object without a known member is a structure of defaults, in Pulsar too.
+            if body == '{"a": [1]}' and answer.status == 204:
+                assert policy.form.read(json.loads(body)) == policy.form.read({})
+                return
+            assert answer.status in (400, 412), body
+        after = await call(admin, f"GET {line}"), dict(broker.namespaces.policies("public/default"))
+        assert after == before, body
 
 
 @pytest.mark.usefixtures("topic")

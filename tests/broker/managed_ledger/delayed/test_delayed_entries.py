@@ -111,6 +111,7 @@ def test_load_drops_entries_that_are_due_or_trimmed() -> None:
     assert index.remove_empty() == [7]
 
 
+@pytest.mark.slow
 def test_million_entries_take_less_than_32_mib() -> None:
     tracemalloc.start()
     try:

@@ -22,6 +22,7 @@ from tests.deletion.compare import compare
 from tests.deletion.kinds import KINDS, NAMESPACE, delete, dump, make_plain, opened, topic, with_namespace
 from tests.fakes.metadata import FakeMetadata, WritesUntilCrash
 from tests.fakes.stage import EXCLUSIVE, Stage
+from tests.support.slow import slow_but
 
 T = TypeVar("T")
 
@@ -248,8 +249,7 @@ async def test_stop_of_the_broker_leaves_a_deletion_to_the_next_start() -> None:
     assert await dump(metadata) == expected
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(("compacted",), [*KINDS]))
 async def test_many_deleted_topics_leave_a_store_on_disk_as_it_was(kind: str, tmp_path: Path) -> None:
     assert (await compare(kind, 200, tmp_path / "metadata")).differences == []
