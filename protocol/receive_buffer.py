@@ -201,7 +201,10 @@ class ReceiveBuffer:
 
         ProtocolError for a size above the limit or a command longer than its frame.
         """
-        self._sizer.record(count)
+        sizer = self._sizer
+        # Most reads teach the sizer nothing, and a call for each would cost more than the comparison.
+        if count >= sizer.guess or count <= sizer.small:
+            sizer.record(count)
         self.end = end = self.end + count
         buffer = self.buffer
         start = self.start
@@ -221,7 +224,8 @@ class ReceiveBuffer:
             start = stop
         else:
             # Fewer than eight bytes are left, but the four of the size may be among them.
-            self._check_size_field(start)
+            if end - start >= 4:
+                self._check_size_field(start)
         self.start = start
         if frames:
             self.completions += 1
@@ -230,11 +234,10 @@ class ReceiveBuffer:
         return frames
 
     def _check_size_field(self, start: int) -> None:
-        """Refuses a size above the limit once its four bytes have arrived."""
-        if self.end - start >= 4:
-            total = int.from_bytes(self.view[start : start + 4], "big")
-            if total + 4 > self._frame_bytes_max:
-                raise _too_long(total, self._frame_bytes_max)
+        """Refuses a size above the limit; its four bytes have arrived."""
+        total = int.from_bytes(self.view[start : start + 4], "big")
+        if total + 4 > self._frame_bytes_max:
+            raise _too_long(total, self._frame_bytes_max)
 
 
 def _too_long(total: int, frame_bytes_max: int) -> ProtocolError:
