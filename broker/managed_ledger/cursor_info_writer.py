@@ -256,12 +256,10 @@ class CursorInfoWriter:
         return not self._acks.has_more_ranges(self._context.settings.ack_ranges_max)
 
     def changed(self) -> None:
-        """Notes that the state has changed. Any number of calls in a turn cost one look at its end.
-
-        Any number of calls in a turn cost one look at its end.
-        """
+        """Notes that the state has changed. Any number of calls in a turn cost one look at its end."""
         self._wanted += 1
-        self._look_at_end_of_turn()
+        if not self._look_pending:
+            self._look_at_end_of_turn()
 
     def keep_properties(self, properties: Mapping[str, str]) -> None:
         """Replaces the properties, and stores them with the next write."""
