@@ -115,8 +115,7 @@ class RemovalQueue:
         """
         pop, push = (slots := self._slots).popleft, self._slots.append
         removed: list[Entry] = []
-        by_access: list[Entry] = []
-        by_count: list[Entry] = []
+        by_access, by_count = list[Entry](), list[Entry]()
         size_bytes = visits = 0
         extend_accessed, requeues_max, done = self._extend_recently_accessed, self._requeues_max, True
         # The range counts the visits, which costs a removal less than adding and comparing by hand.

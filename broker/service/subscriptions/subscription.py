@@ -368,10 +368,7 @@ class Subscription:
         count = len(keys)
         for _, first, last in runs:
             count += last - first + 1
-        # As `_acknowledged`, written out: this runs once per message.
-        consumer.acked_messages += count
-        if dispatcher is not None and self.cursor.ledger.is_terminated:
-            dispatcher.acknowledged()
+        self._acknowledged(consumer, count)
 
     def acknowledge_batch(
         self, consumer: Consumer, position: Position, ack_set: Sequence[int], batch_size: int
