@@ -33,7 +33,15 @@ Place = tuple[int, int, str]
 class ActiveCursors:
     """The active cursors of one managed ledger, by name, ordered by position."""
 
-    __slots__ = ("_changed_at_ns", "_positions", "continue_caching_ns", "first_names", "places", "watcher")
+    __slots__ = (
+        "_changed_at_ns",
+        "_positions",
+        "continue_caching_ns",
+        "count",
+        "first_names",
+        "places",
+        "watcher",
+    )
 
     def __init__(self, continue_caching_ns: int, now_ns: int) -> None:
         """`continue_caching_ns`: for how long new entries are cached after the last cursor left; 0 or less = not."""
@@ -43,6 +51,8 @@ class ActiveCursors:
         """The cursors that have a position, sorted. Only this object writes it; others may read it."""
         self.watcher: CursorWatcher | None = None
         """Hears of every change, for a policy that judges by cursors."""
+        self.count = 0
+        """How many cursors are active; the same as `len`, without a call."""
         self.first_names: tuple[str, ...] = ()
         """The first `NAMES_KEPT` names, for events: made when a cursor comes or leaves, not at each insert."""
         self._positions: dict[str, Position | None] = {}
@@ -66,6 +76,7 @@ class ActiveCursors:
         """
         if name not in self._positions:
             self._positions[name] = None
+            self.count += 1
             self.first_names = tuple(islice(self._positions, NAMES_KEPT))
         if self.watcher is not None:
             self.watcher.added(name, acknowledged)
@@ -83,7 +94,8 @@ class ActiveCursors:
         positions[name] = position
         places = self.places
         if before is not None:
-            del places[bisect_left(places, (before[0], before[1], name))]
+            # The only cursor needs no search.
+            del places[bisect_left(places, (before[0], before[1], name)) if len(places) > 1 else 0]
         if position is not None:
             insort(places, (position[0], position[1], name))
         watcher = self.watcher
@@ -96,6 +108,7 @@ class ActiveCursors:
             return False
         self.update(name, None)
         del self._positions[name]
+        self.count -= 1
         self.first_names = tuple(islice(self._positions, NAMES_KEPT))
         self._changed_at_ns = now_ns
         if self.watcher is not None:

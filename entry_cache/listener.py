@@ -115,6 +115,10 @@ class CacheListener:
         """
         return False
 
+    def hears(self, event: str) -> bool:
+        """Returns True if an event of this name is to be called; asked once, by callers that run once per message."""
+        return True
+
     # Caches and their cursors
 
     def configured(self, settings: CacheSettings) -> None:
@@ -241,7 +245,9 @@ class CacheListener:
 
 
 EVENTS: Final = tuple(
-    name for name in vars(CacheListener) if not name.startswith("_") and name != "hears_deliveries"
+    name
+    for name in vars(CacheListener)
+    if not name.startswith("_") and name not in ("hears", "hears_deliveries")
 )
 """The names of all events."""
 
@@ -268,6 +274,10 @@ class CombinedListener(CacheListener):
     def hears_deliveries(self) -> bool:
         """True if any object wants to hear of deliveries."""
         return any(getattr(one, "hears_deliveries", False) for one in self._attached)
+
+    def hears(self, event: str) -> bool:
+        """Returns True if any object hears the event."""
+        return event in vars(self)
 
 
 def _all_of(hearing: Sequence[Callable[..., object]]) -> Callable[..., None]:

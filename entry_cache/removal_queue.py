@@ -113,9 +113,10 @@ class RemovalQueue:
 
         One loop for both, with local names and without calls (`has_expected_reads`): it visits every entry ever cached.
         """
-        pop = (slots := self._slots).popleft
+        pop, push = (slots := self._slots).popleft, self._slots.append
         removed: list[Entry] = []
-        size_bytes = visits = requeued_accessed = requeued_expected = 0
+        by_access, by_count = list[Entry](), list[Entry]()
+        size_bytes = visits = 0
         extend_accessed, requeues_max, done = self._extend_recently_accessed, self._requeues_max, True
         # The range counts the visits, which costs a removal less than adding and comparing by hand.
         for visits in range(visits_max):
@@ -135,15 +136,12 @@ class RemovalQueue:
                 (accessed := extend_accessed and entry.accessed)
                 or ((count := entry.expected_reads) and count > 0 and entry.requeue_count < requeues_max)
             ):
-                requeued_accessed += accessed
-                requeued_expected += not accessed
-                if requeued is not None:
-                    requeued.setdefault(RECENTLY_ACCESSED if accessed else EXPECTED_READS, []).append(entry)
+                (by_access if accessed else by_count).append(entry)
                 entry.queued_at_ns = now_ns
                 entry.accessed = False
                 # A requeue for an access uses up one of `requeues_max` too: Pulsar has one counter for both.
                 entry.requeue_count += 1
-                slots.append(entry)
+                push(entry)
             else:
                 # As `range_cache.evict`, written out: the call would cost a tenth of a removal.
                 size = entry.size
@@ -156,8 +154,11 @@ class RemovalQueue:
                 removed.append(entry)
         else:
             visits, done = visits_max, not slots
-        self.requeues[RECENTLY_ACCESSED] += requeued_accessed
-        self.requeues[EXPECTED_READS] += requeued_expected
+        for cause, again in ((RECENTLY_ACCESSED, by_access), (EXPECTED_READS, by_count)):
+            if again:
+                self.requeues[cause] += len(again)
+                if requeued is not None:
+                    requeued.setdefault(cause, []).extend(again)
         return Removed(removed, size_bytes, visits, done)
 
     def drop_invalidated(self) -> None:

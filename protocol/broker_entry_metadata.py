@@ -96,6 +96,9 @@ class EntryStamp:
         # The index of an entry's last message: for a batch of 3 after index 0 it is 3, as recorded of Pulsar.
         first = self.index + messages
         self.index += messages * count
+        if count == 1:
+            fields += varint(first)
+            return [_HEADS[len(fields)] + fields]
         numbers = varints(range(first, self.index + 1, messages))
         if len(numbers[0]) == len(numbers[-1]):
             before = _HEADS[len(fields) + len(numbers[0])] + fields

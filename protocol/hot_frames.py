@@ -32,13 +32,11 @@ class ReceiptWriter:
     def write_run(
         self, sequence_id: int, highest_sequence_id: int, step: int, count: int, ledger_id: int, entry_id: int
     ) -> bytes:
-        """Returns the frames of `count` SENDs whose entries follow one another, and whose ids are `step` apart.
+        """Returns the frames of several SENDs whose entries follow one another, and whose ids are `step` apart.
 
         The first one has these ids; a highest sequence id of 0 holds for all.
         """
         frame = self.write(sequence_id, highest_sequence_id, ledger_id, entry_id)
-        if count == 1:
-            return frame
         sequence_ids = range(sequence_id, sequence_id + count * step, step)
         numbers, places = varints(sequence_ids), varints(range(entry_id, entry_id + count))
         first, entry = numbers[0], places[0]
@@ -72,7 +70,7 @@ class ReceiptWriter:
             varint(sequence_id),
             len(position),
             position,
-            varint(highest_sequence_id),
+            varint(highest_sequence_id) if highest_sequence_id else b"\0",
         )
         size = len(fields)
         # `%c` writes a length of one byte.

@@ -21,6 +21,7 @@ from protocol.receive_buffer_sizer import ReceiveBufferSizer
 from protocol.receive_memory import SCRATCH_BYTES, ReceiveMemory
 
 _PREFIX_BYTES = SIZES.size
+_SIZES = SIZES.unpack_from
 _READ_BYTES_MIN = 512
 """Free bytes below which a shared buffer counts as full: a read of so few is not worth its system call."""
 
@@ -201,27 +202,35 @@ class ReceiveBuffer:
 
         ProtocolError for a size above the limit or a command longer than its frame.
         """
-        self._sizer.record(count)
+        sizer = self._sizer
+        # Most reads teach the sizer nothing, and a call for each would cost more than the comparison.
+        if count >= sizer.guess or count <= sizer.small:
+            sizer.record(count)
         self.end = end = self.end + count
         buffer = self.buffer
         start = self.start
         frames: list[tuple[int, int, int]] = []
-        unpack = SIZES.unpack_from
-        while end - start >= _PREFIX_BYTES:
-            total, command = unpack(buffer, start)
-            stop = start + 4 + total
-            if total + 4 > self._frame_bytes_max:
+        unpack, total_max = _SIZES, self._frame_bytes_max - 4
+        # Where the last frame may begin whose sizes are here. Few names and sums: the loop runs once per frame.
+        last = end - _PREFIX_BYTES
+        while start <= last:
+            total, command_bytes = unpack(buffer, start)
+            if total > total_max:
                 raise _too_long(total, self._frame_bytes_max)
+            command = start + _PREFIX_BYTES
+            stop = command - 4 + total
+            command_end = command + command_bytes
             # Unchecked, the command would reach into the next frame.
-            if command + 4 > total:
-                raise ProtocolError(f"a command of {command} bytes in a frame of {total}")
+            if command_end > stop:
+                raise ProtocolError(f"a command of {command_bytes} bytes in a frame of {total}")
             if stop > end:
                 break
-            frames.append((start + _PREFIX_BYTES, start + _PREFIX_BYTES + command, stop))
+            frames.append((command, command_end, stop))
             start = stop
         else:
             # Fewer than eight bytes are left, but the four of the size may be among them.
-            self._check_size_field(start)
+            if end - start >= 4:
+                self._check_size_field(start)
         self.start = start
         if frames:
             self.completions += 1
@@ -230,11 +239,10 @@ class ReceiveBuffer:
         return frames
 
     def _check_size_field(self, start: int) -> None:
-        """Refuses a size above the limit once its four bytes have arrived."""
-        if self.end - start >= 4:
-            total = int.from_bytes(self.view[start : start + 4], "big")
-            if total + 4 > self._frame_bytes_max:
-                raise _too_long(total, self._frame_bytes_max)
+        """Refuses a size above the limit; its four bytes have arrived."""
+        total = int.from_bytes(self.view[start : start + 4], "big")
+        if total + 4 > self._frame_bytes_max:
+            raise _too_long(total, self._frame_bytes_max)
 
 
 def _too_long(total: int, frame_bytes_max: int) -> ProtocolError:

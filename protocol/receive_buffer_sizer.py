@@ -19,7 +19,7 @@ STEPS_UP: Final = 4
 class ReceiveBufferSizer:
     """Guesses the bytes of the next read from the last ones."""
 
-    __slots__ = ("_index", "_index_max", "_index_min", "_received", "_was_small", "guess")
+    __slots__ = ("_index", "_index_max", "_index_min", "_received", "_was_small", "guess", "small")
 
     def __init__(self, minimum: int = 1024, initial: int = 16384, maximum: int = 1048576) -> None:
         """Sizes in bytes, 0 < minimum <= initial <= maximum. ValueError otherwise, or for a maximum below 16."""
@@ -30,14 +30,17 @@ class ReceiveBufferSizer:
             )
         self._index_min = bisect_left(SIZES, minimum)
         self._index_max = bisect_right(SIZES, maximum) - 1
-        self._index = max(bisect_right(SIZES, initial) - 1, 0)
         self._received = 0
         self._was_small = False
-        self.guess = max(SIZES[self._index], minimum)
+        self.small = -1
+        """Reads up to this size are small: two in a row lower `guess`."""
+        self.guess = minimum
         """Bytes to provide for the next read."""
+        self._move(max(bisect_right(SIZES, initial) - 1, 0))
+        self.guess = max(self.guess, minimum)
 
     def record(self, received: int) -> None:
-        """Notes one read that is a whole read loop, as with asyncio."""
+        """Notes one read that is a whole read loop, as with asyncio. One between `small` and `guess` changes nothing."""
         self.read(received, self.guess)
         self.loop_ended()
 
@@ -53,7 +56,7 @@ class ReceiveBufferSizer:
         self._received = 0
 
     def _learn(self, received: int) -> None:
-        if received <= SIZES[max(0, self._index - 1)]:
+        if received <= self.small:
             # Two small reads in a row, as in Netty: one short read between large ones must not shrink the buffer.
             if self._was_small:
                 self._move(max(self._index - 1, self._index_min))
@@ -66,3 +69,5 @@ class ReceiveBufferSizer:
         self._index = index
         self._was_small = False
         self.guess = SIZES[index]
+        # At the minimum no read is small: nothing shrinks from there.
+        self.small = SIZES[max(0, index - 1)] if index != self._index_min else -1

@@ -1,7 +1,8 @@
 """Protobuf's variable-length integers (varints), for frames that are written without protobuf.
 
 Seven bits per byte, lowest first; the top bit marks all bytes but the last. Two bytes carry 14 bits, so numbers below 2^14
-are one table look-up and numbers below 2^28 two: entry ids, sequence ids and sizes nearly always are.
+are one table look-up and numbers below 2^28 two: entry ids, sequence ids and sizes nearly always are. Times in milliseconds
+are three.
 """
 
 from __future__ import annotations
@@ -44,6 +45,13 @@ def varint(value: int) -> bytes:
     if value < 1 << 28:
         low, high = value & _MASK, value >> _BITS
         return (_MORE[low] or _fill_more(low)) + (_LAST[high] or _fill_last(high))
+    if value < 1 << 42:
+        low, middle, high = value & _MASK, value >> _BITS & _MASK, value >> 2 * _BITS
+        return (
+            (_MORE[low] or _fill_more(low))
+            + (_MORE[middle] or _fill_more(middle))
+            + (_LAST[high] or _fill_last(high))
+        )
     return _encode(value)
 
 

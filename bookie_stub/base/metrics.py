@@ -8,6 +8,7 @@ a lock, so a scrape may miss the group that is being counted. `http.exposition` 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 
 from foundation.units import NS_PER_MS
@@ -24,18 +25,13 @@ class Summary:
         """Observations since the start."""
         self.sum = 0.0
         """Sum of all observed values, in the unit of the summary."""
-        self._recent: list[float] = []
-        self._next = 0
+        self._recent: deque[float] = deque(maxlen=WINDOW)
 
     def observe(self, value: float, times: int = 1) -> None:
         """Counts `times` equal observations. The quantiles see them as one, since they are one group."""
         self.count += times
         self.sum += value * times
-        if len(self._recent) < WINDOW:
-            self._recent.append(value)
-        else:
-            self._recent[self._next] = value
-            self._next = (self._next + 1) % WINDOW
+        self._recent.append(value)
 
     def quantiles(self, wanted: tuple[float, ...]) -> list[float]:
         """Returns one value for each wanted quantile (0 to 1).
@@ -57,6 +53,7 @@ class Summary:
         if len(summaries) == 1:
             return summaries[0]
         whole = cls()
+        whole._recent = deque(maxlen=WINDOW * len(summaries))
         for summary in summaries:
             whole.count += summary.count
             whole.sum += summary.sum
@@ -97,7 +94,7 @@ class JournalStats:
         """Counts a durable group; `elapsed_ns` is the time of its oldest record."""
         self.bytes += size
         self.groups.observe(records)
-        self.adds.observe_ns(True, elapsed_ns, records)
+        self.adds.ok.observe(elapsed_ns / NS_PER_MS, records)
 
     def failed(self, records: int) -> None:
         """Counts a group that was answered with an I/O error."""
@@ -106,7 +103,7 @@ class JournalStats:
 
     def sync(self, elapsed_ns: int) -> None:
         """Counts one successful write and sync."""
-        self.syncs.observe_ns(True, elapsed_ns)
+        self.syncs.ok.observe(elapsed_ns / NS_PER_MS)
 
 
 class DirectoryStats:

@@ -91,6 +91,8 @@ class Bookie:
             start_checkpoint=self.checkpoints.start,
         )
         """Adds of entries."""
+        self.add = self.adds.add
+        """Stores one entry; for a broker that embeds the bookie, and bound here because it runs once per message."""
         self.removals = Removals(state, self.records, self.checkpoints.start)
         """Deletions of ledgers."""
         self.upkeep = Upkeep(
@@ -148,7 +150,7 @@ class Bookie:
 
     # For a broker that embeds the bookie.
 
-    def add(
+    def add_run(
         self,
         ledger_id: int,
         entry_ids: Sequence[int],

@@ -14,7 +14,7 @@ One group takes one system call where the kernel has synced writes (pwritev with
 fdatasync. The loop's thread gathers the records of a turn (`append`, `append_run`) in the order of the adds, and at the
 end of the turn there are two ways:
 
-* The loop writes a small group itself while nothing is in the thread and the disk syncs quickly (`_may_write_here`). The
+* The loop writes a small group itself while nothing is in the thread and the disk syncs quickly (`_end_turn`). The
   turns of the interpreter's lock and the two wake-ups between the threads would cost several times as much as the write.
 * It hands everything else to the thread, in one piece. A group of the thread consists of the records that were handed over
   while the group before it was written, so it grows with the load; `GroupSettings` can make it wait for more. One call
@@ -120,7 +120,9 @@ class Journal:
         self._channel = JournalChannel(
             directory, settings, file_system, stats, space, last_id=last_id, mark=mark
         )
-        self._at_end_of_turn = at_end_of_turn
+        self._begin_group: Callable[[], object] = self._hand_over
+        if at_end_of_turn is not None:
+            self._begin_group = partial(at_end_of_turn, self._end_turn)
         self._waiting: list[_Item] = []
         """Records of this turn. This and the next two belong to the loop's thread."""
         self._unanswered = 0
@@ -154,15 +156,17 @@ class Journal:
         An empty record writes nothing and is answered after everything queued before it (FORCE_LEDGER).
         """
         waiting = self._waiting
+        begins = not waiting
         waiting.append((record, 1, done, number))
-        if len(waiting) == 1:
+        if begins:
             self._begin_group()
 
     def append_run(self, records: Record, count: int, done: Done, number: int) -> None:
         """Queues `count` records in one piece. They are durable together, and have one `done(rc, number)`."""
         waiting = self._waiting
+        begins = not waiting
         waiting.append((records, count, done, number))
-        if len(waiting) == 1:
+        if begins:
             self._begin_group()
 
     @property
@@ -176,38 +180,30 @@ class Journal:
         self._put([_STOP])
         self._thread.join()
 
-    def _begin_group(self) -> None:
-        if self._at_end_of_turn is None:
-            self._hand_over()
-        else:
-            self._at_end_of_turn(self._end_turn)
-
     def _end_turn(self, _now_ns: int) -> None:
         items = self._waiting
         # Nothing waits any more after a failure or a close, which empty the list within a turn.
         if not items:
             return
-        size = _bytes_of(items)
-        if not self._may_write_here(size):
+        size, records = _measured(items)
+        channel = self._channel
+        if (
+            size > OWN_BYTES_MAX
+            or channel.write_ns >= OWN_SYNC_NS_MAX
+            or self._unanswered
+            or self._group.wait_s
+            # A new file or a reservation of disk blocks takes milliseconds. After a failure there is no file before the
+            # thread has begun the next one.
+            or not channel.has_room(size)
+        ):
             self._hand_over()
             return
         self._waiting = []
-        self._unanswered += len(items)
         self._oldest_ns = time.perf_counter_ns()
-        if self._write(items, size):
-            self._answered(items, RC_OK)
-
-    def _may_write_here(self, size: int) -> bool:
-        channel = self._channel
-        return (
-            size <= OWN_BYTES_MAX
-            and channel.write_ns < OWN_SYNC_NS_MAX
-            and not self._unanswered
-            and not self._group.wait_s
-            # A new file or a reservation of disk blocks takes milliseconds. After a failure there is no file before the
-            # thread has begun the next one.
-            and channel.has_room(size)
-        )
+        if self._write(items, size, records):
+            complete(items, RC_OK)
+        else:
+            self._unanswered += len(items)
 
     def _hand_over(self) -> None:
         """Gives the thread everything that waits, with one wake-up."""
@@ -289,7 +285,7 @@ class Journal:
         limits = self._group
         records_max = limits.records_max or sys.maxsize
         deadline = self._oldest_ns + int(limits.wait_s * 1e9)
-        size, records = _bytes_of(items), _count_of(items)
+        size, records = _measured(items)
         while size < limits.bytes_max and records < records_max and items[-1] is not _STOP:
             left = deadline - time.perf_counter_ns()
             if left <= 0:
@@ -301,8 +297,9 @@ class Journal:
             for _ in range(self._queue.qsize()):
                 more += self._queue.get()
             self._taken += len(more)
-            size += _bytes_of(more)
-            records += _count_of(more)
+            more_bytes, more_records = _measured(more)
+            size += more_bytes
+            records += more_records
             items += more
 
     def _begin_file(self) -> None:
@@ -328,14 +325,14 @@ class Journal:
         if self._failing:
             self._answer(items, RC_IO_ERROR)
             return
-        if self._write(items, _bytes_of(items)):
+        if self._write(items, *_measured(items)):
             self._answer(items, RC_OK)
 
-    def _write(self, items: list[_Item], size: int) -> bool:
+    def _write(self, items: list[_Item], size: int, records: int) -> bool:
         """Makes a group durable; returns False when it has failed, and its answers are on their way."""
         try:
             if size:
-                self._channel.write(_parts(items), size)
+                self._channel.write(_parts(items, size), size)
                 if self._channel.short != self._was_short:
                     self._was_short = self._channel.short
                     post_quietly(self._post, partial(self.when_short, False))
@@ -343,13 +340,13 @@ class Journal:
             self._fail(items, error)
             return False
         # Only `_STOP`, which stands for no record, makes this 0.
-        if records := _count_of(items):
+        if records:
             self._stats.group(records, size, time.perf_counter_ns() - self._oldest_ns)
         return True
 
     def _fail(self, items: list[_Item], error: Exception) -> None:
         unexpected = not isinstance(error, OSError)
-        count = _count_of(items)
+        _, count = _measured(items)
         log.error(
             "%s: %s; %d records failed, the next group begins a new file",
             self._directory / self._channel.name,
@@ -383,24 +380,26 @@ class Journal:
         self._answered(items, RC_IO_ERROR)
 
 
-def _bytes_of(items: list[_Item]) -> int:
-    return sum([len(item[0]) for item in items])
+def _measured(items: list[_Item]) -> tuple[int, int]:
+    """Returns the bytes of all items, and the number of records in them."""
+    size = records = 0
+    for record, count, _, _ in items:
+        size += len(record)
+        records += count
+    return size, records
 
 
-def _count_of(items: list[_Item]) -> int:
-    """Returns the number of records in all items."""
-    return sum([item[1] for item in items])
-
-
-def _parts(items: list[_Item]) -> list[Record]:
+def _parts(items: list[_Item], size: int) -> list[Record]:
     """Returns the pieces to write, small ones joined. Each piece costs the kernel more than a copy."""
+    if len(items) == 1:
+        return [items[0][0]]
     parts = [item[0] for item in items]
-    return parts if len(parts) * _PART_BYTES_MIN <= _bytes_of(items) else [b"".join(parts)]
+    return parts if len(parts) * _PART_BYTES_MIN <= size else [b"".join(parts)]
 
 
 def _groups(items: list[_Item]) -> list[list[_Item]]:
     """Cuts a long queue into groups of at most about GROUP_BYTES_MAX, in order."""
-    if _bytes_of(items) <= GROUP_BYTES_MAX:
+    if _measured(items)[0] <= GROUP_BYTES_MAX:
         return [items] if items else []
     groups: list[list[_Item]] = [[]]
     group_bytes = 0

@@ -112,7 +112,8 @@ class JournalChannel:
             self._file_system.write(self._descriptor, buffers, self._position)
             took_ns = time.perf_counter_ns() - started
         # An eighth of the difference, and outliers cut: one slow sync of a quick disk counts for a few groups only.
-        self.write_ns += (min(took_ns, _WRITE_NS_COUNTED) - self.write_ns) >> 3
+        counted_ns = took_ns if took_ns < _WRITE_NS_COUNTED else _WRITE_NS_COUNTED
+        self.write_ns += (counted_ns - self.write_ns) >> 3
         is_first = self._position == HEADER_BYTES
         self._position = end
         self.mark = JournalMark(self._last_id, end)

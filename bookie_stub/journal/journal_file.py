@@ -53,16 +53,17 @@ _FOREIGN = bytes(_OURS.stop - _OURS.start)
 _MAGIC = b"BKLG"
 _GROUPED = b"MGRP"
 """The mark of our headers and of our trailers."""
-_PADDING = struct.Struct(">ii")
-PADDING_HEAD_BYTES = _PADDING.size
+PADDING_HEAD_BYTES = 8
 """Bytes of a padding record before its n bytes: the mask and n."""
+_CLOSING = struct.Struct(">ii4sII4x")
+"""A padding record with our trailer, up to the zeros."""
 _TRAILER = struct.Struct(">4sII4x")
 """JournalMark, bytes of the group before its padding, CRC32C over journal id, offset of the group, and the group."""
 TRAILER_BYTES = _TRAILER.size
 """Bytes of our trailer, the least n of our padding records."""
 _PLACE = struct.Struct(">qq")
 _NAME = re.compile(rf"([0-9a-f]{{1,16}}){re.escape(SUFFIX)}")
-CLOSING_BYTES_MIN = _PADDING.size + _TRAILER.size
+CLOSING_BYTES_MIN = _CLOSING.size
 """Bytes of the shortest padding record: two size fields and the trailer."""
 _HOLD_INTERPRETER = 0
 """crc32c's mode that keeps the interpreter's lock. Giving it away made the checksum of a group take 3 ms instead of 0.1,
@@ -132,10 +133,10 @@ def closing(journal_id: int, offset: int, parts: Sequence[bytes | memoryview], a
     while padding < CLOSING_BYTES_MIN:
         padding += alignment
     # The zeros after the trailer matter: a reader of ours refuses a group whose padding has other bytes.
-    start = _PADDING.pack(PADDING_MASK, padding - _PADDING.size) + _TRAILER.pack(
-        _GROUPED, size, group_crc(journal_id, offset, parts)
+    crc = group_crc(journal_id, offset, parts)
+    return _CLOSING.pack(PADDING_MASK, padding - PADDING_HEAD_BYTES, _GROUPED, size, crc).ljust(
+        padding, b"\0"
     )
-    return start.ljust(padding, b"\0")
 
 
 def group_crc(journal_id: int, offset: int, parts: Sequence[bytes | memoryview]) -> int:
@@ -154,7 +155,7 @@ def trailer_at(data: mmap, padding: int) -> Trailer | None:
     """
     if padding + CLOSING_BYTES_MIN > len(data):
         return None
-    mark, group_bytes, crc = _TRAILER.unpack_from(data, padding + _PADDING.size)
+    mark, group_bytes, crc = _TRAILER.unpack_from(data, padding + PADDING_HEAD_BYTES)
     return Trailer(group_bytes, crc) if mark == _GROUPED else None
 
 

@@ -26,6 +26,18 @@ class LocalBookie(Protocol):
     def add(
         self,
         ledger_id: int,
+        entry_id: int,
+        record: bytes,
+        master_key: bytes,
+        recovery: bool,
+        done: Callable[[int, int], None],
+    ) -> None:
+        """Stores an entry: `record` is the entry after its int32 length, the form in which the journal has it."""
+        ...
+
+    def add_run(
+        self,
+        ledger_id: int,
         entry_ids: Sequence[int],
         records: bytes,
         starts: Sequence[int],
@@ -33,10 +45,7 @@ class LocalBookie(Protocol):
         recovery: bool,
         done: Callable[[int, int], None],
     ) -> None:
-        """Stores `records`: each entry after its int32 length, from these offsets on.
-
-        The journal has them in the same form.
-        """
+        """Stores entries that follow one another in `records`, from these offsets on. They have one answer."""
         ...
 
     def read(self, ledger_id: int, entry_id: int, done: Callable[[int, bytes], None]) -> None:
@@ -87,6 +96,7 @@ class EmbeddedLedgerClient:
     def __init__(self, bookie: LocalBookie) -> None:
         self._bookie = bookie
         self._add = bookie.add
+        self._add_run = bookie.add_run
         # The bookie's calls as they are: a wrapper would cost a call per entry and add nothing.
         self.read: Callable[[int, int, ReadDone], None] = bookie.read
         """Reads one entry."""
@@ -114,6 +124,11 @@ class EmbeddedLedgerClient:
         done: AddDone,
     ) -> None:
         """Joins the parts of all entries into the journal's records."""
+        if len(entries) == 1:
+            head, header, body = entries[0]
+            record = b"".join((_LENGTH(len(head) + len(header) + len(body)), head, header, body))
+            self._add(ledger_id, entry_ids[0], record, master_key, recovery, done)
+            return
         pieces: list[Buffer] = []
         starts: list[int] = []
         end = 0
@@ -124,9 +139,8 @@ class EmbeddedLedgerClient:
             pieces += (_LENGTH(size), head, header, body)
         records = b"".join(pieces)
         # Offsets of equally long records are a range, which takes no memory per entry.
-        first_bytes = starts[1] if len(starts) > 1 else end
-        even = range(0, end, first_bytes)
-        self._add(
+        even = range(0, end, starts[1])
+        self._add_run(
             ledger_id,
             entry_ids,
             records,

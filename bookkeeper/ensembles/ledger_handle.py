@@ -202,20 +202,22 @@ class LedgerHandle:
         count = self._answered - self._delivered
         if count:
             self._delivered = self._answered
-            entries, added = self._cut(count)
+            entries, added = self._entries, self._added
+            if count == len(entries):
+                # Nearly always, and then nothing is copied.
+                self._entries, self._added = [], []
+            else:
+                entries, added = self._cut(count)
             self._owner.entries_confirmed(self, entries, added, now_ns)
         # Not before every entry in front of the failed one is answered: each of them may still be confirmed, and the owner
         # must hear of confirmed entries first.
         if self._rc != _OK and self._answered == self._failed_entry and self._entries:
-            entries, added = self._cut(len(self._entries))
+            entries, added = self._entries, self._added
+            self._entries, self._added = [], []
             self._owner.adds_failed(self, entries, added, self._rc)
 
     def _cut(self, count: int) -> tuple[list[Entry], list[Added]]:
-        """Removes the oldest `count` entries and their adds. Most often these are all, and then nothing is copied."""
-        if count == len(self._entries):
-            cut = self._entries, self._added
-            self._entries, self._added = [], []
-            return cut
+        """Removes the oldest `count` entries and their adds; some are left."""
         adds = 0
         left = count
         while left:

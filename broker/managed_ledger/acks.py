@@ -276,7 +276,7 @@ class Acks:
     @property
     def partly_acknowledged(self) -> int:
         """Number of entries acknowledged in part."""
-        return len(self._batches) + len(self.promised)
+        return len(self._batches) + len(self.promised) if self._batches or self.promised else 0
 
     def first_open(self, position: Position) -> Position:
         """Returns the first unacknowledged entry at or after the position.

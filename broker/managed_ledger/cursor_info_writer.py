@@ -258,7 +258,8 @@ class CursorInfoWriter:
     def changed(self) -> None:
         """Notes that the state has changed. Any number of calls in a turn cost one look at its end."""
         self._wanted += 1
-        self._look_at_end_of_turn()
+        if not self._look_pending:
+            self._look_at_end_of_turn()
 
     def keep_properties(self, properties: Mapping[str, str]) -> None:
         """Replaces the properties, and stores them with the next write."""

@@ -156,7 +156,8 @@ class ManagedCursor:
 
     def has_more(self) -> bool:
         """Returns True when an entry, perhaps an acknowledged one, stands at or after the read position."""
-        end_ledger, end_entry = self.ledger.last_readable
+        ledger = self.ledger
+        end_ledger, end_entry = ledger.last_confirmed if ledger.view is None else ledger.last_readable
         # Every run of a dispatcher asks; nearly always the read position is in the current ledger.
         if self._read_ledger == end_ledger:
             return self._read_entry <= end_entry

@@ -80,6 +80,8 @@ class ReadingCursors:
         "_cache",
         "_counted",
         "_environment",
+        "_hears_appends",
+        "_hears_cursors",
         "_invalidation_due",
         "_slowest",
         "_track_mark_delete",
@@ -100,6 +102,9 @@ class ReadingCursors:
         cache.attach_cursors(
             self.active, now_ns, counts_reads=self._counted, by_mark_delete=self._track_mark_delete
         )
+        # Asked once: both events come with each message, and only a recorder listens to them.
+        self._hears_appends = cache.listener.hears("appended")
+        self._hears_cursors = cache.listener.hears("cursor_changed")
         self._slowest: Position | None = None
         """As of the last invalidation that was asked for; used with the older rules only."""
         self._invalidation_due = False
@@ -127,7 +132,8 @@ class ReadingCursors:
         """
         if not self._track_mark_delete:
             self.active.update(cursor.name, cursor.read_position)
-            self._check_slowest()
+            if not self._counted:
+                self._check_slowest()
         if not by_hit:
             self._note(CursorChange.MOVED, cursor, cursor.read_position)
 
@@ -136,7 +142,8 @@ class ReadingCursors:
         if self._track_mark_delete:
             self.active.update(cursor.name, cursor.mark_delete_position)
             self._check_slowest()
-        self._note(CursorChange.ACKNOWLEDGED, cursor, cursor.mark_delete_position)
+        if self._hears_cursors:
+            self._note(CursorChange.ACKNOWLEDGED, cursor, cursor.mark_delete_position)
 
     def _tracked(self, cursor: CursorView) -> Position:
         return cursor.mark_delete_position if self._track_mark_delete else cursor.read_position
@@ -161,9 +168,11 @@ class ReadingCursors:
 
     def added(self, entries: list[Entry], now_ns: int) -> None:
         """Caches confirmed entries while a cursor is active, or just was."""
-        self._cache.listener.appended(self._cache, entries, now_ns)
-        if self.active.should_cache_added(now_ns):
-            expected = len(self.active) if self._counted else None
+        if self._hears_appends:
+            self._cache.listener.appended(self._cache, entries, now_ns)
+        active = self.active.count
+        if active or self.active.should_cache_added(now_ns):
+            expected = active if self._counted else None
             self._cache.insert_run(entries, expected, now_ns)
         else:
             self._cache.not_cached(entries, Obstacle.NO_ACTIVE_CURSOR, now_ns)

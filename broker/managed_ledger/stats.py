@@ -117,30 +117,30 @@ class ManagedLedgerStats:
             same = 1
         buckets[bisect_left(ENTRY_SIZE_BOUNDS, size)] += same
         total += size * same
-        self.entries_added += len(entries)
+        count = len(entries)
+        self.entries_added += count
         self.bytes_added += total
         self.last_added_ns = now_ns
-        self._count_latency(added, len(entries), now_ns)
-        return total
-
-    def _count_latency(self, added: list[Added], entries: int, now_ns: int) -> None:
-        # Times do not decrease: if the first and the last add are in one bucket, all are.
-        longest = max(now_ns - added[0][2], 0)
-        shortest = max(now_ns - added[-1][2], 0)
+        # Times do not decrease: if the first and the last add are in one bucket, all are. None is after `now_ns`, but for a
+        # clock that went back.
+        longest, shortest = now_ns - added[0][2], now_ns - added[-1][2]
         buckets = self.add_latency_buckets
         bucket = bisect_left(ADD_LATENCY_BOUNDS_NS, longest)
-        if bucket == bisect_left(ADD_LATENCY_BOUNDS_NS, shortest):
-            buckets[bucket] += entries
+        if longest == shortest or bucket == bisect_left(ADD_LATENCY_BOUNDS_NS, shortest):
+            buckets[bucket] += count
         else:
-            for _, count, asked_ns in added:
-                buckets[bisect_left(ADD_LATENCY_BOUNDS_NS, now_ns - asked_ns)] += count
+            for _, entries_of_add, asked_ns in added:
+                buckets[bisect_left(ADD_LATENCY_BOUNDS_NS, now_ns - asked_ns)] += entries_of_add
         # The mean of both ends: a sum over all adds would cost a subtraction for each.
-        self.add_latency_sum_ns += (longest + shortest) * entries // 2
+        if shortest >= 0:
+            self.add_latency_sum_ns += (longest + shortest) * count // 2
+        return total
 
     def took(self, entries: list[Entry]) -> None:
         """Counts entries that a cursor took."""
         self.entries_read += len(entries)
-        self.bytes_read += sum([entry.size for entry in entries])
+        for entry in entries:
+            self.bytes_read += entry.size
 
     def took_back(self, entries: Sequence[Entry]) -> None:
         """Uncounts entries that were given back without being dispatched."""

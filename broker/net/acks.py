@@ -25,6 +25,8 @@ from protocol.send_runs import Frame
 
 log = logging.getLogger("magnetar.net")
 
+NO_RUNS: Final[tuple[list[EntryRange], int]] = ([], 0)
+"""Of an ACK without runs. Nothing is ever put in."""
 PLACES_LOGGED: Final = 10
 """Positions of unreadable messages that one log line names."""
 
@@ -51,36 +53,44 @@ def acknowledge(cnx: Connection, request: CommandAck, frames: list[Frame], index
         if request.HasField("request_id"):
             cnx.send(answers.ack_response(request.consumer_id, request.request_id))
         return 1
-    if len(request.message_id) > IDS_PER_SLICE:
+    message_ids = request.message_id
+    count = len(message_ids)
+    if count > IDS_PER_SLICE:
         run_in_slices(cnx, _acknowledge_many(cnx, subscription, consumer, request))
         return 1
-    runs, following = _runs(cnx, request, frames, index)
+    runs, following = NO_RUNS
+    if count > 1 or index + 1 < len(frames):
+        runs, following = _runs(cnx, request, frames, index)
     if runs:
         subscription.acknowledge(consumer, (), runs)
     else:
-        _acknowledge(subscription, consumer, request, request.message_id)
-    _answer(cnx, subscription, request)
+        _acknowledge(subscription, consumer, request, message_ids)
+    if request.HasField("request_id"):
+        _answer(cnx, subscription, request)
     return 1 + following
 
 
 def _runs(
     cnx: Connection, request: CommandAck, frames: list[Frame], index: int
 ) -> tuple[list[EntryRange], int]:
-    """Returns the runs of an ACK, and how many ACKs after it are in them. Without runs it goes the plain way."""
+    """Returns the runs of an ACK, and how many ACKs after it are in them. Without runs it goes the plain way.
+
+    It has several positions, or frames after it.
+    """
     message_ids = request.message_id
     if request.ack_type != CommandAck.Individual:
-        return [], 0
+        return NO_RUNS
     buffer = cnx.inbox.buffer
     if len(message_ids) > 1:
         start, end, _ = frames[index]
         runs = runs_of_ids(bytes(buffer[start:end]), request)
         return [] if runs is None else [EntryRange(*run) for run in runs], 0
-    if not message_ids or index + 1 == len(frames):
-        return [], 0
+    if not message_ids:
+        return NO_RUNS
     following = following_acks(buffer, frames, index, request)
     # Each ACK with one of these has an answer or a log line of its own.
     if not following or request.HasField("request_id") or request.HasField("validation_error"):
-        return [], 0
+        return NO_RUNS
     first = message_ids[0]
     return [EntryRange(first.ledgerId, first.entryId, first.entryId + following)], following
 
@@ -95,14 +105,14 @@ def _acknowledge_many(
             return
         _acknowledge(subscription, consumer, request, request.message_id[first : first + IDS_PER_SLICE])
         yield
-    _answer(cnx, subscription, request)
+    if request.HasField("request_id"):
+        _answer(cnx, subscription, request)
 
 
 def _answer(cnx: Connection, subscription: Subscription, request: CommandAck) -> None:
-    if request.HasField("request_id"):
-        response = answers.ack_response(request.consumer_id, request.request_id)
-        # The client asked for an answer, so it comes when the acknowledgement cannot be lost any more.
-        subscription.when_kept(lambda: cnx.send(response))
+    response = answers.ack_response(request.consumer_id, request.request_id)
+    # The client asked for an answer, so it comes when the acknowledgement cannot be lost any more.
+    subscription.when_kept(lambda: cnx.send(response))
 
 
 def _log_unreadable(cnx: Connection, consumer: Consumer, request: CommandAck) -> None:

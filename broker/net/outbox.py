@@ -52,8 +52,10 @@ class Outbox:
         """Adds a frame; it is written at the end of the turn."""
         self.frames.append(frame)
         self.unsent_bytes += len(frame)
+        # As `touch`, written out: this runs once per receipt.
         if not self._touched:
-            self.touch()
+            self._touched = True
+            self._turn.write(self._flush)
 
     def touch(self) -> None:
         """Asks for a write of `frames` at the end of the turn."""
@@ -66,8 +68,10 @@ class Outbox:
         if self._transport is None:  # Lost since the frames were added.
             self.frames.clear()
             return
-        # Receipts were added in this turn, so fewer publishes are pending now.
-        self._gate.account()
+        # With receipts of this turn fewer publishes are pending now.
+        gate = self._gate
+        if gate.reasons or gate.pending_bytes != gate.counted_bytes:
+            gate.account()
         self.write_now()
         if self._waiting and self.writable:
             self._wake_waiting()
@@ -81,9 +85,8 @@ class Outbox:
         size, self.unsent_bytes = self.unsent_bytes, 0
         if self._transport is None:
             return
-        if len(frames) == 1:
-            self._transport.write(frames[0])
-        elif size < _JOIN_BYTES_MAX * len(frames):
+        # Of a single frame `join` returns the frame itself.
+        if size < _JOIN_BYTES_MAX * len(frames):
             self._transport.write(b"".join(frames))
         else:
             self._transport.writelines(frames)

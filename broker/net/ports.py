@@ -175,7 +175,12 @@ class ProducerOnConnection:
     def stored(self, sends: Sends, count: int, ledger_id: int, entry_id: int) -> None:
         """Writes SEND_RECEIPTs. The gate accounts for them at the end of the turn, before the write."""
         sequence_id, highest, size = sends.settle(count)
-        frames = self._receipts.write_run(sequence_id, highest, sends.messages, count, ledger_id, entry_id)
+        if count == 1:
+            frames = self._receipts.write(sequence_id, highest, ledger_id, entry_id)
+        else:
+            frames = self._receipts.write_run(
+                sequence_id, highest, sends.messages, count, ledger_id, entry_id
+            )
         self._write(frames, count, size)
         if self._watched:
             self._answered(count)

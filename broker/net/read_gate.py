@@ -32,13 +32,14 @@ class ReadGate:
     """Pauses and resumes reading of one transport.
 
     `ServerCnx` and `ProducerOnConnection` change the two counters of pending publishes directly: a call per message
-    would cost more than the counting. `account` compares them with the limits, once per arrival and once per turn.
+    would cost more than the counting. `account` compares them with the limits: after an arrival with SENDs, and at the end
+    of a turn with receipts.
     """
 
     __slots__ = (
         "_context",
-        "_counted_bytes",
         "_transport",
+        "counted_bytes",
         "pending_bytes",
         "pending_publishes",
         "pending_requests",
@@ -56,8 +57,8 @@ class ReadGate:
         """Reasons not to read, as bits; 0 = the connection is read."""
         self._context = context
         self._transport: asyncio.Transport | None = None
-        # The part of `pending_bytes` that the common publish buffer has been told of.
-        self._counted_bytes = 0
+        self.counted_bytes = 0
+        """The part of `pending_bytes` that the common publish buffer has been told of."""
 
     def attach(self, transport: asyncio.Transport) -> None:
         """Begins to control a transport, which is being read."""
@@ -69,13 +70,13 @@ class ReadGate:
         buffer = self._context.publish_buffer
         # Receipts still to come reach no gate, so without this their bytes would count for ever.
         buffer.forget(self)
-        buffer.give_back(self._counted_bytes)
+        buffer.give_back(self.counted_bytes)
 
     def account(self) -> None:
         """Compares pending publishes with both limits; stops or resumes reading."""
-        change = self.pending_bytes - self._counted_bytes
+        change = self.pending_bytes - self.counted_bytes
         if change:
-            self._counted_bytes = self.pending_bytes
+            self.counted_bytes = self.pending_bytes
             buffer = self._context.publish_buffer
             if change < 0:
                 buffer.give_back(-change)

@@ -53,12 +53,14 @@ def publish(cnx: Connection, send: CommandSend, frames: list[Frame], index: int)
         forged = NotAllowed("Only a SEND in a transaction may name one in its metadata")
         producer.refuse(sequence_id, send.highest_sequence_id, body, forged)
         return 1
-    bodies, sends = [body], None
+    bodies, size, sends = [body], body_end - body_start, None
     if port.replicates:
         sends = port.replicated(body)
     elif judged == PLAIN and index + 1 < len(frames) and not producer.topic.single_sends:
-        bodies += following_sends(buffer, view, frames, index, send)
-    messages, count, size = send.num_messages, len(bodies), sum(map(len, bodies))
+        following = following_sends(buffer, view, frames, index, send)
+        bodies += following
+        size += sum(map(len, following))
+    messages, count = send.num_messages, len(bodies)
     _count(cnx, port, count, size)
     producer.publish(
         sequence_id,

@@ -342,6 +342,7 @@ class ServerCnx(asyncio.BufferedProtocol):
     def _handle(self, frames: list[Frame]) -> None:
         buffer, view = self.inbox.buffer, self.inbox.view
         index, count = 0, len(frames)
+        published = False
         try:
             while index < count:
                 start, command_end, end = frames[index]
@@ -350,6 +351,7 @@ class ServerCnx(asyncio.BufferedProtocol):
                 # Parsing the inside of a SEND alone saves one of two protobuf objects per run.
                 if head == _SEND + command_end - start - 4 and tag == _PRODUCER_ID_TAG:
                     index += publish(self, parse_send(view[start + 4 : command_end]), frames, index)
+                    published = True
                 else:
                     command = parse_command(view[start:command_end])
                     if command.type == _ACK and self.connected:
@@ -363,7 +365,8 @@ class ServerCnx(asyncio.BufferedProtocol):
                     self._postpone(frames[index:])
                     break
             # Once per arrival and not per message: a burst passes the limit by one receive buffer at most.
-            self.gate.account()
+            if published:
+                self.gate.account()
         except (ProtocolError, DecodeError) as error:
             self.close(f"{type(error).__name__}: {error}")
         except Exception:  # A defect of ours must cost this client its connection, not all of them theirs.
@@ -378,6 +381,7 @@ class ServerCnx(asyncio.BufferedProtocol):
             if not command.send.HasField("producer_id"):
                 raise ProtocolError("SEND lacks its producer id")
             publish(self, command.send, [frame], 0)
+            self.gate.account()
             return
         handler = HANDLERS.get(command.type)
         if handler is None:

@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from entry_cache.listener import HitKind, Obstacle, Redelivery, StorageRead
-from entry_cache.observe.cache_events import CAUSES_OF_REQUEUES, HIT_MOVES, STILL_EXPECTED, Op, Row, detail_of
+from entry_cache.observe.cache_events import (
+    CAUSES_OF_REQUEUES,
+    HIT_MOVES,
+    NOT_COUNTED,
+    STILL_EXPECTED,
+    Op,
+    Row,
+)
 from entry_cache.observe.decision_ring import DecisionRing
 from entry_cache.observe.ledger_logs import LedgerLogs
 from entry_cache.observe.reader_names import names_at_or_before
@@ -125,12 +132,32 @@ class Decisions:
         """Notes INSERT, once for each run without gaps."""
         if not self.on:
             return
-        head, detail = entries[0], detail_of(expected_reads)
-        who = () if cache.cursors is None else names_at_or_before(cache.cursors, head.position)
+        head, count = entries[0], len(entries)
+        detail = NOT_COUNTED if expected_reads is None else expected_reads
+        first = head.entry_id
+        who = () if cache.cursors is None else names_at_or_before(cache.cursors, (head.ledger_id, first))
         # Ids ascend, so the first and the last one tell of gaps without a look at those between.
-        if entries[-1].entry_id - head.entry_id == len(entries) - 1:
-            run = (head.ledger_id, head.entry_id, len(entries), size_bytes)
-            self._note((now_ns, Op.INSERT, cache.name, 0, *run, detail, who, ()))
+        if entries[-1].entry_id - first == count - 1:
+            ledger_id = head.ledger_id
+            row: Row = (
+                now_ns,
+                Op.INSERT,
+                cache.name,
+                0,
+                ledger_id,
+                first,
+                count,
+                size_bytes,
+                detail,
+                who,
+                (),
+            )
+            # As `_note`, written out: this runs once per message.
+            self.ring.append(row)
+            if self._watch is not None:
+                self._tell_watcher(self._watch, row)
+            if self._record is not None:
+                self._record(row)
             return
         # A run in which some entries were present already: rare enough for a row of each entry.
         for entry in entries:
@@ -154,9 +181,20 @@ class Decisions:
         """Notes HIT of a run; returns a `RecordedRun` for a recorder."""
         if not self.on:
             return entries
-        head = entries[0]
-        run = (head.ledger_id, head.entry_id, len(entries), size_bytes)
-        row: Row = (self.now_ns(), Op.HIT, cache.name, reader.number, *run, HIT_MOVES, reader.who, ())
+        head, count = entries[0], len(entries)
+        row: Row = (
+            self.now_ns(),
+            Op.HIT,
+            cache.name,
+            reader.number,
+            head.ledger_id,
+            head.entry_id,
+            count,
+            size_bytes,
+            HIT_MOVES,
+            reader.who,
+            (),
+        )
         self.ring.append(row)
         if self._watch is not None:
             self._tell_watcher(self._watch, row)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from entry_cache.active_cursors import NAMES_KEPT, ActiveCursors, count_to
-from foundation.model.position import Position
 
 
 def names_at_or_before(
-    cursors: ActiveCursors, position: Position, names_max: int = NAMES_KEPT
+    cursors: ActiveCursors, position: tuple[int, int], names_max: int = NAMES_KEPT
 ) -> tuple[str, ...]:
     """Returns the names of those cursors that are still to read an entry at `position`.
 

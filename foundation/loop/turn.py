@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 log = logging.getLogger("magnetar")
 
@@ -25,6 +26,7 @@ ROUNDS_MAX = 4
 """Rounds per turn: enough for add, dispatch, write and what follows; more would keep sockets waiting."""
 Callback = Callable[[int], None]
 """Takes `now_ns`, read once per round."""
+_NOTHING: Final[list[list[Callback]]] = [[], [], [], []]
 
 
 class Turn:
@@ -34,32 +36,30 @@ class Turn:
         self._call_soon = call_soon
         self._now_ns = now_ns
         self._scheduled = False
-        self._confirms: list[Callback] = []
-        self._dispatches: list[Callback] = []
-        self._writes: list[Callback] = []
-        self._commits: list[Callback] = []
+        # A list per rank, replaced before its calls, so that callbacks registered by them run in the next round.
+        self._ranks: list[list[Callback]] = [[], [], [], []]
 
     def confirm(self, callback: Callback) -> None:
         """Calls back first: entries were confirmed or a read is complete."""
-        self._confirms.append(callback)
+        self._ranks[0].append(callback)
         if not self._scheduled:
             self._schedule()
 
     def dispatch(self, callback: Callback) -> None:
         """Calls back second: a dispatcher or a cursor has work."""
-        self._dispatches.append(callback)
+        self._ranks[1].append(callback)
         if not self._scheduled:
             self._schedule()
 
     def write(self, callback: Callback) -> None:
         """Calls back third: output has gathered, or dispatched entries may be settled."""
-        self._writes.append(callback)
+        self._ranks[2].append(callback)
         if not self._scheduled:
             self._schedule()
 
     def commit(self, callback: Callback) -> None:
         """Calls back last: records have gathered for the disk."""
-        self._commits.append(callback)
+        self._ranks[3].append(callback)
         if not self._scheduled:
             self._schedule()
 
@@ -68,32 +68,21 @@ class Turn:
         self._call_soon(self._run)
 
     def _run(self) -> None:
+        ranks = self._ranks
         for _ in range(ROUNDS_MAX):
             # One reading per round: callbacks of a round agree on the time, and a clock call each would add up.
             now_ns = self._now_ns()
-            # Each list is replaced before its calls, so that callbacks registered by them run in the next round.
-            if self._confirms:
-                callbacks, self._confirms = self._confirms, []
-                _run_all(callbacks, now_ns)
-            if self._dispatches:
-                callbacks, self._dispatches = self._dispatches, []
-                _run_all(callbacks, now_ns)
-            if self._writes:
-                callbacks, self._writes = self._writes, []
-                _run_all(callbacks, now_ns)
-            if self._commits:
-                callbacks, self._commits = self._commits, []
-                _run_all(callbacks, now_ns)
-            if not (self._confirms or self._dispatches or self._writes or self._commits):
+            for rank, callbacks in enumerate(ranks):
+                if not callbacks:
+                    continue
+                ranks[rank] = []
+                for callback in callbacks:
+                    try:
+                        callback(now_ns)
+                    except Exception:  # A defect in one room must not stop the turns of all.
+                        log.exception("! %r failed", callback)
+            if ranks == _NOTHING:
                 self._scheduled = False
                 return
         # `_scheduled` stays set, so callbacks that come meanwhile wait for this call and ask for none.
         self._call_soon(self._run)
-
-
-def _run_all(callbacks: list[Callback], now_ns: int) -> None:
-    for callback in callbacks:
-        try:
-            callback(now_ns)
-        except Exception:  # A defect in one room must not stop the turns of all.
-            log.exception("! %r failed", callback)

@@ -42,7 +42,7 @@ def test_ranks_equal_a_count_over_all_cursors(operations: list[tuple[str, str, P
             assert cursors.position(one) == own
         assert cursors.slowest() == (tracked[0] if tracked else None)
         assert count_to(cursors.places, Position(1, 3)) == sum(p <= (1, 3) for p in tracked)
-        assert len(cursors) == len(model)
+        assert cursors.count == len(cursors) == len(model)
 
 
 def test_ranks_stay_right_when_one_of_equal_positions_moves() -> None:

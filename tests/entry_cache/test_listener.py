@@ -62,3 +62,10 @@ def test_combined_listener_hears_deliveries_if_one_does() -> None:
     recording = Decisions(0, lambda: 0, lambda row: None)
     assert CombinedListener([Hearing(), recording]).hears_deliveries
     assert not CombinedListener([Hearing(), Decisions(0, lambda: 0)]).hears_deliveries
+
+
+def test_combined_listener_tells_which_events_are_heard() -> None:
+    listener = CombinedListener([Hearing()])
+    assert listener.hears("ledger_changed")
+    assert not listener.hears("cursor_changed")
+    assert CacheListener().hears("cursor_changed")

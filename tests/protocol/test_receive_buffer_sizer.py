@@ -33,6 +33,18 @@ def test_guess_stays_within_its_limits(received: list[int]) -> None:
         assert sizer.guess in SIZES
 
 
+@given(strategies.lists(strategies.integers(0, 2 << 20), max_size=50))
+def test_reads_between_small_and_the_guess_need_no_record(received: list[int]) -> None:
+    sizer, told = ReceiveBufferSizer(512, 2048, 65536), ReceiveBufferSizer(512, 2048, 65536)
+    for read in received:
+        count = min(read, sizer.guess)
+        told.read(count, told.guess)
+        told.loop_ended()
+        if count >= sizer.guess or count <= sizer.small:
+            sizer.record(count)
+        assert sizer.guess == told.guess
+
+
 @pytest.mark.parametrize("limits", [(0, 16, 32), (32, 16, 64), (16, 64, 32), (1, 8, 15)])
 def test_sizer_refuses_limits_out_of_order(limits: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="receive buffer"):

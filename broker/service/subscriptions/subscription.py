@@ -365,7 +365,10 @@ class Subscription:
                 dispatcher.settled(consumer, key)
             for run in runs:
                 dispatcher.run_settled(consumer, run)
-        self._acknowledged(consumer, len(keys) + sum([last - first + 1 for _, first, last in runs]))
+        count = len(keys)
+        for _, first, last in runs:
+            count += last - first + 1
+        self._acknowledged(consumer, count)
 
     def acknowledge_batch(
         self, consumer: Consumer, position: Position, ack_set: Sequence[int], batch_size: int

@@ -202,8 +202,9 @@ class PersistentTopic(Topic):
         bodies = sends.bodies
         if not bodies:
             return
-        self.entries_in += len(bodies)
-        self.messages_in += sends.messages * len(bodies)
+        count = len(bodies)
+        self.entries_in += count
+        self.messages_in += sends.messages * count
         self.bytes_in += sends.size
         try:
             self._writer.add(bodies, sends.messages, sends)

@@ -9,8 +9,6 @@ therefore starts over at the first unacknowledged entry, and the redelivery coun
 
 from __future__ import annotations
 
-from math import ceil
-
 from broker.service.compaction.compacted_reads import CompactedReads
 from broker.service.consumer import Consumer, SubscriptionType
 from broker.service.entry_facts import messages_left, messages_of
@@ -162,8 +160,10 @@ class SingleActiveDispatcher(Dispatcher):
                 return
             # Permits count messages and the cursor counts entries. Rounded up: what is left would cost a read of one entry.
             average = consumer.messages_per_entry or 1.0
-            wanted = ceil(consumer.permits / average)
-            wanted = min(wanted, self.settings.read_entries_max)
+            # A floor of the negative number, which is a call less than `ceil`.
+            wanted = int(-(-consumer.permits // average))
+            if wanted > self.settings.read_entries_max:
+                wanted = self.settings.read_entries_max
             if limits is not None:
                 messages, size = self._allowed(limits, now_ns)
                 if not messages:
