@@ -28,8 +28,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from entry_cache.observe.composed_cache import ComposedCache
-
 from bench.time_search import Confirmed
 from bookie_stub.compose.bookie import Bookie
 from bookkeeper.client.bookkeeper import BookKeeperLedgerClient
@@ -37,16 +35,16 @@ from bookkeeper.client.embedded import EmbeddedLedgerClient
 from bookkeeper.ensembles.bookies import BookieSet
 from bookkeeper.ensembles.ledger_ids import LedgerIds
 from bookkeeper.ensembles.ledgers import Ledgers
-from bookkeeper.ensembles.settings import QuarantineRules
 from bookkeeper.ensembles.zookeeper_ledger_ids import ZookeeperLedgerIds
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 from broker.compose.cache_settings import EntryCacheSettings
-from broker.compose.ledger_settings import LedgerSettings
+from broker.compose.ledger_settings import LedgerSettings, QuarantineSettings
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.settings import ManagedLedgerSettings
+from entry_cache.compose import ComposedCache
 from foundation.loop.turn import Turn
 from foundation.model.position import EARLIEST
 from foundation.zookeeper.url import parse_store_url
@@ -78,27 +76,25 @@ async def embedded(folder: Path) -> AsyncIterator[ManagedLedgerEnvironment]:
 
 
 @asynccontextmanager
-async def shared(
-    zookeeper: str, bookie: str, cursor_ledgers: bool
-) -> AsyncIterator[ManagedLedgerEnvironment]:
+async def shared(zookeeper: str, bookie: str, shared_store: bool) -> AsyncIterator[ManagedLedgerEnvironment]:
     """The store in ZooKeeper, and a bookie over TCP."""
     loop = asyncio.get_running_loop()
     turn = Turn(loop.call_soon, time.monotonic_ns)
-    url = parse_store_url(f"zk:{zookeeper}/{'ledgers' if cursor_ledgers else 'nodes'}")
+    url = parse_store_url(f"zk:{zookeeper}/{'ledgers' if shared_store else 'nodes'}")
     assert url is not None
     store = await ZookeeperMetadataStore.open(url, session_timeout_s=30, timeout_s=30)
     bookies = BookieSet(
         (bookie,),
         lambda address: BookKeeperLedgerClient(address, turn=turn, frame_bytes_max=5 << 20),
         now_ns=time.monotonic_ns,
-        quarantine=QuarantineRules(),
+        quarantine=QuarantineSettings(),
     )
     one = LedgerSettings(ensemble_size=1, write_quorum=1, ack_quorum=1)
     ledgers = Ledgers(store, bookies, one, call_soon=loop.call_soon, call_later=loop.call_later)
     cache = ComposedCache(EntryCacheSettings()).manager
     ids = ZookeeperLedgerIds(store.requests)
     yield ManagedLedgerEnvironment(
-        store, ledgers, ids, cache, turn, time.monotonic_ns, _now_ms, cursor_ledgers=cursor_ledgers
+        store, ledgers, ids, cache, turn, time.monotonic_ns, _now_ms, shared_store=shared_store
     )
     await ledgers.close()
     await store.close()
@@ -137,8 +133,7 @@ async def acknowledge_all(cursors: list[ManagedCursor]) -> None:
 
     for start in range(0, len(cursors), 500):
         for cursor in cursors[start : start + 500]:
-            mark = cursor.mark_delete_position
-            cursor.acknowledge([cursor.ledger.ledgers.next_valid(mark)])
+            cursor.acknowledge([cursor.ledger.ledgers.next_valid(cursor.mark_delete_position)])
             cursor.store.on_durable(one)
         await asyncio.sleep(0)
     await stored.wait()

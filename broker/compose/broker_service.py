@@ -183,7 +183,7 @@ class BrokerService:
             now_ns=clock.monotonic_ns,
             wall_ms=clock.wall_ms,
             reads_limiter=reads_limiter(settings),
-            cursor_ledgers=parse_store_url(settings.str("metadataStoreUrl")) is not None,
+            shared_store=parse_store_url(settings.str("metadataStoreUrl")) is not None,
             interceptors=interceptors_of(settings),
         )
         self.namespaces = Namespaces(metadata, settings.str("clusterName"))
@@ -254,6 +254,7 @@ class BrokerService:
         await self.namespaces.open()
         await self.registry.partitions.open()
         await self.registry.resource_groups.open()
+        await self.registry.schemas.registry.open()
         # Before the ports: no client may use a topic whose deletion was decided.
         await self.deletions.open()
         starts = await count_start(self.environment.metadata)

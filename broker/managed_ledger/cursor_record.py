@@ -27,10 +27,10 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 
+from bookkeeper.ensembles.awaited_adds import AwaitedAdds
 from bookkeeper.ensembles.own_ledger import OwnLedger
 from bookkeeper.metadata.metadata_store import Put
 from bookkeeper.metadata.owned_key import OwnedKey
-from broker.managed_ledger.awaited_adds import AwaitedAdds
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.managed_ledger_info import cursor_key
 from broker.managed_ledger.records.pulsar_records import PREFIX
@@ -113,7 +113,7 @@ class CursorRecord:
             raise
         self._written(ledger_id, texts)
         environment = self._context.environment
-        self._adds = AwaitedAdds(own, environment)
+        self._adds = AwaitedAdds(own, environment.ledgers, environment.turn, environment.now_ns)
         self._began_ns = environment.now_ns()
 
     async def _begin(self, ledger_id: int, node: Put) -> tuple[OwnLedger, int]:

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.metadata.metadata_store import ABSENT
 from broker.managed_ledger.acks import Acks
-from broker.managed_ledger.awaited_reads import read_entries
 from broker.managed_ledger.cursor_info_writer import CursorInfoWriter, NoCursorInfo
 from broker.managed_ledger.cursor_record import NO_LEDGER
 from broker.managed_ledger.ledger_parts import LedgerParts
@@ -65,7 +65,7 @@ class LedgerCursors:
             info = await self._position_in(ledger_id, info)
             acks = Acks.restore(self._context.ledgers, info)
             cursor = self._add_durable(cursor_name, info, acks, found.version, ledger_id)
-            if not self._context.environment.cursor_ledgers:
+            if not self._context.environment.shared_store:
                 # An Apache broker left the position there; on this store the node has it.
                 cursor.store.changed()
                 await cursor.store.flush()

@@ -1,11 +1,13 @@
 """A broker of ours and one of Apache Pulsar's take turns on one ZooKeeper and one bookie: each serves what the other left.
 
-Messages, positions and holes; not schemas and policies of topics, which are still in forms of our own. Batches that are
+Messages, positions, holes and schemas; not policies of topics, which are still in a form of our own. Batches that are
 acknowledged in part are not compared: Apache 4.2.4 forgets them in its own restart.
 """
 
 from __future__ import annotations
 
+import json
+import urllib.error
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Final
 import pulsar
 import pytest
 
-from tests.interop.support import Admin, connect, numbered, publish, wait_until
+from tests.interop.support import Admin, Json, connect, numbered, publish, wait_until
 from tests.interop.test_zookeeper import Cluster
 from tests.support.apache_broker import ApacheBroker, pulsar_home
 from tests.support.java import ZooKeeper
@@ -160,3 +162,57 @@ def _wait_for(addresses: Addresses, topic: str, name: str, left: int) -> None:
     wait_until(
         lambda: admin.subscription(topic, name)["msgBacklog"] == left, f"{left} messages are left for {name}"
     )
+
+
+def test_schemas_pass_from_each_to_the_other(turns: Turns) -> None:
+    """Each broker adds a version, deletes a schema, and has all that the other one did before."""
+    ours, theirs = turns.cluster.broker, turns.apache
+    added: list[str] = []
+    for turn in range(4):
+        if turn % 2:
+            ours.start()
+        else:
+            theirs.start()
+        admin = Admin(ours.addresses.admin if turn % 2 else theirs.addresses.admin)
+        if not turn:
+            for topic in ("versions", "deleted"):
+                admin.put(f"persistent/public/default/{topic}")
+            admin.post("schemas/public/default/deleted/schema", _schema(0))
+        assert _versions(admin) == [(number, text) for number, text in enumerate(added)]
+        admin.post("schemas/public/default/versions/schema", _schema(turn))
+        added.append(str(_schema(turn)["schema"]))
+        assert _versions(admin)[-1] == (turn, added[-1])
+        if turn == 1:
+            admin.delete("schemas/public/default/deleted/schema")
+        if turn >= 1:
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                admin.get("schemas/public/default/deleted/schema")
+        if turn % 2:
+            assert ours.stop() == 0
+        else:
+            theirs.stop()
+
+
+def _schema(turn: int) -> dict[str, Json]:
+    fields = [{"name": f"f{number}", "type": "int", "default": 0} for number in range(turn + 1)]
+    definition = json.dumps({"type": "record", "name": "A", "fields": fields})
+    return {"type": "AVRO", "schema": definition, "properties": {}}
+
+
+def _versions(admin: Admin) -> list[tuple[int, str]]:
+    """The numbers and definitions of all versions; none while there is no schema."""
+    try:
+        found = admin.get("schemas/public/default/versions/schemas")
+    except urllib.error.HTTPError as error:
+        if error.code != 404:
+            raise
+        return []
+    assert isinstance(found, dict)
+    shown = found["getSchemaResponses"]
+    assert isinstance(shown, list)
+    versions: list[tuple[int, str]] = []
+    for one in shown:
+        assert isinstance(one, dict)
+        assert isinstance(one["version"], int)
+        versions.append((one["version"], str(one["data"])))
+    return versions

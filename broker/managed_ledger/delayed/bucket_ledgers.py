@@ -19,9 +19,9 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
+from bookkeeper.ensembles.awaited_adds import AwaitedAdds
+from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.ensembles.own_ledger import OwnLedger, read_metadata
-from broker.managed_ledger.awaited_adds import AwaitedAdds
-from broker.managed_ledger.awaited_reads import read_entries
 from broker.managed_ledger.delayed.bucket import BrokenSegment, Bucket, BucketSegment
 from broker.managed_ledger.delayed.delayed_entries import DelayedEntries
 from broker.managed_ledger.ledger_context import LedgerContext
@@ -69,7 +69,8 @@ class BucketLedgers:
             await self._remove([ledger_id])
 
     async def _write(self, ledger: OwnLedger, segments: list[bytes]) -> None:
-        adds = AwaitedAdds(ledger, self._context.environment)
+        environment = self._context.environment
+        adds = AwaitedAdds(ledger, environment.ledgers, environment.turn, environment.now_ns)
         for segment in segments:
             adds.add(segment)
         await adds.confirmed()

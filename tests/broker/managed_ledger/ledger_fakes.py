@@ -192,7 +192,7 @@ class World:
         *,
         cache: EntryCacheSettings = A_CACHE,
         limiter: InflightReadsLimiter | None = None,
-        cursor_ledgers: bool = False,
+        shared_store: bool = False,
     ) -> None:
         self.metadata = metadata or MemoryMetadataStore()
         self.ledgers: FakeLedgers = ledgers or FakeLedgers()  # type: ignore[assignment]  # a test that brings its own client uses that one
@@ -209,7 +209,7 @@ class World:
             self.clock,
             lambda: self.wall,
             reads_limiter=self.limiter,
-            cursor_ledgers=cursor_ledgers,
+            shared_store=shared_store,
         )
 
     def tick(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -41,10 +42,10 @@ ENTRIES = 12
 
 @pytest.fixture
 async def shared() -> World:
-    return World(cursor_ledgers=True)
+    return World(shared_store=True)
 
 
-async def opened(world: World, **settings: object) -> tuple[ManagedLedger, ManagedCursor]:
+async def opened(world: World, **settings: Any) -> tuple[ManagedLedger, ManagedCursor]:
     ledger = await world.open(mark_delete_rate=EVERY_CHANGE, **settings)
     return ledger, await ledger.cursors.open("s", EARLIEST)
 
@@ -119,7 +120,7 @@ async def test_position_survives_a_kill(shared: World, as_bits: bool) -> None:
     cursor.acknowledge_batch(at(ledger, 9), [0b01], 2)
     await cursor.store.flush()
     marked = at(ledger, 1)
-    ledger, cursor = await opened(shared.after_crash(cursor_ledgers=True))
+    ledger, cursor = await opened(shared.after_crash(shared_store=True))
     assert cursor.mark_delete_position == marked
     assert cursor.backlog == ENTRIES - 4
     assert cursor.acks.ack_set_of(at(ledger, 9)) == (1,)
@@ -159,7 +160,7 @@ async def test_close_brings_the_position_back_to_the_node(shared: World) -> None
     stored = await in_node(shared)
     assert (stored.ledger_id, stored.info.mark_delete) == (-1, at(ledger, 0))
     assert not await exists(shared, used)
-    ledger, cursor = await opened(shared.after_crash(cursor_ledgers=True))
+    ledger, cursor = await opened(shared.after_crash(shared_store=True))
     assert cursor.backlog == ENTRIES - 3
 
 
@@ -175,12 +176,12 @@ async def test_cursor_with_many_ranges_stays_in_its_ledger_at_a_close(shared: Wo
     assert decode(found.value).state is LedgerState.CLOSED
     # Opened and closed without a change: nothing is written.
     before = await version(shared)
-    ledger, cursor = await opened(shared.after_crash(cursor_ledgers=True), node_ranges_max=2)
+    ledger, cursor = await opened(shared.after_crash(shared_store=True), node_ranges_max=2)
     assert cursor.backlog == ENTRIES - 3
     await ledger.close()
     assert await version(shared) == before
     # With fewer ranges it goes back to the node.
-    ledger, cursor = await opened(shared.after_crash(cursor_ledgers=True), node_ranges_max=2)
+    ledger, cursor = await opened(shared.after_crash(shared_store=True), node_ranges_max=2)
     await acknowledge(ledger, cursor, 0, 2)
     await ledger.close()
     assert (await in_node(shared)).ledger_id == -1
@@ -196,7 +197,7 @@ async def test_ledger_that_has_more_than_the_node_can_take_stays(shared: World) 
     assert cursor.store.left_out == 0
     await ledger.close()
     assert (await in_node(shared)).ledger_id >= 0
-    ledger, cursor = await opened(shared.after_crash(cursor_ledgers=True))
+    ledger, cursor = await opened(shared.after_crash(shared_store=True))
     assert cursor.backlog == 50
 
 
@@ -216,7 +217,7 @@ async def test_refused_add_brings_the_position_to_the_node(shared: World) -> Non
     await acknowledge(ledger, cursor, 2)
     again = (await in_node(shared)).ledger_id
     assert again not in (-1, used)
-    ledger, cursor = await opened(shared.after_crash(cursor_ledgers=True))
+    ledger, cursor = await opened(shared.after_crash(shared_store=True))
     assert cursor.backlog == ENTRIES - 4
 
 
@@ -232,7 +233,7 @@ async def test_texts_and_position_change_in_one_entry(shared: World) -> None:
     assert await version(shared) == before, "texts of Magnetar need no write of the node"
     last = positions(shared, (await in_node(shared)).ledger_id)[-1]
     assert (last.info.mark_delete, last.info.cursor_properties) == (at(ledger, 1), {})
-    ledger, cursor = await opened(shared.after_crash(cursor_ledgers=True))
+    ledger, cursor = await opened(shared.after_crash(shared_store=True))
     assert cursor.store.cursor_properties == {}, "those of the node are older"
 
 
@@ -245,7 +246,7 @@ async def test_texts_of_a_subscription_are_in_the_node_for_other_brokers(shared:
     await cursor.store.flush()
     stored = await in_node(shared)
     assert (stored.ledger_id, stored.info.cursor_properties) == (used, {"team": "billing"})
-    ledger, cursor = await opened(shared.after_crash(cursor_ledgers=True))
+    ledger, cursor = await opened(shared.after_crash(shared_store=True))
     assert (cursor.store.cursor_properties, cursor.backlog) == ({"team": "billing"}, 2)
 
 
@@ -264,14 +265,14 @@ async def test_broker_that_lost_the_cursor_stores_nothing_more(shared: World) ->
     ledger, cursor = await opened(shared)
     await fill(ledger, ENTRIES)
     await acknowledge(ledger, cursor, 0)
-    second, found = await opened(shared.after_crash(cursor_ledgers=True))
+    second, found = await opened(shared.after_crash(shared_store=True))
     await acknowledge(second, found, 1)
     stored = await in_node(shared)
     with pytest.raises(BadVersion):
         await acknowledge(ledger, cursor, 5)
     assert await in_node(shared) == stored
     await acknowledge(second, found, 2)
-    _, third = await opened(shared.after_crash(cursor_ledgers=True))
+    _, third = await opened(shared.after_crash(shared_store=True))
     assert (third.mark_delete_position, third.acks.beyond.count) == (at(second, 2), 0)
 
 
@@ -285,7 +286,7 @@ async def test_begin_whose_answer_is_lost_leaves_no_second_ledger(shared: World)
         await put_all(puts)  # type: ignore[arg-type]  # passed on
         raise lost
 
-    real.put_all = then_lost  # type: ignore[method-assign, assignment]  # for one call
+    real.put_all = then_lost  # type: ignore[method-assign]  # for one call
     cursor.acknowledge([at(ledger, 0)])
     with pytest.raises(asyncio.CancelledError):
         await cursor.store.flush()
@@ -327,7 +328,7 @@ async def live(world: World, done: list[set[int]]) -> None:
 async def writes_of_a_life() -> int:
     plenty = 1 << 20
     way = WritesUntilCrash(MemoryMetadataStore(), plenty)
-    await live(World(way, cursor_ledgers=True), [])
+    await live(World(way, shared_store=True), [])
     return plenty - way.left
 
 
@@ -352,7 +353,7 @@ async def test_no_crash_loses_an_acknowledgement_or_hides_a_ledger() -> None:
         store, bookie = MemoryMetadataStore(), FakeLedgers()
         way, done = WritesUntilCrash(store, writes), list[set[int]]()
         done.append(set())
-        life = asyncio.ensure_future(live(World(way, bookie, cursor_ledgers=True), done))
+        life = asyncio.ensure_future(live(World(way, bookie, shared_store=True), done))
         await until(lambda way=way, life=life: way.dead or life.done())  # type: ignore[misc]  # bound for the loop
         life.cancel()
         await asyncio.wait((life,))
@@ -369,7 +370,7 @@ async def test_no_crash_loses_an_acknowledgement_or_hides_a_ledger() -> None:
         # A former ledger may be left, and the audit finds it.
         assert {str(one) for one in of_cursor - named} <= found
         hidden += len(of_cursor - named)
-        world = World(store, bookie, cursor_ledgers=True)
+        world = World(store, bookie, shared_store=True)
         await check(world, done)
         assert await decide_deletion(NAME, store)
         await delete_managed_ledger(NAME, store, world.environment.ledgers)
@@ -387,7 +388,7 @@ async def test_entry_whose_confirmation_is_lost_may_be_the_position(shared: Worl
     used = (await in_node(shared)).ledger_id
     await until(lambda: len(shared.ledgers.stored[used]) == 2)
     copy = shared.copy_after_crash()
-    copied = World(copy.metadata, copy.ledgers, cursor_ledgers=True)
+    copied = World(copy.metadata, copy.ledgers, shared_store=True)
     _, again = await opened(copied)
     assert again.mark_delete_position == at(ledger, 1)
 
@@ -401,6 +402,6 @@ async def test_ledger_that_has_begun_without_an_entry_leaves_the_node_in_force(s
     await until(lambda: shared.ledgers.held)
     assert (await in_node(shared)).ledger_id >= 0
     copy = shared.copy_after_crash()
-    ledger, again = await opened(World(copy.metadata, copy.ledgers, cursor_ledgers=True))
+    ledger, again = await opened(World(copy.metadata, copy.ledgers, shared_store=True))
     assert (again.mark_delete_position, again.backlog) == (at(ledger, 1), ENTRIES - 3)
     assert again.mark_delete_position != Position(-1, -1)

@@ -80,7 +80,7 @@ async def test_position_in_the_node_holds_where_the_cursor_ledger_has_none(
     assert (cursor.mark_delete_position, cursor.backlog) == (Position(log, -1), 10)
 
 
-async def test_deletion_of_a_log_deletes_its_cursor_ledgers(world: World) -> None:
+async def test_deletion_of_a_log_deletes_its_shared_store(world: World) -> None:
     log = await log_of_ten(world)
     await left_by_apache(world, [encode_position(StoredPosition(CursorInfo(Position(log, 1))))], log)
     assert await decide_deletion(NAME, world.metadata)

@@ -1,13 +1,15 @@
-"""AwaitedAdds: adds to one ledger for work that may wait: buckets of delayed entries, and positions of cursors."""
+"""AwaitedAdds: adds to one ledger for work that may wait: positions of cursors, schemas, buckets of delayed entries."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from bookkeeper.client.result_codes import error_of
 from bookkeeper.ensembles.ledger_handle import Added, LedgerHandle
+from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.ensembles.own_ledger import OwnLedger
-from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from foundation.loop.turn import Turn
 from foundation.model.entry import Entry
 
 _OK = 0
@@ -18,13 +20,11 @@ class AwaitedAdds:
 
     __slots__ = ("_handle", "_ledger", "_now_ns", "_rc", "_waiting")
 
-    def __init__(self, ledger: OwnLedger, environment: ManagedLedgerEnvironment) -> None:
-        ledgers = environment.ledgers
+    def __init__(self, ledger: OwnLedger, ledgers: Ledgers, turn: Turn, now_ns: Callable[[], int]) -> None:
+        """`now_ns`: a monotonic clock."""
         self._ledger = ledger
-        self._now_ns = environment.now_ns
-        self._handle = LedgerHandle(
-            ledger.ledger_id, ledgers.writer(ledger), environment.turn, self, ledgers.digest
-        )
+        self._now_ns = now_ns
+        self._handle = LedgerHandle(ledger.ledger_id, ledgers.writer(ledger), turn, self, ledgers.digest)
         self._rc = _OK
         self._waiting: asyncio.Future[None] | None = None
 
