@@ -346,6 +346,7 @@ class PositionInfo(_message.Message):
     PROPERTIES_FIELD_NUMBER: _builtins.int
     BATCHEDENTRYDELETIONINDEXINFO_FIELD_NUMBER: _builtins.int
     INDIVIDUALDELETEDMESSAGERANGES_FIELD_NUMBER: _builtins.int
+    CURSORTEXTS_FIELD_NUMBER: _builtins.int
     ledgerId: _builtins.int
     entryId: _builtins.int
     @_builtins.property
@@ -356,6 +357,12 @@ class PositionInfo(_message.Message):
     def batchedEntryDeletionIndexInfo(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchedEntryDeletionIndexInfo]: ...
     @_builtins.property
     def individualDeletedMessageRanges(self) -> _containers.RepeatedCompositeFieldContainer[Global___LongListMap]: ...
+    @_builtins.property
+    def cursorTexts(self) -> Global___CursorTexts:
+        """Ours: the cursor's texts as of this position, which some entries change together with it. Pulsar's brokers skip the field
+        and write none, so an entry of theirs leaves the texts of the node in force.
+        """
+
     def __init__(
         self,
         *,
@@ -365,14 +372,35 @@ class PositionInfo(_message.Message):
         properties: _abc.Iterable[Global___LongProperty] | None = ...,
         batchedEntryDeletionIndexInfo: _abc.Iterable[Global___BatchedEntryDeletionIndexInfo] | None = ...,
         individualDeletedMessageRanges: _abc.Iterable[Global___LongListMap] | None = ...,
+        cursorTexts: Global___CursorTexts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["entryId", b"entryId", "ledgerId", b"ledgerId"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cursorTexts", b"cursorTexts", "entryId", b"entryId", "ledgerId", b"ledgerId"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batchedEntryDeletionIndexInfo", b"batchedEntryDeletionIndexInfo", "entryId", b"entryId", "individualDeletedMessageRanges", b"individualDeletedMessageRanges", "individualDeletedMessages", b"individualDeletedMessages", "ledgerId", b"ledgerId", "properties", b"properties"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batchedEntryDeletionIndexInfo", b"batchedEntryDeletionIndexInfo", "cursorTexts", b"cursorTexts", "entryId", b"entryId", "individualDeletedMessageRanges", b"individualDeletedMessageRanges", "individualDeletedMessages", b"individualDeletedMessages", "ledgerId", b"ledgerId", "properties", b"properties"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PositionInfo: _TypeAlias = PositionInfo  # noqa: Y015
+
+@_typing.final
+class CursorTexts(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def texts(self) -> _containers.RepeatedCompositeFieldContainer[Global___StringProperty]: ...
+    def __init__(
+        self,
+        *,
+        texts: _abc.Iterable[Global___StringProperty] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["texts", b"texts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CursorTexts: _TypeAlias = CursorTexts  # noqa: Y015
 
 @_typing.final
 class RecordMetadata(_message.Message):

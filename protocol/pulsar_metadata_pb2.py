@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eprotocol/pulsar_metadata.proto\x12\x18magnetar.pulsar_metadata\"\xbc\x02\n\rSchemaLocator\x12@\n\x04info\x18\x01 \x02(\x0b\x32\x32.magnetar.pulsar_metadata.SchemaLocator.IndexEntry\x12\x41\n\x05index\x18\x02 \x03(\x0b\x32\x32.magnetar.pulsar_metadata.SchemaLocator.IndexEntry\x1a\x31\n\x0cPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x1as\n\nIndexEntry\x12\x0f\n\x07version\x18\x01 \x02(\x03\x12\x46\n\x08position\x18\x02 \x02(\x0b\x32\x34.magnetar.pulsar_metadata.SchemaLocator.PositionInfo\x12\x0c\n\x04hash\x18\x03 \x02(\x0c')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eprotocol/pulsar_metadata.proto\x12\x18magnetar.pulsar_metadata\"\xe4\x02\n\rSchemaLocator\x12@\n\x04info\x18\x01 \x02(\x0b\x32\x32.magnetar.pulsar_metadata.SchemaLocator.IndexEntry\x12\x41\n\x05index\x18\x02 \x03(\x0b\x32\x32.magnetar.pulsar_metadata.SchemaLocator.IndexEntry\x1a\x31\n\x0cPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x1a\x9a\x01\n\nIndexEntry\x12\x0f\n\x07version\x18\x01 \x02(\x03\x12\x46\n\x08position\x18\x02 \x02(\x0b\x32\x34.magnetar.pulsar_metadata.SchemaLocator.PositionInfo\x12\x0c\n\x04hash\x18\x03 \x02(\x0c\x12\r\n\x04type\x18\xe8\x07 \x01(\x11\x12\x16\n\rcanonicalHash\x18\xe9\x07 \x01(\x0c\"d\n\x0bSchemaEntry\x12\x12\n\nschemaData\x18\x02 \x02(\x0c\x12\x41\n\x05index\x18\x05 \x03(\x0b\x32\x32.magnetar.pulsar_metadata.SchemaLocator.IndexEntry\"\xdc\x01\n\nSchemaInfo\x12\x10\n\x08schemaId\x18\x01 \x02(\t\x12\x0c\n\x04user\x18\x02 \x02(\t\x12\x0c\n\x04type\x18\x03 \x02(\x05\x12\x0e\n\x06schema\x18\x04 \x02(\x0c\x12\x11\n\ttimestamp\x18\x05 \x02(\x03\x12\x0f\n\x07\x64\x65leted\x18\x06 \x02(\x08\x12@\n\x05props\x18\x07 \x03(\x0b\x32\x31.magnetar.pulsar_metadata.SchemaInfo.KeyValuePair\x1a*\n\x0cKeyValuePair\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,9 +32,15 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protocol.pulsar_metadata_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SCHEMALOCATOR']._serialized_start=61
-  _globals['_SCHEMALOCATOR']._serialized_end=377
+  _globals['_SCHEMALOCATOR']._serialized_end=417
   _globals['_SCHEMALOCATOR_POSITIONINFO']._serialized_start=211
   _globals['_SCHEMALOCATOR_POSITIONINFO']._serialized_end=260
-  _globals['_SCHEMALOCATOR_INDEXENTRY']._serialized_start=262
-  _globals['_SCHEMALOCATOR_INDEXENTRY']._serialized_end=377
+  _globals['_SCHEMALOCATOR_INDEXENTRY']._serialized_start=263
+  _globals['_SCHEMALOCATOR_INDEXENTRY']._serialized_end=417
+  _globals['_SCHEMAENTRY']._serialized_start=419
+  _globals['_SCHEMAENTRY']._serialized_end=519
+  _globals['_SCHEMAINFO']._serialized_start=522
+  _globals['_SCHEMAINFO']._serialized_end=742
+  _globals['_SCHEMAINFO_KEYVALUEPAIR']._serialized_start=700
+  _globals['_SCHEMAINFO_KEYVALUEPAIR']._serialized_end=742
 # @@protoc_insertion_point(module_scope)

@@ -56,8 +56,16 @@ class SchemaLocator(_message.Message):
         VERSION_FIELD_NUMBER: _builtins.int
         POSITION_FIELD_NUMBER: _builtins.int
         HASH_FIELD_NUMBER: _builtins.int
+        TYPE_FIELD_NUMBER: _builtins.int
+        CANONICALHASH_FIELD_NUMBER: _builtins.int
         version: _builtins.int
         hash: _builtins.bytes
+        """SHA-256 of the definition; empty for a version that deletes all before it."""
+        type: _builtins.int
+        """Ours: the number of the type, and the hash of the canonical form of an Avro schema. Pulsar's brokers skip both, and drop
+        them when they add a version.
+        """
+        canonicalHash: _builtins.bytes
         @_builtins.property
         def position(self) -> Global___SchemaLocator.PositionInfo: ...
         def __init__(
@@ -66,10 +74,12 @@ class SchemaLocator(_message.Message):
             version: _builtins.int | None = ...,
             position: Global___SchemaLocator.PositionInfo | None = ...,
             hash: _builtins.bytes | None = ...,
+            type: _builtins.int | None = ...,
+            canonicalHash: _builtins.bytes | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["hash", b"hash", "position", b"position", "version", b"version"]  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["canonicalHash", b"canonicalHash", "hash", b"hash", "position", b"position", "type", b"type", "version", b"version"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["hash", b"hash", "position", b"position", "version", b"version"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["canonicalHash", b"canonicalHash", "hash", b"hash", "position", b"position", "type", b"type", "version", b"version"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -94,3 +104,92 @@ class SchemaLocator(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SchemaLocator: _TypeAlias = SchemaLocator  # noqa: Y015
+
+@_typing.final
+class SchemaEntry(_message.Message):
+    """The only entry of a ledger that has one version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEMADATA_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    schemaData: _builtins.bytes
+    """A SchemaInfo."""
+    @_builtins.property
+    def index(self) -> _containers.RepeatedCompositeFieldContainer[Global___SchemaLocator.IndexEntry]:
+        """The versions before it; the first names itself, at position -1:-1."""
+
+    def __init__(
+        self,
+        *,
+        schemaData: _builtins.bytes | None = ...,
+        index: _abc.Iterable[Global___SchemaLocator.IndexEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["schemaData", b"schemaData"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "schemaData", b"schemaData"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SchemaEntry: _TypeAlias = SchemaEntry  # noqa: Y015
+
+@_typing.final
+class SchemaInfo(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class KeyValuePair(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str | None = ...,
+            value: _builtins.str | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SCHEMAID_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_FIELD_NUMBER: _builtins.int
+    DELETED_FIELD_NUMBER: _builtins.int
+    PROPS_FIELD_NUMBER: _builtins.int
+    schemaId: _builtins.str
+    """tenant/namespace/topic"""
+    user: _builtins.str
+    type: _builtins.int
+    """One above the number on the wire; 22 is EXTERNAL all the same."""
+    schema: _builtins.bytes
+    timestamp: _builtins.int
+    """Milliseconds since 1970."""
+    deleted: _builtins.bool
+    @_builtins.property
+    def props(self) -> _containers.RepeatedCompositeFieldContainer[Global___SchemaInfo.KeyValuePair]: ...
+    def __init__(
+        self,
+        *,
+        schemaId: _builtins.str | None = ...,
+        user: _builtins.str | None = ...,
+        type: _builtins.int | None = ...,
+        schema: _builtins.bytes | None = ...,
+        timestamp: _builtins.int | None = ...,
+        deleted: _builtins.bool | None = ...,
+        props: _abc.Iterable[Global___SchemaInfo.KeyValuePair] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted", "schema", b"schema", "schemaId", b"schemaId", "timestamp", b"timestamp", "type", b"type", "user", b"user"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted", "props", b"props", "schema", b"schema", "schemaId", b"schemaId", "timestamp", b"timestamp", "type", b"type", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SchemaInfo: _TypeAlias = SchemaInfo  # noqa: Y015

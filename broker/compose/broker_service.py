@@ -74,6 +74,7 @@ from foundation.loop.turn import Turn
 from foundation.model.topic_name import parse_topic_name
 from foundation.settings.settings import Settings
 from foundation.tls.listener import TlsListener
+from foundation.zookeeper.url import parse_store_url
 
 if TYPE_CHECKING:
     from aiohttp.web import RouteDef
@@ -173,7 +174,6 @@ class BrokerService:
         self._cache_passes = CachePasses(
             self.cache, turn, self._timers, _pass_interval_s(settings), clock.monotonic_ns
         )
-
         self.environment = ManagedLedgerEnvironment(
             metadata=metadata,
             ledgers=ledgers,
@@ -183,6 +183,7 @@ class BrokerService:
             now_ns=clock.monotonic_ns,
             wall_ms=clock.wall_ms,
             reads_limiter=reads_limiter(settings),
+            shared_store=parse_store_url(settings.str("metadataStoreUrl")) is not None,
             interceptors=interceptors_of(settings),
         )
         self.namespaces = Namespaces(metadata, settings.str("clusterName"))
@@ -253,6 +254,7 @@ class BrokerService:
         await self.namespaces.open()
         await self.registry.partitions.open()
         await self.registry.resource_groups.open()
+        await self.registry.schemas.registry.open()
         # Before the ports: no client may use a topic whose deletion was decided.
         await self.deletions.open()
         starts = await count_start(self.environment.metadata)

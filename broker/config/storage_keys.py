@@ -47,10 +47,10 @@ LEDGERS = Section("Managed ledger", (
 ))
 
 CURSORS = Section("Cursors", (
-    Key("managedLedgerCursorMaxEntriesPerLedger", "int", 50_000, "records", low=1, used=False,
-        doc="Position records after which a cursor goes on to a new ledger."),
-    Key("managedLedgerCursorRolloverTimeInSeconds", "int", 14_400, "s", low=1, used=False,
-        doc="Seconds after which a cursor goes on to a new ledger."),
+    Key("managedLedgerCursorMaxEntriesPerLedger", "int", 50_000, "records", low=1,
+        doc="Position records after which a cursor goes on to a new ledger, where the metadata store is ZooKeeper."),
+    Key("managedLedgerCursorRolloverTimeInSeconds", "int", 14_400, "s", low=1,
+        doc="Seconds after which a cursor goes on to a new ledger, where the metadata store is ZooKeeper."),
     Key("managedLedgerDefaultMarkDeleteRateLimit", "double", 1.0, "writes/s", low=0,
         doc="Times per second that one cursor's position is written; acknowledgments in between share a "
             "write. 0 writes after each of them."),
@@ -62,8 +62,11 @@ CURSORS = Section("Cursors", (
             "delivered again after a restart."),
     Key("managedLedgerMaxBatchDeletedIndexToPersist", "int", 10_000, "batches", v50=200_000, low=0,
         doc="Batches acknowledged in part whose bits are stored with the position."),
-    Key("managedLedgerMaxUnackedRangesToPersistInMetadataStore", "int", 1000, "ranges", v50=200_000, low=0, used=False,
-        doc="Ranges up to which a closing cursor is stored in the metadata store instead of a ledger."),
+    Key("managedLedgerMaxUnackedRangesToPersistInMetadataStore", "int", 1000, "ranges", v50=200_000, low=0,
+        doc="Ranges up to which a cursor's node has them in Pulsar's form. With more, a cursor that closes leaves its "
+            "position in its ledger, where the metadata store is ZooKeeper; elsewhere the node has the others packed."),
+    Key("managedLedgerMaxUnackedRangesToPersistInZooKeeper", "int", -1, "ranges",
+        doc="The former name of `managedLedgerMaxUnackedRangesToPersistInMetadataStore`, which wins above 0."),
     Key("managedLedgerInfoCompressionType", "string", "NONE", v50="LZ4", choices=COMPRESSIONS,
         doc="Compression of the list of a topic's ledgers in the metadata store. All kinds are read, whatever this says."),
     Key("managedLedgerInfoCompressionThresholdInBytes", "long", 16_384, "bytes", low=0,
@@ -73,8 +76,8 @@ CURSORS = Section("Cursors", (
             "Pulsar 4.2 cannot read that."),
     Key("managedCursorInfoCompressionThresholdInBytes", "long", 16_384, "bytes", low=0,
         doc="Size above which a cursor's position is compressed."),
-    Key("managedLedgerPersistIndividualAckAsLongArray", "bool", True, v40=False, used=False,
-        doc="Store acknowledged entries as bit sets, one bit per entry, instead of as a list of ranges."),
+    Key("managedLedgerPersistIndividualAckAsLongArray", "bool", True, v40=False,
+        doc="Store acknowledged entries in cursor ledgers as bit sets, one bit per entry, instead of as a list of ranges."),
 ))
 
 ENTRY_CACHE = Section("Entry cache", (

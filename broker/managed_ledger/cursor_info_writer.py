@@ -1,4 +1,4 @@
-"""CursorInfoWriter: writes a cursor's acknowledgements to the metadata store.
+"""CursorInfoWriter: decides when a cursor's acknowledgements are stored, and which of them; `CursorRecord` has the places.
 
 At most one write per cursor is in flight, at most one begins per loop turn, and with a mark-delete rate limit at
 most one per interval. A write stores everything acknowledged up to its beginning, so it covers all changes since the
@@ -6,7 +6,8 @@ write before. A writer whose interval is not over registers in UnsavedCursors, a
 
 A cursor with many holes has a large info. It is made in a thread, from a copy of the acknowledgements; with a rate limit its
 writes then take a twentieth of the time at most. Acknowledgements that do not fit are kept in memory alone, the highest ones
-first: those above `managedLedgerMaxUnackedRangesToPersist`, and those above the largest value of the metadata store.
+first: those above `managedLedgerMaxUnackedRangesToPersist`, and those above the largest value of the metadata store, or
+entry of a ledger.
 
 A cursor that is not durable has a NoCursorInfo instead, which stores nothing.
 """
@@ -20,13 +21,18 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from bookkeeper.metadata.metadata_store import ABSENT
-from bookkeeper.metadata.owned_key import OwnedKey
 from broker.managed_ledger.acks import Acks
 from broker.managed_ledger.background import Background
+from broker.managed_ledger.cursor_record import NO_LEDGER, CursorRecord
 from broker.managed_ledger.ledger_context import LedgerContext
-from broker.managed_ledger.managed_ledger_info import cursor_key
-from broker.managed_ledger.records.pulsar_records import PLAIN, Compression, StoredCursor, encode_cursor
-from foundation.model.errors import BadVersion, MetadataError
+from broker.managed_ledger.managed_ledger_info import CursorInfo
+from broker.managed_ledger.records.pulsar_records import (
+    StoredCursor,
+    StoredPosition,
+    encode_cursor,
+    encode_position,
+)
+from foundation.model.errors import BadVersion, MetadataError, PersistenceError
 
 log = logging.getLogger(__name__)
 
@@ -59,17 +65,12 @@ class InfoLimits(NamedTuple):
 
 
 def encode_within(
-    acks: Acks,
-    properties: Mapping[str, str],
-    limits: InfoLimits,
-    now_ms: int,
-    compression: Compression = PLAIN,
+    acks: Acks, texts: Mapping[str, str], limits: InfoLimits, encode: Callable[[CursorInfo], bytes]
 ) -> StoredInfo:
-    """Encodes as many acknowledgements as the limits allow, the lowest positions first. `now_ms`: since 1970."""
+    """Encodes as many acknowledgements as the limits allow, the lowest positions first."""
     info = acks.info(limits.ranges, limits.batches)
-    info.cursor_properties = properties
-    cursor = StoredCursor(info, last_active_ms=now_ms)
-    value, bytes_max = encode_cursor(cursor, compression), limits.value_bytes
+    info.cursor_properties = texts
+    value, bytes_max = encode(info), limits.value_bytes
     while len(value) > bytes_max and (info.acked or info.batches):
         # A tenth less than the share that would fit, because a part may be packed worse than the whole.
         share = bytes_max / len(value) * 0.9
@@ -79,7 +80,7 @@ def encode_within(
         kept = int(len(info.acked) * share)
         info.left_out += sum([bits.bit_count() for _, _, bits in info.acked[kept:]])
         info.acked = info.acked[:kept]
-        value = encode_cursor(cursor, compression)
+        value = encode(info)
     return StoredInfo(value, info.left_out, info.batches_left_out)
 
 
@@ -97,6 +98,11 @@ class CursorStore(Protocol):
     @property
     def stored(self) -> bool:
         """The metadata store has a value for this cursor."""
+        ...
+
+    @property
+    def ledger(self) -> tuple[int, int]:
+        """(cursor ledger, its last entry that was added here); -1 where there is none."""
         ...
 
     @property
@@ -140,6 +146,10 @@ class CursorStore(Protocol):
         """Writes no more, because the cursor is being deleted."""
         ...
 
+    async def delete(self) -> None:
+        """Deletes everything that is stored of an abandoned cursor. Raises MetadataError."""
+        ...
+
 
 class NoCursorInfo:
     """The store of a cursor in memory, which stores nothing."""
@@ -148,6 +158,8 @@ class NoCursorInfo:
     """False: nothing is stored."""
     stored: Final = False
     """Always False."""
+    ledger: Final = (NO_LEDGER, -1)
+    """No ledger."""
     left_out: Final = 0
     """Always 0: nothing is left out where nothing is stored."""
     stores_all_acks: Final = True
@@ -180,6 +192,9 @@ class NoCursorInfo:
     def abandon(self) -> None:
         """Does nothing: no write is ever in flight."""
 
+    async def delete(self) -> None:
+        """Does nothing: nothing is stored."""
+
 
 class CursorInfoWriter:
     """Stores the CursorInfo of one durable cursor."""
@@ -189,12 +204,11 @@ class CursorInfoWriter:
         "_background",
         "_batches_left_out",
         "_context",
-        "_info",
         "_interval_ns",
         "_look_pending",
-        "_name",
         "_not_before_ns",
         "_one_at_a_time",
+        "_record",
         "_waiting",
         "_wanted",
         "_writing",
@@ -216,17 +230,17 @@ class CursorInfoWriter:
         acks: Acks,
         version: int,
         cursor_properties: Mapping[str, str],
+        ledger_id: int = NO_LEDGER,
     ) -> None:
-        """`version`: of the value stored now, or ABSENT."""
+        """`version`: of the node stored now, or ABSENT; it names the cursor ledger `ledger_id`."""
         self.cursor_properties = cursor_properties
         """Texts that the subscription was given; stored with the position."""
         self._context = context
         self._acks = acks
-        self._name = cursor_name
         self._interval_ns = context.settings.cursor_write_interval_ns
         self._background = Background("cursor info", cursor_name)
         self._one_at_a_time = asyncio.Lock()
-        self._info = OwnedKey(context.environment.metadata, version)
+        self._record = CursorRecord(context, cursor_name, version, ledger_id, cursor_properties)
         self._wanted = 0
         """Number of changes so far; `_written` is the number that is stored."""
         self._written = 0
@@ -247,8 +261,9 @@ class CursorInfoWriter:
         """Why the last write failed; None after one that succeeded."""
 
     @property
-    def _key(self) -> str:
-        return cursor_key(self._context.name, self._name)
+    def ledger(self) -> tuple[int, int]:
+        """(cursor ledger, its last entry that was added here); -1 where there is none."""
+        return self._record.ledger_id, self._record.last_entry
 
     @property
     def stores_all_acks(self) -> bool:
@@ -313,11 +328,9 @@ class CursorInfoWriter:
                 return
             self._writing = True
             try:
-                stored = await self._encoded()
-                if self.closed:
-                    # Abandoned while a thread encoded: a cursor made anew may have the version that this write expects.
+                stored = await self._store()
+                if stored is None:
                     return
-                await self._info.put(self._key, stored.value)
             except MetadataError as error:
                 self.last_error = error
                 if isinstance(error, BadVersion):
@@ -325,7 +338,7 @@ class CursorInfoWriter:
                     self.closed = True
                     log.warning(
                         "acknowledgements of cursor %s are no longer stored, because another broker stores them: %s",
-                        self._key,
+                        self._record.key,
                         error,
                     )
                 else:
@@ -339,16 +352,66 @@ class CursorInfoWriter:
             self._written = wanted
         self._call_waiting()
 
-    async def _encoded(self) -> StoredInfo:
+    async def _store(self) -> StoredInfo | None:
+        """Stores the acknowledgements of now. Raises MetadataError; returns None for a cursor abandoned meanwhile."""
+        # A new cursor has its node first; many never acknowledge anything.
+        if self._context.environment.shared_store and self.stored:
+            try:
+                return await self._store_in_ledger()
+            except PersistenceError as error:
+                log.info("%s: the position is stored in the node: %s", self._record.key, error)
+        return await self._put(NO_LEDGER)
+
+    async def _store_in_ledger(self) -> StoredInfo | None:
+        """Adds the position to the ledger, or to a new one. Raises MetadataError and PersistenceError."""
+        record = self._record
+        if record.needs_ledger():
+            ledger_id = await self._context.environment.ids.next()
+            if await self._put(ledger_id, begins=True) is None:
+                return None
+        elif record.needs_texts(self.cursor_properties) and await self._put(record.ledger_id) is None:
+            return None
+        # After a write of the node too: its position counts for nothing while it names a ledger with entries.
+        settings = self._context.settings
+        stored = await self._encoded(
+            lambda info: encode_position(StoredPosition(info), as_bits=settings.acks_as_bits),
+            settings.read_bytes_max,
+        )
+        if self.closed:
+            return None
+        await record.add(stored.value)
+        return stored
+
+    async def _put(self, ledger_id: int, *, begins: bool = False) -> StoredInfo | None:
+        """Writes the node, which names the ledger; `begins` makes that one in the same write."""
+        texts = self.cursor_properties
+        stored = await self._encoded_node(ledger_id)
+        # Abandoned while a thread encoded: a cursor made anew may have the version that this write expects.
+        if self.closed:
+            return None
+        write = self._record.begin if begins else self._record.put
+        await write(stored.value, ledger_id, texts)
+        if self._record.has_superfluous:
+            self._background.spawn(self._record.delete_superfluous())
+        return stored
+
+    async def _encoded_node(self, ledger_id: int) -> StoredInfo:
+        settings, now_ms = self._context.settings, self._context.environment.wall_ms()
+        compression, ranges_max = settings.cursor_compression, settings.node_ranges_max
+        return await self._encoded(
+            lambda info: encode_cursor(StoredCursor(info, ledger_id, now_ms), compression, ranges_max),
+            self._context.environment.metadata.value_bytes_max,
+        )
+
+    async def _encoded(self, encode: Callable[[CursorInfo], bytes], bytes_max: int) -> StoredInfo:
         """Encodes the acknowledgements of now; those that come meanwhile are the next write's."""
         environment, settings = self._context.environment, self._context.settings
-        acks, value_bytes = self._acks, environment.metadata.value_bytes_max
-        limits = InfoLimits(settings.ack_ranges_max, settings.batch_ack_sets_max, value_bytes)
-        more = self.cursor_properties, limits, environment.wall_ms(), settings.cursor_compression
+        limits = InfoLimits(settings.ack_ranges_max, settings.batch_ack_sets_max, bytes_max)
+        acks, texts = self._acks, self.cursor_properties
         if acks.stored_parts < THREAD_PARTS_MIN:
-            return encode_within(acks, *more)
+            return encode_within(acks, texts, limits, encode)
         began_ns = environment.now_ns()
-        stored = await asyncio.to_thread(encode_within, acks.copy(), *more)
+        stored = await asyncio.to_thread(encode_within, acks.copy(), texts, limits, encode)
         if self._interval_ns:
             # The thread shares the interpreter with the loop: without the pause a million scattered holes, written every
             # second, would take half of it.
@@ -365,7 +428,7 @@ class CursorInfoWriter:
                 log.warning(
                     "! %d acknowledged entries of cursor %s are kept in memory only, so a crash would deliver them again:"
                     " raise managedLedgerMaxUnackedRangesToPersist (%d), or set dispatcherPauseOnAckStatePersistentEnabled",
-                    *(stored.left_out, self._key, settings.ack_ranges_max),
+                    *(stored.left_out, self._record.key, settings.ack_ranges_max),
                 )
         if stored.batches_left_out:
             cuts.batches += 1
@@ -373,7 +436,7 @@ class CursorInfoWriter:
                 log.warning(
                     "! acknowledgements in %d batches of cursor %s are kept in memory only, so a crash would deliver these"
                     " messages again: raise managedLedgerMaxBatchDeletedIndexToPersist (%d)",
-                    *(stored.batches_left_out, self._key, settings.batch_ack_sets_max),
+                    *(stored.batches_left_out, self._record.key, settings.batch_ack_sets_max),
                 )
         self.left_out, self._batches_left_out = stored.left_out, stored.batches_left_out
 
@@ -399,17 +462,39 @@ class CursorInfoWriter:
     @property
     def stored(self) -> bool:
         """The metadata store has a value for this cursor."""
-        return self._info.version != ABSENT
+        return self._record.version != ABSENT
 
     async def close(self) -> None:
         """Stores all changes, then ends the background work, also when a write fails."""
         try:
             await self.flush()
+            if not self.closed:
+                await self._leave_ledger()
         finally:
             self.abandon()
             await self._background.drain()
+
+    async def _leave_ledger(self) -> None:
+        """Moves the position from the ledger to the node, unless it has too many ranges for that, as in Pulsar."""
+        async with self._one_at_a_time:
+            if self._record.ledger_id == NO_LEDGER:
+                return
+            if not self._acks.has_more_ranges(self._context.settings.node_ranges_max):
+                stored = await self._encoded_node(NO_LEDGER)
+                # The node may take fewer bytes than an entry.
+                if stored.left_out <= self.left_out and stored.batches_left_out <= self._batches_left_out:
+                    await self._record.put(stored.value, NO_LEDGER, self.cursor_properties)
+                    await self._record.delete_superfluous()
+                    return
+            await self._record.end_ledger()
 
     def abandon(self) -> None:
         """Writes no more, because the cursor is being deleted."""
         self.closed = True
         self._context.environment.unsaved_cursors.discard(self.write_if_due)
+
+    async def delete(self) -> None:
+        """Deletes node and ledger of an abandoned cursor. Raises MetadataError."""
+        # A write that arrived after the deletion would make the cursor's node anew.
+        await self.settle()
+        await self._record.delete()

@@ -1,6 +1,7 @@
 """LedgerCursors: the cursors of one managed ledger, by name: loading, opening, deleting.
 
-A durable cursor is one node in the metadata store. A cursor in memory belongs to a reader and is gone with it.
+A durable cursor is a node in the metadata store, and on a shared one a ledger (`CursorRecord`). A cursor in memory belongs
+to a reader and is gone with it.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.metadata.metadata_store import ABSENT
 from broker.managed_ledger.acks import Acks
-from broker.managed_ledger.awaited_reads import read_entries
 from broker.managed_ledger.cursor_info_writer import CursorInfoWriter, NoCursorInfo
+from broker.managed_ledger.cursor_record import NO_LEDGER
 from broker.managed_ledger.ledger_parts import LedgerParts
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger_info import (
@@ -53,43 +55,46 @@ class LedgerCursors:
             # None: another broker has deleted it since it was listed.
             if found is None:
                 continue
-            restored = self._restored
             if len(found.value) > THREAD_BYTES_MIN:
-                info, acks, ledger_id = await asyncio.to_thread(restored, found.value)
+                info, acks, ledger_id = await asyncio.to_thread(self._restored, found.value)
             else:
-                info, acks, ledger_id = restored(found.value)
-            if ledger_id >= 0:
-                await self._take_over(cursor_name, info, ledger_id, found.version)
-            else:
+                info, acks, ledger_id = self._restored(found.value)
+            if ledger_id == NO_LEDGER:
                 self._add_durable(cursor_name, info, acks, found.version)
+                continue
+            info = await self._position_in(ledger_id, info)
+            acks = Acks.restore(self._context.ledgers, info)
+            cursor = self._add_durable(cursor_name, info, acks, found.version, ledger_id)
+            if not self._context.environment.shared_store:
+                # An Apache broker left the position there; on this store the node has it.
+                cursor.store.changed()
+                await cursor.store.flush()
+                await cursor.store.settle()
 
     def _restored(self, value: bytes) -> tuple[CursorInfo, Acks, int]:
         """Decodes a stored cursor. Safe in a thread, because no entry is added while cursors are loaded."""
         stored = decode_cursor(value)
         return stored.info, Acks.restore(self._context.ledgers, stored.info), stored.ledger_id
 
-    async def _take_over(self, name: str, in_node: CursorInfo, ledger_id: int, version: int) -> None:
-        """Adds a cursor whose position an Apache broker left in a ledger. Raises MetadataError and PersistenceError.
+    async def _position_in(self, ledger_id: int, in_node: CursorInfo) -> CursorInfo:
+        """Returns the last position in a cursor's ledger, which its writer can no longer add to.
 
-        The position is written to the node first. A crash before the ledger is deleted leaves a ledger without an owner,
-        as a crash of Apache's does.
+        That of the node where the ledger has no entry or does not exist. Raises MetadataError and PersistenceError.
         """
-        info = await self._position_in(ledger_id) or in_node
-        info.cursor_properties = in_node.cursor_properties
-        cursor = self._add_durable(name, info, Acks.restore(self._context.ledgers, info), version)
-        cursor.store.changed()
-        await cursor.store.flush()
-        await self._context.environment.ledgers.delete(ledger_id)
-
-    async def _position_in(self, ledger_id: int) -> CursorInfo | None:
-        """Returns the last position in a cursor's ledger; None for one without entries, or that does not exist."""
         environment, settings = self._context.environment, self._context.settings
         metadata = await environment.ledgers.recover(ledger_id, keeps_damaged=settings.skips_lost)
         if metadata is None or metadata.last_entry_id < 0:
-            return None
+            return in_node
         last = metadata.last_entry_id
         (entry,) = await read_entries(environment.ledgers, ledger_id, last, last, settings.read_bytes_max)
-        return decode_position(b"".join((entry.header, entry.body)))
+        stored = b"".join((entry.header, entry.body))
+        if len(stored) > THREAD_BYTES_MIN:
+            info, has_texts = await asyncio.to_thread(decode_position, stored)
+        else:
+            info, has_texts = decode_position(stored)
+        if not has_texts:
+            info.cursor_properties = in_node.cursor_properties
+        return info
 
     async def open(
         self,
@@ -122,8 +127,10 @@ class LedgerCursors:
             raise
         return cursor
 
-    def _add_durable(self, name: str, info: CursorInfo, acks: Acks, version: int) -> ManagedCursor:
-        writer = CursorInfoWriter(self._context, name, acks, version, info.cursor_properties)
+    def _add_durable(
+        self, name: str, info: CursorInfo, acks: Acks, version: int, ledger_id: int = NO_LEDGER
+    ) -> ManagedCursor:
+        writer = CursorInfoWriter(self._context, name, acks, version, info.cursor_properties, ledger_id)
         cursor = self.by_name[name] = ManagedCursor(name, self._parts, acks, writer)
         return cursor
 
@@ -146,10 +153,7 @@ class LedgerCursors:
             return
         # First, so that nothing is stored or read for it while this waits for the metadata store.
         cursor.abandon()
-        if cursor.durable:
-            # A write that arrived after the deletion would make the cursor's node anew.
-            await cursor.store.settle()
-            await self._context.environment.metadata.delete(cursor_key(self._context.name, name))
+        await cursor.store.delete()
         self._parts.reading_cursors.forget(cursor)
         self._context.cache.forget_reader(name)
         self._forget(name)

@@ -26,6 +26,12 @@ def _cursor_compression(settings: Settings) -> Compression:
     return Compression(kind, settings.int("managedCursorInfoCompressionThresholdInBytes"))
 
 
+def _node_ranges_max(settings: Settings) -> int:
+    # As Pulsar: the name of versions before 3.0 wins where it is set.
+    former = settings.int("managedLedgerMaxUnackedRangesToPersistInZooKeeper")
+    return former if former > 0 else settings.int("managedLedgerMaxUnackedRangesToPersistInMetadataStore")
+
+
 class ManagedLedgerSettings(RoomSettings):
     """Limits of ledgers, persistence of cursors, and the rules for caching."""
 
@@ -38,6 +44,14 @@ class ManagedLedgerSettings(RoomSettings):
     """Age at which a ledger is closed even if it is not full; 0 or less = never."""
     mark_delete_rate: float = broker_key.float("managedLedgerDefaultMarkDeleteRateLimit")
     ack_ranges_max: int = broker_key.int("managedLedgerMaxUnackedRangesToPersist")
+    node_ranges_max: int = broker_key.rule(_node_ranges_max)
+    """Acknowledged ranges that a cursor's node has in Pulsar's form."""
+    acks_as_bits: bool = broker_key.bool("managedLedgerPersistIndividualAckAsLongArray")
+    """Entries of cursor ledgers have sets of bits; else ranges."""
+    cursor_entries_max: int = broker_key.int("managedLedgerCursorMaxEntriesPerLedger")
+    """Positions in one cursor ledger."""
+    cursor_rollover_ns: int = broker_key.int("managedLedgerCursorRolloverTimeInSeconds", "ns")
+    """Age at which a cursor goes on in a new ledger."""
     batch_ack_sets_max: int = broker_key.int("managedLedgerMaxBatchDeletedIndexToPersist")
     list_compression: Compression = broker_key.rule(_list_compression)
     """Of the stored list of ledgers."""

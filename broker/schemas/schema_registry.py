@@ -33,6 +33,10 @@ class SchemaRegistry:
         self._adding: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._thread = asyncio.Lock()
 
+    async def open(self) -> None:
+        """Takes over what former versions kept elsewhere. Raises BrokerError."""
+        await self._store.open()
+
     # Reading
 
     async def exists(self, schema_id: str) -> bool:

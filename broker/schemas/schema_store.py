@@ -25,6 +25,7 @@ from google.protobuf.message import DecodeError
 from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Put
 from broker.schemas.schema import Schema, SchemaType, VersionedSchema
 from foundation.model.errors import IncompatibleSchema, MetadataError
+from foundation.model.position import Position
 from protocol.stored_schemas_pb2 import SchemaIndex, StoredSchema
 
 ROOT: Final = "/schema-versions"
@@ -48,6 +49,8 @@ class IndexedVersion(NamedTuple):
     """Hash of the definition as the client sent it."""
     canonical_hash: bytes | None
     """Hash of its canonical form; None for types without one."""
+    place: Position | None = None
+    """The entry with its definition, where that is in a ledger."""
 
 
 class Index(NamedTuple):
@@ -78,20 +81,26 @@ class SchemaStore:
         """Bytes that cached values take, at most CACHE_BYTES_MAX."""
         return self._cached_bytes
 
+    async def open(self) -> None:
+        """Does nothing: former versions kept schemas as this one does."""
+
     async def index(self, schema_id: str) -> Index:
         """Returns the index, NO_INDEX for a topic without one. MetadataError when it cannot be read."""
         key = _index_key(schema_id)
         cached = self._cached(key)
         if isinstance(cached, Index):
             return cached
-        found = await self._store.get(key)
-        if found is None:
-            # Kept too: every producer without a schema asks, and a topic without a schema is the usual one.
-            index, size = NO_INDEX, 0
-        else:
-            index, size = _index_of(found.value, found.version), len(found.value)
+        # NO_INDEX is kept too: every producer without a schema asks, and a topic without a schema is the usual one.
+        index, size = await self._load_index(schema_id)
         self._keep(key, index, size)
         return index
+
+    async def _load_index(self, schema_id: str) -> tuple[Index, int]:
+        """Returns the stored index and its bytes."""
+        found = await self._store.get(_index_key(schema_id))
+        if found is None:
+            return NO_INDEX, 0
+        return _index_of(found.value, found.version), len(found.value)
 
     async def read(self, schema_id: str, version: int) -> VersionedSchema:
         """Returns a version that the index names. MetadataError when it cannot be read."""
@@ -99,12 +108,17 @@ class SchemaStore:
         cached = self._cached(key)
         if isinstance(cached, VersionedSchema):
             return cached
+        schema, size = await self._load_version(schema_id, version)
+        self._keep(key, schema, size)
+        return schema
+
+    async def _load_version(self, schema_id: str, version: int) -> tuple[VersionedSchema, int]:
+        """Returns the stored version and its bytes."""
+        key = _version_key(schema_id, version)
         found = await self._store.get(key)
         if found is None:
             raise MetadataError(f"{key} is missing: version {version} of the schema cannot be read")
-        schema = _schema_of(found.value, version)
-        self._keep(key, schema, len(found.value))
-        return schema
+        return _schema_of(found.value, version), len(found.value)
 
     async def add(
         self, schema_id: str, index: Index, schema: Schema, canonical_hash: bytes | None, now_ms: int
@@ -113,10 +127,7 @@ class SchemaStore:
 
         BadVersion when another one was added since `index` was read; IncompatibleSchema at VERSIONS_MAX.
         """
-        if len(index.entries) >= VERSIONS_MAX:
-            raise IncompatibleSchema(
-                f"{schema_id} has {VERSIONS_MAX} versions of its schema, the most that are kept; delete the schema first"
-            )
+        self.check_count(schema_id, index)
         version = index.last_version + 1
         entry = IndexedVersion(version, schema.type, schema.data_hash, canonical_hash)
         entries = (*index.entries, entry)
@@ -131,6 +142,14 @@ class SchemaStore:
         self._keep(key, Index(entries, version, written), len(value))
         self._keep(_version_key(schema_id, version), VersionedSchema(version, schema, now_ms), len(content))
         return version
+
+    @staticmethod
+    def check_count(schema_id: str, index: Index) -> None:
+        """Raises IncompatibleSchema at VERSIONS_MAX."""
+        if len(index.entries) >= VERSIONS_MAX:
+            raise IncompatibleSchema(
+                f"{schema_id} has {VERSIONS_MAX} versions of its schema, the most that are kept; delete the schema first"
+            )
 
     async def delete(self, schema_id: str, index: Index) -> int:
         """Deletes all versions and returns the number of the deletion. BadVersion as for `add`."""

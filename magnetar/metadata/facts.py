@@ -128,7 +128,8 @@ class Facts:
         elif isinstance(parsed, StoredCursor):
             if parsed.ledger_id >= 0:
                 self.references.append(Reference(path, parsed.ledger_id, "cursor ledger"))
-            if (compacted := parsed.info.properties.get(COMPACTED_LEDGER)) is not None:
+            # The other properties of such a node are older than the position in the ledger.
+            elif (compacted := parsed.info.properties.get(COMPACTED_LEDGER)) is not None:
                 self.references.append(Reference(path, compacted, "compacted ledger"))
         elif isinstance(parsed, Message):
             self._note_message(path, where, parsed)

@@ -103,9 +103,11 @@ def _cursor(node: Node, where: NodePath) -> Iterator[Row]:
         yield "references", _reference(stored.ledger_id, "cursor", node, where)
     compacted = stored.info.properties.get(apache_values.COMPACTED_LEDGER)
     if compacted is not None:
-        yield "references", _reference(compacted, "compacted", node, where)
+        # A node that names a ledger is older than the last position there, and so is the compacted ledger that it names.
+        kind = "beside" if stored.ledger_id >= 0 else "compacted"
+        yield "references", _reference(compacted, kind, node, where)
     runs = [run for page in stored.info.acked for run in _runs(*page)]
-    # While an Apache broker has a cursor open, its acknowledgements are in its ledger alone.
+    # While a cursor has a ledger, its acknowledgements are there alone.
     yield "cursors", _cursor_row(node, where, stored.info.mark_delete, runs, known=stored.ledger_id < 0)
 
 

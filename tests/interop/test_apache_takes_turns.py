@@ -1,12 +1,14 @@
 """A broker of ours and one of Apache Pulsar's take turns on one ZooKeeper and one bookie: each serves what the other left.
 
-Messages, positions and holes; not schemas and policies of topics, which are still in forms of our own. Batches that are
+Messages, positions, holes and schemas; not policies of topics, which are still in a form of our own. Batches that are
 acknowledged in part are not compared: Apache 4.2.4 forgets them in its own restart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import urllib.error
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -14,7 +16,7 @@ from typing import Final
 import pulsar
 import pytest
 
-from tests.interop.support import Admin, connect, numbered, publish, wait_until
+from tests.interop.support import Admin, Json, connect, numbered, publish, wait_until
 from tests.interop.test_zookeeper import Cluster
 from tests.support.apache_broker import ApacheBroker, pulsar_home
 from tests.support.java import ZooKeeper
@@ -25,11 +27,11 @@ pytestmark = [pytest.mark.peer, pytest.mark.slow, pytest.mark.timeout(900)]
 MESSAGES: Final = 50
 """In each turn; more than two ledgers."""
 SETTINGS: Final = {
-    "managedLedgerMaxEntriesPerLedger": "20",
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
     "managedLedgerDefaultMarkDeleteRateLimit": "0",
     "brokerDeleteInactiveTopicsEnabled": "false",
 }
+RANGES_OF: Final = 3000
 NAMES: Final = ("holes", "half", "nothing")
 """Subscriptions, by what a turn acknowledges."""
 
@@ -37,11 +39,14 @@ NAMES: Final = ("holes", "half", "nothing")
 class Turns:
     """Both brokers, and what is not acknowledged yet."""
 
-    def __init__(self, folder: Path, zookeeper: ZooKeeper) -> None:
-        self.cluster = Cluster(folder, zookeeper, SETTINGS)
+    def __init__(self, folder: Path, zookeeper: ZooKeeper, ledger_entries: int) -> None:
+        settings = {**SETTINGS, "managedLedgerMaxEntriesPerLedger": str(ledger_entries)}
+        self.cluster = Cluster(folder, zookeeper, settings)
         self.apache = ApacheBroker(
-            pulsar_home(), folder, f"zk:{zookeeper.address}{self.cluster.root}", SETTINGS
+            pulsar_home(), folder, f"zk:{zookeeper.address}{self.cluster.root}", settings
         )
+        self.apache.set_up()
+        self.cluster.start_bookie()
         self.unacked: dict[str, set[bytes]] = {name: set() for name in NAMES}
 
     def take(self, broker: Addresses, topic: str, turn: int) -> None:
@@ -83,11 +88,10 @@ def _subscribe(client: pulsar.Client, topic: str, name: str) -> pulsar.Consumer:
     )
 
 
-@pytest.fixture
-def turns(tmp_path: Path, zookeeper: ZooKeeper) -> Iterator[Turns]:
-    turns = Turns(tmp_path, zookeeper)
-    turns.apache.set_up()
-    turns.cluster.start_bookie()
+@pytest.fixture(params=[20])
+def turns(tmp_path: Path, zookeeper: ZooKeeper, request: pytest.FixtureRequest) -> Iterator[Turns]:
+    """Both brokers; the parameter is the number of entries in a ledger."""
+    turns = Turns(tmp_path, zookeeper, request.param)
     yield turns
     turns.apache.kill()
     turns.cluster.kill()
@@ -103,3 +107,112 @@ def test_brokers_that_take_turns_lose_no_message_and_no_acknowledgement(turns: T
         ours.start()
         turns.take(ours.addresses, topic, turn + 1)
         assert ours.stop() == 0
+
+
+@pytest.mark.parametrize("turns", [1000], indirect=True)
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_more_ranges_than_a_node_takes_pass_from_each_to_the_other(turns: Turns, how: str) -> None:
+    """Every second of 3,000 messages is acknowledged, so the cursor has 1,100 ranges at least, in its ledger."""
+    topic, name = "persistent://public/default/ranges", "s"
+    ours, theirs = turns.cluster.broker, turns.apache
+    theirs.start()
+    client = connect(theirs.addresses.pulsar)
+    consumer = _subscribe(client, topic, name)
+    sent = numbered(RANGES_OF)
+    producer = client.create_producer(topic, batching_enabled=False)
+    # Less than a client's queue at a time.
+    for start in range(0, RANGES_OF, 500):
+        publish(producer, sent[start : start + 500])
+    unacked = _acknowledge(consumer, sent, range(1, RANGES_OF, 2))
+    _wait_for(theirs.addresses, topic, name, len(unacked))
+    client.close()
+    getattr(theirs, how)()
+    ours.start()
+    client = connect(ours.addresses.pulsar)
+    # Every fourth of those that are left, so that no range meets its neighbour.
+    unacked = _acknowledge(_subscribe(client, topic, name), unacked, range(0, len(unacked), 4))
+    _wait_for(ours.addresses, topic, name, len(unacked))
+    client.close()
+    if how == "stop":
+        assert ours.stop() == 0
+    else:
+        ours.kill()
+    theirs.start()
+    client = connect(theirs.addresses.pulsar)
+    assert _acknowledge(_subscribe(client, topic, name), unacked, ()) == unacked
+    client.close()
+
+
+def _acknowledge(consumer: pulsar.Consumer, expected: Sequence[bytes], places: Iterable[int]) -> list[bytes]:
+    """Receives the expected messages and no other, acknowledges those at the places, and returns the rest."""
+    messages = {
+        message.data(): message for message in (consumer.receive(timeout_millis=60_000) for _ in expected)
+    }
+    assert set(messages) == set(expected)
+    with pytest.raises(pulsar.Timeout):
+        consumer.receive(timeout_millis=1000)
+    chosen = {expected[place] for place in places}
+    for data in chosen:
+        consumer.acknowledge(messages[data])
+    return [data for data in expected if data not in chosen]
+
+
+def _wait_for(addresses: Addresses, topic: str, name: str, left: int) -> None:
+    admin = Admin(addresses.admin)
+    wait_until(
+        lambda: admin.subscription(topic, name)["msgBacklog"] == left, f"{left} messages are left for {name}"
+    )
+
+
+def test_schemas_pass_from_each_to_the_other(turns: Turns) -> None:
+    """Each broker adds a version, deletes a schema, and has all that the other one did before."""
+    ours, theirs = turns.cluster.broker, turns.apache
+    added: list[str] = []
+    for turn in range(4):
+        if turn % 2:
+            ours.start()
+        else:
+            theirs.start()
+        admin = Admin(ours.addresses.admin if turn % 2 else theirs.addresses.admin)
+        if not turn:
+            for topic in ("versions", "deleted"):
+                admin.put(f"persistent/public/default/{topic}")
+            admin.post("schemas/public/default/deleted/schema", _schema(0))
+        assert _versions(admin) == [(number, text) for number, text in enumerate(added)]
+        admin.post("schemas/public/default/versions/schema", _schema(turn))
+        added.append(str(_schema(turn)["schema"]))
+        assert _versions(admin)[-1] == (turn, added[-1])
+        if turn == 1:
+            admin.delete("schemas/public/default/deleted/schema")
+        if turn >= 1:
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                admin.get("schemas/public/default/deleted/schema")
+        if turn % 2:
+            assert ours.stop() == 0
+        else:
+            theirs.stop()
+
+
+def _schema(turn: int) -> dict[str, Json]:
+    fields = [{"name": f"f{number}", "type": "int", "default": 0} for number in range(turn + 1)]
+    definition = json.dumps({"type": "record", "name": "A", "fields": fields})
+    return {"type": "AVRO", "schema": definition, "properties": {}}
+
+
+def _versions(admin: Admin) -> list[tuple[int, str]]:
+    """The numbers and definitions of all versions; none while there is no schema."""
+    try:
+        found = admin.get("schemas/public/default/versions/schemas")
+    except urllib.error.HTTPError as error:
+        if error.code != 404:
+            raise
+        return []
+    assert isinstance(found, dict)
+    shown = found["getSchemaResponses"]
+    assert isinstance(shown, list)
+    versions: list[tuple[int, str]] = []
+    for one in shown:
+        assert isinstance(one, dict)
+        assert isinstance(one["version"], int)
+        versions.append((one["version"], str(one["data"])))
+    return versions

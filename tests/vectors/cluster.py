@@ -25,11 +25,13 @@ from broker.managed_ledger.records.pulsar_records import (
     encode_ledger_list,
     encode_position,
 )
+from broker.schemas.schema_ledgers import decode_entry, encode_entry
 from broker.service.namespaces.partitioned_metadata import PARTITIONED_ROOT, decode_partitions
 from foundation.model.errors import BrokerError
 from magnetar.snapshot.apache_values import schema_ledgers
 from protocol import ledger_metadata
 from protocol.managed_ledger_records_pb2 import ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
+from protocol.pulsar_metadata_pb2 import SchemaEntry, SchemaInfo
 from tests.vectors import cluster_admin
 from tests.vectors.result import Result
 from tests.vectors.scripts import Op, read_scripts
@@ -80,7 +82,9 @@ def _tree(message: Message) -> dict[str, Any]:
 def _value(value: Any) -> Any:
     if isinstance(value, Message):
         return _tree(value)
-    if isinstance(value, int | str | bytes):
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, int | str):
         return value
     return [_value(one) for one in value]
 
@@ -130,6 +134,12 @@ def _schema_locator(data: bytes, decoded: Op) -> str | None:
     return None if got == wanted else f"versions and ledgers: want {wanted}, got {got}"
 
 
+def _schema_entry(data: bytes, decoded: Op) -> str | None:
+    entry = SchemaEntry.FromString(data)
+    name = SchemaInfo.FromString(entry.schemaData).schemaId
+    return _again(SchemaEntry, data, encode_entry(name, *decode_entry(data), entry.index), decoded)
+
+
 _REPLAYS: Final[dict[str, Callable[[bytes, Op], str | None]]] = {
     "ManagedLedgerInfo": _ledger_list,
     "ManagedCursorInfo": _cursor,
@@ -137,4 +147,5 @@ _REPLAYS: Final[dict[str, Callable[[bytes, Op], str | None]]] = {
     "LedgerMetadata": _ledger,
     "PartitionedTopicMetadata": _partitions,
     "SchemaLocator": _schema_locator,
+    "SchemaEntry": _schema_entry,
 }

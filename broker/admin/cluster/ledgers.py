@@ -11,12 +11,12 @@ from typing import Final
 
 from aiohttp import web
 
+from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.ensembles.own_ledger import read_metadata
 from bookkeeper.leaks.quarantine import ledger_record_key
 from bookkeeper.leaks.rules import is_owned
 from broker.admin.http.answers import BadRequest, PreconditionFailed, answer, done
 from broker.admin.service_view import BROKER
-from broker.managed_ledger.awaited_reads import read_entries
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger_info import managed_ledger_key
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list

@@ -203,9 +203,7 @@ async def stored_backlog(request: web.Request) -> web.Response:
     broker, name = request.app[BROKER], topic_of(request)
     topic = await one_persistent(broker, name, "Get backlog")
     cursors = {
-        one.name: one.cursor.backlog
-        for one in topic.subscriptions.values()
-        if one.name not in INTERNAL_CURSORS
+        one.name: one.cursor for one in topic.subscriptions.values() if one.name not in INTERNAL_CURSORS
     }
     ledgers: list[Json] = [
         {
@@ -222,11 +220,11 @@ async def stored_backlog(request: web.Request) -> web.Response:
             "brokerName": urlsplit(owner_url(broker)).hostname,
             "storageSize": topic.ledger.ledgers.size_bytes,
             "totalMessages": topic.ledger.ledgers.entries,
-            "messageBacklog": sum(cursors.values()),
+            "messageBacklog": sum(cursor.backlog for cursor in cursors.values()),
             "dataLedgerDetails": ledgers,
-            # A cursor has no ledger of its own here.
             "cursorDetails": {
-                one: {"cursorBacklog": backlog, "cursorLedgerId": -1} for one, backlog in cursors.items()
+                one: {"cursorBacklog": cursor.backlog, "cursorLedgerId": cursor.store.ledger[0]}
+                for one, cursor in cursors.items()
             },
             "statGeneratedAt": broker.environment.wall_ms(),
         }

@@ -1,7 +1,7 @@
 """`…/internalStats` and `…/internal-info`: the ledgers and cursors of a topic, and of all its partitions.
 
-Values of features without a counterpart are Pulsar's for "none": a cursor has no ledger of its own here, because its
-position is kept in the metadata store (decision 0002), so `cursorLedger` is -1 and its state `NoLedger`.
+Values of features without a counterpart are Pulsar's for "none". A cursor has a ledger of its own on a shared metadata store
+alone (decision 0024); elsewhere `cursorLedger` is -1 and its state `NoLedger`.
 """
 
 from __future__ import annotations
@@ -135,6 +135,7 @@ def _ledger(info: LedgerInfo, *, counted: bool) -> dict[str, Json]:
 
 
 def _cursor(cursor: ManagedCursor, log: ManagedLedger, *, active: bool, waiting: bool) -> dict[str, Json]:
+    ledger_id, last_entry = cursor.store.ledger
     return {
         **_NO_CURSOR,
         # As in Pulsar, negative when the topic was opened with a backlog.
@@ -143,11 +144,11 @@ def _cursor(cursor: ManagedCursor, log: ManagedLedger, *, active: bool, waiting:
         "readPosition": str(cursor.read_position),
         "waitingReadOp": waiting,
         "pendingReadOps": int(cursor.reading),
-        "cursorLedger": -1,
-        "cursorLedgerLastEntry": -1,
+        "cursorLedger": ledger_id,
+        "cursorLedgerLastEntry": last_entry,
         "individuallyDeletedMessages": _ranges(cursor.acks.beyond),
         "lastLedgerSwitchTimestamp": NEVER,
-        "state": "NoLedger",
+        "state": "NoLedger" if last_entry < 0 else "Open",
         "active": active,
         "numberOfEntriesSinceFirstNotAckedMessage": 1 + _entries_before(cursor, log.ledgers),
         "totalNonContiguousDeletedMessagesRange": cursor.acks.beyond.count_ranges(),
@@ -235,7 +236,7 @@ async def _info(broker: BrokerView, topic: PersistentTopic) -> dict[str, Json]:
             place = cursor.mark_delete_position
             cursors[name] = {
                 "version": kept.version,
-                "cursorsLedgerId": -1,
+                "cursorsLedgerId": cursor.store.ledger[0],
                 "markDelete": {"ledgerId": place.ledger_id, "entryId": place.entry_id},
             }
     shown: dict[str, Json] = {

@@ -19,14 +19,12 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from bookkeeper.client.result_codes import error_of
-from bookkeeper.ensembles.ledger_handle import Added, LedgerHandle
+from bookkeeper.ensembles.awaited_adds import AwaitedAdds
+from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.ensembles.own_ledger import OwnLedger, read_metadata
-from broker.managed_ledger.awaited_reads import read_entries
 from broker.managed_ledger.delayed.bucket import BrokenSegment, Bucket, BucketSegment
 from broker.managed_ledger.delayed.delayed_entries import DelayedEntries
 from broker.managed_ledger.ledger_context import LedgerContext
-from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError, MetadataError
 from protocol.ledger_metadata import LedgerState
 
@@ -72,17 +70,12 @@ class BucketLedgers:
 
     async def _write(self, ledger: OwnLedger, segments: list[bytes]) -> None:
         environment = self._context.environment
-        ledgers = environment.ledgers
-        outcome = _Outcome(len(segments))
-        handle = LedgerHandle(
-            ledger.ledger_id, ledgers.writer(ledger), environment.turn, outcome, ledgers.digest
-        )
+        adds = AwaitedAdds(ledger, environment.ledgers, environment.turn, environment.now_ns)
         for segment in segments:
-            handle.add((b"",), (segment,), 1, None, environment.now_ns())
-        if segments:
-            await outcome.wait()
+            adds.add(segment)
+        await adds.confirmed()
         # The end last: a bucket counts only as a whole.
-        await ledger.close(len(segments) - 1, handle.length)
+        await adds.close()
 
     # Loading
 
@@ -143,34 +136,3 @@ class BucketLedgers:
             except MetadataError as error:
                 # The stored list still names them: the next removal or the next open tries again.
                 log.info("%s: buckets %s are removed later: %s", self._context.name, ledger_ids, error)
-
-
-class _Outcome:
-    """The owner of a bucket's ledger handle: waits until all adds are confirmed."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    async def wait(self) -> None:
-        """Returns when all adds are confirmed. Raises BrokerError when one was refused."""
-        await self._done
-
-    def ledger_failing(self, handle: LedgerHandle, rc: int) -> None:
-        """Does nothing: `adds_failed` follows."""
-
-    def entries_confirmed(
-        self,
-        handle: LedgerHandle,
-        entries: list[Entry],
-        added: list[Added],
-        now_ns: int,
-    ) -> None:
-        """Ends the wait once the last add is confirmed."""
-        if handle.last_confirmed == self._count - 1 and not self._done.done():
-            self._done.set_result(None)
-
-    def adds_failed(self, handle: LedgerHandle, entries: list[Entry], added: list[Added], rc: int) -> None:
-        """Ends the wait with the error of the refused add."""
-        if not self._done.done():
-            self._done.set_exception(error_of(rc, f"adding to ledger {handle.ledger_id}"))

@@ -8,20 +8,21 @@ Pure: bytes in, values out. `tests/vectors/cluster.py` compares with the records
 
 A compressed record is 0x4778, the length of RecordMetadata in four bytes, RecordMetadata, and the compressed bytes.
 
-Facts of ours that Pulsar does not know are properties of the list, under one prefix. A cursor with many acknowledged ranges
-has the first ones in Pulsar's form and all after them in a field of ours, which Pulsar's brokers skip. Cursor ledgers are
-read, not written.
+Facts of ours that Pulsar does not know are properties of the list, under one prefix. The node of a cursor with many
+acknowledged ranges has the first ones in Pulsar's form and all after them in a field of ours, which Pulsar's brokers skip.
 
 Values that begin with "{" are of versions up to 0.2.0 (`former_json.py`).
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from broker.managed_ledger.acks import bits_of, words_of
 from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.managed_ledger_info import (
     NO_NUMBERS,
@@ -31,10 +32,11 @@ from broker.managed_ledger.managed_ledger_info import (
 )
 from foundation.model.errors import MetadataError
 from foundation.model.position import Position
-from foundation.model.range_set import page_ranges
+from foundation.model.range_set import PAGE_ENTRIES, page_ranges
 from protocol.errors import ProtocolError
 from protocol.managed_ledger_records_pb2 import (
     BatchedEntryDeletionIndexInfo,
+    CursorTexts,
     LongListMap,
     LongProperty,
     ManagedCursorInfo,
@@ -43,6 +45,7 @@ from protocol.managed_ledger_records_pb2 import (
     PackedPages,
     PositionInfo,
     RecordMetadata,
+    StringProperty,
 )
 from protocol.managed_ledger_records_pb2 import ManagedLedgerInfo as LedgerListRecord
 from protocol.pulsar_api_pb2 import CompressionType
@@ -54,13 +57,10 @@ FORMER: Final = b"{"
 PREFIX: Final = "magnetar."
 """Begins the names of properties that are Magnetar's own."""
 RANGES_MAX: Final = 1000
-"""Acknowledged ranges that a cursor's node has in Pulsar's form: those that Pulsar keeps in a node at most."""
+"""Acknowledged ranges that a cursor's node has in Pulsar's form, by Pulsar's default."""
 RANGE_ENTRIES_MAX: Final = 100_000_000
 """Entries of one acknowledged range; more is taken for damage, which must not fill the memory."""
 _MAGIC: Final = b"\x47\x78"
-_PAGE_BITS: Final = 256
-_WORD_BITS: Final = 64
-_WORD: Final = (1 << _WORD_BITS) - 1
 _LISTS: Final = ("deleting", "delayed", "beside")
 """Fields of ManagedLedgerInfo that are lists of ledgers."""
 
@@ -98,6 +98,15 @@ class StoredCursor(NamedTuple):
     """The ledger whose last entry has the position; -1 = `info` has it."""
     last_active_ms: int = 0
     """When the cursor was last used, ms since 1970."""
+
+
+class StoredPosition(NamedTuple):
+    """An entry of a cursor's ledger."""
+
+    info: CursorInfo
+    """The position and what belongs to it."""
+    has_texts: bool = True
+    """Its `cursor_properties` are in force; False in entries of Apache's brokers: then those of the node are."""
 
 
 def ledger_list_record(value: bytes) -> LedgerListRecord:
@@ -180,10 +189,15 @@ def _info_of(record: LedgerListRecord) -> ManagedLedgerInfo:
     )
 
 
-def encode_cursor(cursor: StoredCursor, compression: Compression = PLAIN) -> bytes:
-    """Returns the record of a cursor. One with names in it stays as it is: Apache 4.2 cannot read it when compressed."""
+def encode_cursor(
+    cursor: StoredCursor, compression: Compression = PLAIN, ranges_max: int = RANGES_MAX
+) -> bytes:
+    """Returns the record of a cursor; `ranges_max` of its ranges are in Pulsar's form.
+
+    One with names in it stays as it is: Apache 4.2 cannot read it when compressed.
+    """
     info = cursor.info
-    ranges, packed = _ranges(info.acked)
+    ranges, packed = _ranges(info.acked, ranges_max)
     record = ManagedCursorInfo(
         cursorsLedgerId=cursor.ledger_id,
         markDeleteLedgerId=info.mark_delete.ledger_id,
@@ -193,9 +207,8 @@ def encode_cursor(cursor: StoredCursor, compression: Compression = PLAIN) -> byt
         lastActive=cursor.last_active_ms,
         batchedEntryDeletionIndexInfo=_batches(info),
         packedPages=_packed(packed),
+        cursorProperties=_texts(info),
     )
-    for name, value in info.cursor_properties.items():
-        record.cursorProperties.add(name=name, value=value)
     named = info.properties or info.cursor_properties
     return _wrapped(record.SerializeToString(), PLAIN if named else compression)
 
@@ -221,35 +234,50 @@ def decode_cursor(value: bytes) -> StoredCursor:
     return StoredCursor(info, record.cursorsLedgerId, record.lastActive)
 
 
-def encode_position(info: CursorInfo) -> bytes:
-    """Returns the entry of a cursor's ledger; the holes as sets of bits, as Pulsar 4.2 writes them."""
-    words: dict[int, int] = {}
-    for ledger_id, first, bits in info.acked:
-        words[ledger_id] = words.get(ledger_id, 0) | bits << first
-    return PositionInfo(
+def encode_position(position: StoredPosition, *, as_bits: bool = True) -> bytes:
+    """Returns the entry of a cursor's ledger; its holes as sets of bits, as Pulsar 4.2 writes them, or as ranges."""
+    info = position.info
+    record = PositionInfo(
         ledgerId=info.mark_delete.ledger_id,
         entryId=info.mark_delete.entry_id,
         properties=_long_properties(info),
         batchedEntryDeletionIndexInfo=_batches(info),
+    )
+    if as_bits:
+        record.individualDeletedMessageRanges.extend(_bit_sets(info.acked))
+    else:
+        record.individualDeletedMessages.extend(_ranges(info.acked, sys.maxsize)[0])
+    if position.has_texts:
+        record.cursorTexts.CopyFrom(CursorTexts(texts=_texts(info)))
+    return record.SerializeToString()
+
+
+def _bit_sets(acked: Iterable[Page]) -> Iterator[LongListMap]:
+    by_ledger: dict[int, bytearray] = {}
+    for ledger_id, first, bits in acked:
+        words = by_ledger.setdefault(ledger_id, bytearray())
+        # Pages come in order, so each is appended: shifting one long number would cost the square of its length.
+        words.extend(bytes(first // 8 - len(words)))
+        words.extend(bits.to_bytes(PAGE_ENTRIES // 8, "little"))
+    for ledger_id, words in by_ledger.items():
         # Every array of Pulsar's ends with a word that is empty.
-        individualDeletedMessageRanges=[
-            LongListMap(key=ledger_id, values=[*_words(bits), 0]) for ledger_id, bits in words.items()
-        ],
-    ).SerializeToString()
+        yield LongListMap(key=ledger_id, values=(*words_of(int.from_bytes(words, "little")), 0))
 
 
-def decode_position(entry: bytes) -> CursorInfo:
+def decode_position(entry: bytes) -> StoredPosition:
     """Returns the position in an entry of a cursor's ledger, with holes in either form. MetadataError for other bytes."""
     record = _parsed(PositionInfo, entry)
     acked = _pages_of_ranges(record.individualDeletedMessages)
     for each in record.individualDeletedMessageRanges:
-        acked += _pages(each.key, 0, _bits(each.values))
-    return CursorInfo(
+        acked += _pages(each.key, 0, bits_of(each.values))
+    info = CursorInfo(
         Position(record.ledgerId, record.entryId),
-        {each.name: each.value for each in record.properties},
+        {each.name: each.value for each in record.properties} or NO_NUMBERS,
         sorted(acked),
         _decoded_batches(record.batchedEntryDeletionIndexInfo),
+        {each.name: each.value for each in record.cursorTexts.texts} or NO_PROPERTIES,
     )
+    return StoredPosition(info, record.HasField("cursorTexts"))
 
 
 def _wrapped(plain: bytes, compression: Compression) -> bytes:
@@ -313,38 +341,28 @@ def _long_properties(info: CursorInfo) -> list[LongProperty]:
     return [LongProperty(name=name, value=value) for name, value in info.properties.items()]
 
 
+def _texts(info: CursorInfo) -> list[StringProperty]:
+    return [StringProperty(name=name, value=value) for name, value in info.cursor_properties.items()]
+
+
 def _batches(info: CursorInfo) -> list[BatchedEntryDeletionIndexInfo]:
     return [
-        BatchedEntryDeletionIndexInfo(position=_nested(*position), deleteSet=_words(bits))
+        BatchedEntryDeletionIndexInfo(position=_nested(*position), deleteSet=words_of(bits))
         for position, bits in info.batches
     ]
 
 
 def _decoded_batches(batches: Iterable[BatchedEntryDeletionIndexInfo]) -> list[tuple[Position, int]]:
     return [
-        (Position(each.position.ledgerId, each.position.entryId), _bits(each.deleteSet)) for each in batches
+        (Position(each.position.ledgerId, each.position.entryId), bits_of(each.deleteSet)) for each in batches
     ]
-
-
-def _words(bits: int) -> list[int]:
-    """Returns Java's words of a set of bits: 64 in each, signed."""
-    words = []
-    while bits:
-        word = bits & _WORD
-        words.append(word - (1 << _WORD_BITS) if word >> (_WORD_BITS - 1) else word)
-        bits >>= _WORD_BITS
-    return words
-
-
-def _bits(words: Sequence[int]) -> int:
-    return int.from_bytes(b"".join((word & _WORD).to_bytes(8, "little") for word in words), "little")
 
 
 def _pages(ledger_id: int, first: int, bits: int) -> list[Page]:
     """Returns the pages of a ledger's bits; bit 0 is entry `first`."""
-    start = first - first % _PAGE_BITS
-    data = (bits << (first - start)).to_bytes((bits.bit_length() + _PAGE_BITS * 2) // 8, "little")
-    size = _PAGE_BITS // 8
+    start = first - first % PAGE_ENTRIES
+    data = (bits << (first - start)).to_bytes((bits.bit_length() + PAGE_ENTRIES * 2) // 8, "little")
+    size = PAGE_ENTRIES // 8
     pages = (
         (ledger_id, start + at * 8, int.from_bytes(data[at : at + size], "little"))
         for at in range(0, len(data), size)
@@ -369,13 +387,13 @@ def _pages_of_ranges(ranges: Iterable[MessageRange]) -> list[Page]:
     return [(*place, bits) for place, bits in sorted(found.items())]
 
 
-def _ranges(acked: Sequence[Page]) -> tuple[list[MessageRange], Sequence[Page]]:
-    """Returns the ranges of the first pages, each as long as can be, and the pages that would make more than RANGES_MAX."""
+def _ranges(acked: Sequence[Page], ranges_max: int) -> tuple[list[MessageRange], Sequence[Page]]:
+    """Returns the ranges of the first pages, each as long as can be, and the pages that would make too many."""
     ranges: list[MessageRange] = []
     last: NestedPositionInfo | None = None
     for place, (ledger_id, first, bits) in enumerate(acked):
         # Whole pages, so that none is in both forms.
-        if len(ranges) + (bits & ~(bits << 1)).bit_count() > RANGES_MAX:
+        if len(ranges) + (bits & ~(bits << 1)).bit_count() > ranges_max:
             return ranges, acked[place:]
         for begin, end in page_ranges(bits, first):
             if last is not None and (last.ledgerId, last.entryId) == (ledger_id, begin - 1):

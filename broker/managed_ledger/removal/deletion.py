@@ -73,19 +73,21 @@ async def delete_managed_ledger(name: str, metadata: MetadataStore, ledgers: Led
 
 
 async def _delete_cursor(key: str, metadata: MetadataStore, ledgers: Ledgers) -> None:
-    found = await metadata.get(key)
-    if found is None:
+    while (found := await metadata.get(key)) is not None:
+        try:
+            ledger_id = decode_cursor(found.value).ledger_id
+        except MetadataError as error:
+            # A damaged cursor must not keep its topic from being deleted.
+            log.warning("! %s is deleted, though it cannot be read: %s", key, error)
+            ledger_id = -1
+        if ledger_id >= 0:
+            # First, because the node alone names this ledger.
+            await ledgers.delete(ledger_id)
+        try:
+            await metadata.delete(key, found.version)
+        except BadVersion:
+            continue  # A write was still under way; it may name a new ledger.
         return
-    try:
-        ledger_id = decode_cursor(found.value).ledger_id
-    except MetadataError as error:
-        # A damaged cursor must not keep its topic from being deleted.
-        log.warning("! %s is deleted, though it cannot be read: %s", key, error)
-        ledger_id = -1
-    if ledger_id >= 0:
-        # An Apache broker left the position there; the node is the only one that names this ledger.
-        await ledgers.delete(ledger_id)
-    await metadata.delete(key)
 
 
 def ledgers_of(info: ManagedLedgerInfo) -> list[int]:

@@ -5,9 +5,9 @@ Its entries keep the positions that they have in the log, in rising order. The l
 
 from __future__ import annotations
 
+from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.ensembles.ledgers import Ledgers
 from broker.compaction.compacted_entry import decode
-from broker.managed_ledger.awaited_reads import read_entries
 from foundation.model.entry import Entry
 from foundation.model.position import EARLIEST, Position
 from protocol.errors import ProtocolError

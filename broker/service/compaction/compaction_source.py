@@ -10,9 +10,9 @@ import re
 from collections.abc import AsyncGenerator, Iterator
 from typing import Final, NamedTuple
 
+from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.ensembles.ledgers import Ledgers
 from broker.compaction.compacted_entry import decode
-from broker.managed_ledger.awaited_reads import read_entries
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.service.compaction.compacted_ledger import CompactedLedger
 from foundation.model.entry import Entry

@@ -22,8 +22,6 @@ from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.schemas.schema_registry import SchemaRegistry
-from broker.schemas.schema_store import SchemaStore
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.limits.resource_groups import ResourceGroups
@@ -38,7 +36,7 @@ from broker.service.topics.non_persistent_topic import NonPersistentTopic
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 from broker.service.topics.topic_ownership import TopicOwnership
-from broker.service.topics.topic_schemas import TopicSchemas
+from broker.service.topics.topic_schemas import TopicSchemas, schemas_of
 from broker.service.topics.transaction_recovery import recover_transactions
 from broker.service.transactions.coordinators import Coordinators
 from foundation.loop.clock import CallLater
@@ -114,8 +112,7 @@ class TopicRegistry:
         self._policy_changes = 0
         self.partitions = PartitionedMetadata(environment.metadata)
         """Counts of partitions."""
-        schemas = SchemaRegistry(SchemaStore(environment.metadata), environment.wall_ms)
-        self.schemas = TopicSchemas(schemas, self.policies)
+        self.schemas = TopicSchemas(schemas_of(environment), self.policies)
         """Schemas of topics."""
         self.check_open: Callable[[TopicName], None] = _is_never_deleted
         """Raises an error for a topic whose deletion is decided; `Deletions` sets it."""

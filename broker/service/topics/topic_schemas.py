@@ -9,8 +9,10 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.schemas.schema import Schema, SchemaType, VersionedSchema
 from broker.schemas.schema_registry import SchemaRegistry
+from broker.schemas.schema_store import SchemaStore
 from broker.schemas.strategy import Strategy
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.topics.topic import Topic
@@ -35,6 +37,18 @@ def version_bytes(version: int) -> bytes:
 def version_of(data: bytes) -> int:
     """Returns the version in the first eight bytes. struct.error for fewer bytes."""
     return int(_VERSION.unpack_from(data)[0])
+
+
+def schemas_of(environment: ManagedLedgerEnvironment) -> SchemaRegistry:
+    """Returns the registry of schemas: in ledgers where other brokers share the metadata store."""
+    store = SchemaStore(environment.metadata)
+    if environment.shared_store:
+        # Here, because most brokers have a store of their own.
+        from broker.schemas.schema_ledgers import SchemaLedgers
+
+        ledgers, ids = environment.ledgers, environment.ids
+        store = SchemaLedgers(environment.metadata, ledgers, ids, environment.turn, environment.now_ns)
+    return SchemaRegistry(store, environment.wall_ms)
 
 
 class TopicSchemas:

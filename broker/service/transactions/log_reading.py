@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from broker.managed_ledger.awaited_reads import read_entries
+from bookkeeper.ensembles.awaited_reads import read_entries
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from foundation.model.entry import Entry
 from foundation.model.position import Position

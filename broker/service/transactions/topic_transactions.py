@@ -19,6 +19,7 @@ from typing import Final
 
 from broker.managed_ledger.ledger_context import Divided
 from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.records.pulsar_records import PREFIX
 from broker.service.entry_facts import facts_of
 from broker.service.internal_cursors import TRANSACTIONS_CURSOR
 from broker.service.ports import Sends, SinglePort
@@ -39,8 +40,10 @@ from protocol.pulsar_api_pb2 import MessageMetadata
 
 log = logging.getLogger("magnetar")
 
-_BUFFER: Final = "transactions"
+_BUFFER: Final = f"{PREFIX}transactions"
 """The cursor's property with the state of the buffer."""
+_FORMER_BUFFER: Final = "transactions"
+"""The name of that property up to 0.2.0."""
 MARKER_PRODUCER: Final = "pulsar.txn.marker"
 """Pulsar's name of the producer in markers."""
 _NONE_PENDING: Final[Mapping[str, PendingAcks]] = MappingProxyType({})
@@ -121,7 +124,8 @@ class TopicTransactions:
         """Restores the state from the last snapshot and the entries after it. Raises as `Ledgers.read`."""
         cursor, wall_ms = self._ledger.cursors.by_name[TRANSACTIONS_CURSOR], self._ledger.environment.wall_ms
         began_ms = wall_ms()
-        buffer = TransactionBuffer.of_text(cursor.store.cursor_properties.get(_BUFFER, ""))
+        texts = cursor.store.cursor_properties
+        buffer = TransactionBuffer.of_text(texts.get(_BUFFER) or texts.get(_FORMER_BUFFER, ""))
         async for entry in entries_after(self._ledger, cursor.mark_delete_position):
             buffer.entry(entry.position, facts_of(entry))
         if self.states is not None:

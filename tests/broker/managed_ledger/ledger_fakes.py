@@ -192,6 +192,7 @@ class World:
         *,
         cache: EntryCacheSettings = A_CACHE,
         limiter: InflightReadsLimiter | None = None,
+        shared_store: bool = False,
     ) -> None:
         self.metadata = metadata or MemoryMetadataStore()
         self.ledgers: FakeLedgers = ledgers or FakeLedgers()  # type: ignore[assignment]  # a test that brings its own client uses that one
@@ -208,6 +209,7 @@ class World:
             self.clock,
             lambda: self.wall,
             reads_limiter=self.limiter,
+            shared_store=shared_store,
         )
 
     def tick(self) -> None:

@@ -268,7 +268,11 @@ def test_info_above_the_bytes_keeps_the_lowest_and_counts_the_rest() -> None:
     chance = random.Random(5)
     for entry in chance.sample(range(1, 2_000_000), 200_000):
         acks.acknowledge([(5, entry)])
-    stored = encode_within(acks, {"team": "billing"}, InfoLimits(1_000_000, 100, 50_000), 0)
+
+    def encode(info: CursorInfo) -> bytes:
+        return encode_cursor(StoredCursor(info))
+
+    stored = encode_within(acks, {"team": "billing"}, InfoLimits(1_000_000, 100, 50_000), encode)
     assert 25_000 < len(stored.value) <= 50_000
     info = decode_cursor(stored.value).info
     assert info.cursor_properties == {"team": "billing"}

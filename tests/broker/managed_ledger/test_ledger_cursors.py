@@ -7,9 +7,11 @@ from unittest.mock import create_autospec
 import pytest
 
 from bookkeeper.ensembles.ledger_handle import AddedRun, LedgerHandle
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.managed_ledger.managed_ledger_info import CursorInfo, cursor_key
 from broker.managed_ledger.records.pulsar_records import (
     StoredCursor,
+    StoredPosition,
     decode_cursor,
     encode_cursor,
     encode_position,
@@ -46,7 +48,10 @@ async def log_of_ten(world: World) -> int:
 async def test_position_in_a_cursor_ledger_is_taken_over(world: World) -> None:
     log = await log_of_ten(world)
     last = CursorInfo(Position(log, 3), {"x": 7}, [(log, 0, 1 << 5)], [(Position(log, 8), 0b01)])
-    bodies = [encode_position(info) for info in (CursorInfo(Position(log, -1)), last)]
+    bodies = [
+        encode_position(StoredPosition(info, has_texts=False))
+        for info in (CursorInfo(Position(log, -1)), last)
+    ]
     await left_by_apache(world, bodies, log)
     ledger = await world.open()
     cursor = ledger.cursors.by_name["s"]
@@ -75,13 +80,34 @@ async def test_position_in_the_node_holds_where_the_cursor_ledger_has_none(
     assert (cursor.mark_delete_position, cursor.backlog) == (Position(log, -1), 10)
 
 
-async def test_deletion_of_a_log_deletes_its_cursor_ledgers(world: World) -> None:
+async def test_deletion_of_a_log_deletes_its_shared_store(world: World) -> None:
     log = await log_of_ten(world)
-    await left_by_apache(world, [encode_position(CursorInfo(Position(log, 1)))], log)
+    await left_by_apache(world, [encode_position(StoredPosition(CursorInfo(Position(log, 1))))], log)
     assert await decide_deletion(NAME, world.metadata)
     await delete_managed_ledger(NAME, world.metadata, world.environment.ledgers)
     assert await world.metadata.get(cursor_key(NAME, "s")) is None
     assert await world.metadata.get(ledger_key(CURSOR_LEDGER)) is None
+
+
+async def test_ledger_of_a_write_under_way_is_deleted_with_its_log() -> None:
+    class Late(MemoryMetadataStore):
+        late = True
+
+        async def delete(self, key: str, expected: int | None = None) -> None:
+            if self.late and key == cursor_key(NAME, "s"):
+                self.late = False
+                await world.environment.ledgers.create(CURSOR_LEDGER + 1, {})
+                in_node = CursorInfo(Position(1, 1))
+                await self.put(key, encode_cursor(StoredCursor(in_node, CURSOR_LEDGER + 1)))
+            await super().delete(key, expected)
+
+    world = World(Late())
+    log = await log_of_ten(world)
+    await left_by_apache(world, [], log)
+    assert await decide_deletion(NAME, world.metadata)
+    await delete_managed_ledger(NAME, world.metadata, world.environment.ledgers)
+    assert await world.metadata.get(cursor_key(NAME, "s")) is None
+    assert await world.metadata.get(ledger_key(CURSOR_LEDGER + 1)) is None
 
 
 async def test_cursor_that_cannot_be_read_is_deleted_with_its_log(
@@ -97,7 +123,7 @@ async def test_cursor_that_cannot_be_read_is_deleted_with_its_log(
 
 async def test_cursor_ledger_that_cannot_be_read_refuses_the_open(world: World) -> None:
     log = await log_of_ten(world)
-    await left_by_apache(world, [encode_position(CursorInfo(Position(log, 1)))], log)
+    await left_by_apache(world, [encode_position(StoredPosition(CursorInfo(Position(log, 1))))], log)
     world.ledgers.refuse_reads = 101
     with pytest.raises(PersistenceError):
         await world.open()

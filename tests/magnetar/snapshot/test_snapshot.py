@@ -133,7 +133,8 @@ def test_values_of_apache_pulsar_give_the_same_tables() -> None:
     compaction = field(5, field(1, b"CompactedTopicLedger") + field(2, 77))
     acked = field(4, field(1, field(1, 5) + field(2, 2)) + field(2, field(1, 5) + field(2, 4)))
     opened = field(1, 33) + compaction
-    assert [row[:2] for row in rows(f"{path}/s", opened, "references")] == [(33, "cursor"), (77, "compacted")]
+    # The position in the ledger may name another compacted ledger, so this one may be gone.
+    assert [row[:2] for row in rows(f"{path}/s", opened, "references")] == [(33, "cursor"), (77, "beside")]
     closed = field(1, -1) + field(2, 5) + field(3, 0) + acked
     assert rows(f"{path}/s", closed, "cursors") == [(T, "s", 5, 0, 1, 2, 5, 4, len(closed), True, 1000)]
     entry = field(1, 0) + field(2, field(1, 44) + field(2, 0)) + field(3, b"hash")

@@ -19,12 +19,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from urllib.parse import quote
 
+from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.ensembles.bookies import BookieSet
 from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.leaks.quarantine import LEDGERS, NODES, ledger_record_key
 from bookkeeper.repair.fragments import bookies_needed
 from broker.compose.ledger_settings import LedgerSettings, QuarantineSettings
-from broker.managed_ledger.awaited_reads import read_entries
 from broker.managed_ledger.managed_ledger_info import managed_ledger_key
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.errors import BrokerError, PersistenceError

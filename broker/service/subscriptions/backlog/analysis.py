@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from broker.managed_ledger.awaited_reads import read_entries
+from bookkeeper.ensembles.awaited_reads import read_entries
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.service.entry_facts import facts_of, messages_of
 from broker.service.subscriptions.backlog.open_runs import open_runs

@@ -12,6 +12,8 @@ from broker.managed_ledger.managed_ledger_info import CursorInfo, ManagedLedgerI
 from broker.managed_ledger.records.pulsar_records import (
     Compression,
     StoredCursor,
+    StoredPosition,
+    cursor_record,
     decode_cursor,
     decode_ledger_list,
     decode_position,
@@ -71,8 +73,26 @@ def test_cursor_is_read_as_it_was_written() -> None:
 
 
 def test_position_is_read_as_it_was_written() -> None:
+    stored = StoredPosition(CURSOR)
+    assert decode_position(encode_position(stored)) == stored
+    assert decode_position(encode_position(stored, as_bits=False)) == stored
+
+
+def test_entry_of_apache_has_no_texts() -> None:
     in_ledger = CursorInfo(CURSOR.mark_delete, CURSOR.properties, CURSOR.acked, CURSOR.batches)
-    assert decode_position(encode_position(in_ledger)) == in_ledger
+    stored = StoredPosition(in_ledger, has_texts=False)
+    assert decode_position(encode_position(stored)) == stored
+    without = StoredPosition(in_ledger)
+    assert decode_position(encode_position(without)).has_texts, "no text is not the same as not saying"
+
+
+def test_as_many_ranges_as_asked_for_are_in_the_form_of_pulsar() -> None:
+    acked = [(1, first, (1 << 256) // 3) for first in range(0, 2048, 256)]
+    stored = StoredCursor(CursorInfo(Position(1, -1), acked=acked))
+    record = cursor_record(encode_cursor(stored, ranges_max=300))
+    assert (len(record.individualDeletedMessages), len(record.packedPages)) == (256, 1)
+    record = cursor_record(encode_cursor(stored, ranges_max=1024))
+    assert (len(record.individualDeletedMessages), len(record.packedPages)) == (1024, 0)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -83,7 +103,8 @@ def test_any_holes_are_read_as_they_were_written(seed: int) -> None:
     acked = list(holes.lowest_pages(1 << 30))
     info = CursorInfo(Position(1, -1), acked=acked)
     assert decode_cursor(encode_cursor(StoredCursor(info))).info.acked == acked
-    assert decode_position(encode_position(info)).acked == acked
+    for as_bits in (True, False):
+        assert decode_position(encode_position(StoredPosition(info), as_bits=as_bits)).info.acked == acked
 
 
 def test_range_that_begins_in_an_earlier_ledger_covers_the_beginning_of_its_own() -> None:

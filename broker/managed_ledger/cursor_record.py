@@ -1,0 +1,171 @@
+"""CursorRecord: the two places where one cursor is stored: its node, and on a shared store a cursor ledger.
+
+A store that belongs to one process has the node alone. A write of a shared one costs all of its users, so there a busy
+cursor adds its positions to a ledger, as in Pulsar (ManagedCursorImpl):
+
+    a new cursor                   the node, which names no ledger
+    its first acknowledgement      ledger and node in one write; the node names it. Then entry 0
+    each later one                 one entry
+    the ledger is full or old      the next one begins with the node in one write; the former is deleted
+    a bookie refuses an add        the node, which names no ledger; the ledger is deleted
+    the cursor is closed           the same; a cursor with many ranges leaves its position in the ledger, and ends it
+
+The laws:
+
+1. The last entry of the ledger that the node names is the position. A ledger without entries leaves the node's in force,
+   which is as of the write that began the ledger.
+2. The node names every ledger that may have a position: a crash can leave a former ledger that no node names, never
+   lose one. Audits find such a ledger as an orphan, after a crash of Apache's broker too.
+3. A broker that opens the cursor fences the ledger that the node names. The former broker's next add is refused, and its
+   next write of the node too, once the new one has written it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from functools import partial
+
+from bookkeeper.ensembles.awaited_adds import AwaitedAdds
+from bookkeeper.ensembles.own_ledger import OwnLedger
+from bookkeeper.metadata.metadata_store import Put
+from bookkeeper.metadata.owned_key import OwnedKey
+from broker.managed_ledger.ledger_context import LedgerContext
+from broker.managed_ledger.managed_ledger_info import cursor_key
+from broker.managed_ledger.records.pulsar_records import PREFIX
+from foundation.model.errors import BadVersion, BrokerError, NotEnoughBookies
+
+log = logging.getLogger(__name__)
+
+NO_LEDGER = -1
+"""In the place of a ledger's id: the node itself has the position."""
+
+
+class CursorRecord:
+    """The node and the ledger of one durable cursor. One call at a time."""
+
+    __slots__ = ("_adds", "_began_ns", "_context", "_name", "_node", "_superfluous", "_texts", "ledger_id")
+
+    def __init__(
+        self, context: LedgerContext, name: str, version: int, ledger_id: int, texts: Mapping[str, str]
+    ) -> None:
+        """Arguments after `name` are those of the stored node: version or ABSENT, its ledger, its texts."""
+        self.ledger_id = ledger_id
+        """The ledger that the node names; NO_LEDGER = the node has the position."""
+        self._context = context
+        self._name = name
+        self._node = OwnedKey(context.environment.metadata, version)
+        self._texts = texts
+        self._adds: AwaitedAdds | None = None
+        """None while no ledger is open; one that another broker began is never written on."""
+        self._began_ns = 0
+        self._superfluous: tuple[int, ...] = ()
+        """Ledgers that the node names no more once it is written again."""
+
+    @property
+    def version(self) -> int:
+        """The version of the node, or ABSENT."""
+        return self._node.version
+
+    @property
+    def last_entry(self) -> int:
+        """The last entry of the open ledger; -1 without one."""
+        return -1 if self._adds is None else self._adds.count - 1
+
+    @property
+    def has_superfluous(self) -> bool:
+        """True while there are ledgers that the node names no more."""
+        return bool(self._superfluous)
+
+    @property
+    def key(self) -> str:
+        """The key of the node."""
+        return cursor_key(self._context.name, self._name)
+
+    def needs_ledger(self) -> bool:
+        """Returns True when the next position needs a new ledger."""
+        settings, now_ns = self._context.settings, self._context.environment.now_ns()
+        return (
+            self._adds is None
+            or self._adds.count >= settings.cursor_entries_max
+            or now_ns >= self._began_ns + settings.cursor_rollover_ns
+        )
+
+    def needs_texts(self, texts: Mapping[str, str]) -> bool:
+        """Returns True when the node has other texts of a subscription; those of Magnetar are needed in entries alone."""
+        return texts is not self._texts and _of_others(texts) != _of_others(self._texts)
+
+    async def put(self, value: bytes, ledger_id: int, texts: Mapping[str, str]) -> None:
+        """Writes the node; the value names `ledger_id` and has the texts. Raises MetadataError."""
+        await self._node.put(self.key, value)
+        self._written(ledger_id, texts)
+
+    async def begin(self, value: bytes, ledger_id: int, texts: Mapping[str, str]) -> None:
+        """Begins a ledger and writes the node that names it, in one write. Raises MetadataError and NotEnoughBookies."""
+        try:
+            own = await self._node.put_beside(self.key, value, partial(self._begin, ledger_id))
+        except (BadVersion, NotEnoughBookies):
+            raise  # It was not made.
+        except BaseException:
+            # The write may be carried out all the same. The node names the ledger then, until it is written again.
+            self._superfluous += (ledger_id,)
+            raise
+        self._written(ledger_id, texts)
+        environment = self._context.environment
+        self._adds = AwaitedAdds(own, environment.ledgers, environment.turn, environment.now_ns)
+        self._began_ns = environment.now_ns()
+
+    async def _begin(self, ledger_id: int, node: Put) -> tuple[OwnLedger, int]:
+        custom = {
+            "application": b"pulsar",
+            "component": b"managed-ledger",
+            "pulsar/managed-ledger": self._context.name.encode(),
+            "pulsar/cursor": self._name.encode(),
+        }
+        own, (version,) = await self._context.environment.ledgers.create_beside(ledger_id, custom, (node,))
+        return own, version
+
+    def _written(self, ledger_id: int, texts: Mapping[str, str]) -> None:
+        if self.ledger_id not in (NO_LEDGER, ledger_id):
+            self._superfluous += (self.ledger_id,)
+        self.ledger_id, self._texts = ledger_id, texts
+
+    async def add(self, entry: bytes) -> None:
+        """Adds a position to the open ledger. Raises BrokerError; the ledger then takes no further one."""
+        assert self._adds is not None
+        self._adds.add(entry)
+        try:
+            await self._adds.confirmed()
+        except BrokerError:
+            self._adds = None
+            raise
+
+    async def end_ledger(self) -> None:
+        """Ends the open ledger, which keeps the position, so that the next open need not recover it."""
+        if self._adds is not None:
+            # A recovery ends it otherwise.
+            with contextlib.suppress(BrokerError):
+                await self._adds.close()
+            self._adds = None
+
+    async def delete_superfluous(self) -> None:
+        """Deletes the ledgers that the node names no more. After an error the next call tries again."""
+        for ledger_id in self._superfluous:
+            try:
+                await self._context.environment.ledgers.delete(ledger_id)
+            except BrokerError as error:
+                log.info("%s: its former ledger %d is deleted later: %s", self.key, ledger_id, error)
+            else:
+                self._superfluous = tuple(one for one in self._superfluous if one != ledger_id)
+
+    async def delete(self) -> None:
+        """Deletes node and ledgers. Raises MetadataError."""
+        # The node first: a node whose ledger is gone would bring the cursor back at an old position.
+        await self._context.environment.metadata.delete(self.key)
+        self._written(NO_LEDGER, self._texts)
+        await self.delete_superfluous()
+
+
+def _of_others(texts: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in texts.items() if not name.startswith(PREFIX)}

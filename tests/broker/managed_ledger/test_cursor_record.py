@@ -1,0 +1,407 @@
+"""Cursors on a shared store: positions in ledgers, the node for what Pulsar keeps there, and every crash in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.managed_ledger.managed_cursor import ManagedCursor
+from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.managed_ledger_info import cursor_key
+from broker.managed_ledger.records.pulsar_records import (
+    StoredCursor,
+    StoredPosition,
+    decode_cursor,
+    decode_position,
+)
+from broker.managed_ledger.removal.deletion import decide_deletion, delete_managed_ledger
+from foundation.model.errors import BadVersion
+from foundation.model.position import EARLIEST, Position
+from magnetar.audit.facts import gather, judge
+from magnetar.snapshot.node_rows import Node
+from protocol.ledger_metadata import LedgerState, decode, ledger_key
+from tests.broker.managed_ledger.ledger_fakes import (
+    EVERY_CHANGE,
+    NAME,
+    OK,
+    WRITE_FAILED,
+    FakeLedgers,
+    World,
+    at,
+    fill,
+    until,
+)
+from tests.fakes.metadata import WritesUntilCrash
+
+ENTRIES = 12
+
+
+@pytest.fixture
+async def shared() -> World:
+    return World(shared_store=True)
+
+
+async def opened(world: World, **settings: Any) -> tuple[ManagedLedger, ManagedCursor]:
+    ledger = await world.open(mark_delete_rate=EVERY_CHANGE, **settings)
+    return ledger, await ledger.cursors.open("s", EARLIEST)
+
+
+async def acknowledge(ledger: ManagedLedger, cursor: ManagedCursor, *indexes: int) -> None:
+    cursor.acknowledge([at(ledger, index) for index in indexes])
+    await cursor.store.flush()
+
+
+async def in_node(world: World) -> StoredCursor:
+    found = await world.metadata.get(cursor_key(NAME, "s"))
+    assert found is not None
+    return decode_cursor(found.value)
+
+
+async def version(world: World) -> int:
+    found = await world.metadata.get(cursor_key(NAME, "s"))
+    assert found is not None
+    return found.version
+
+
+async def exists(world: World, ledger_id: int) -> bool:
+    return await world.metadata.get(ledger_key(ledger_id)) is not None
+
+
+def positions(world: World, ledger_id: int) -> list[StoredPosition]:
+    """The entries that the bookie has: 32 bytes of header and 4 of the digest, then the position."""
+    return [decode_position(entry[36:]) for entry in world.ledgers.stored[ledger_id].values()]
+
+
+async def test_busy_cursor_adds_to_its_ledger_and_leaves_the_node(shared: World) -> None:
+    ledger, cursor = await opened(shared)
+    await fill(ledger, ENTRIES)
+    assert (await in_node(shared)).ledger_id == -1
+    await acknowledge(ledger, cursor, 0)
+    stored, before = await in_node(shared), await version(shared)
+    for index in range(1, 10):
+        await acknowledge(ledger, cursor, index)
+    assert await version(shared) == before
+    found = positions(shared, stored.ledger_id)
+    assert [one.info.mark_delete for one in found] == [at(ledger, index) for index in range(10)]
+    assert cursor.store.ledger == (stored.ledger_id, 9)
+
+
+async def test_ledger_of_a_cursor_tells_tools_its_owner(shared: World) -> None:
+    ledger, cursor = await opened(shared)
+    await fill(ledger, 1)
+    await acknowledge(ledger, cursor, 0)
+    found = await shared.metadata.get(ledger_key((await in_node(shared)).ledger_id))
+    assert found is not None
+    assert decode(found.value).custom == {
+        "application": b"pulsar",
+        "component": b"managed-ledger",
+        "pulsar/managed-ledger": NAME.encode(),
+        "pulsar/cursor": b"s",
+    }
+
+
+async def test_embedded_store_keeps_the_position_in_the_node(world: World) -> None:
+    ledger, cursor = await opened(world)
+    await fill(ledger, 2)
+    await acknowledge(ledger, cursor, 0, 1)
+    assert await in_node(world) == StoredCursor((await in_node(world)).info, -1, world.wall)
+    assert (await in_node(world)).info.mark_delete == at(ledger, 1)
+
+
+@pytest.mark.parametrize("as_bits", [True, False])
+async def test_position_survives_a_kill(shared: World, as_bits: bool) -> None:
+    ledger, cursor = await opened(shared, acks_as_bits=as_bits)
+    await fill(ledger, ENTRIES)
+    await acknowledge(ledger, cursor, 0, 1, 4, 7)
+    cursor.acknowledge_batch(at(ledger, 9), [0b01], 2)
+    await cursor.store.flush()
+    marked = at(ledger, 1)
+    ledger, cursor = await opened(shared.after_crash(shared_store=True))
+    assert cursor.mark_delete_position == marked
+    assert cursor.backlog == ENTRIES - 4
+    assert cursor.acks.ack_set_of(at(ledger, 9)) == (1,)
+
+
+async def test_full_ledger_is_followed_by_another_and_deleted(shared: World) -> None:
+    ledger, cursor = await opened(shared, cursor_entries_max=3)
+    await fill(ledger, ENTRIES)
+    used = []
+    for index in range(7):
+        await acknowledge(ledger, cursor, index)
+        used.append((await in_node(shared)).ledger_id)
+    await cursor.store.settle()
+    assert [used.count(one) for one in sorted(set(used))] == [3, 3, 1]
+    assert [await exists(shared, one) for one in sorted(set(used))] == [False, False, True]
+
+
+async def test_old_ledger_is_followed_by_another(shared: World) -> None:
+    ledger, cursor = await opened(shared, cursor_rollover_ns=1000)
+    await fill(ledger, 3)
+    await acknowledge(ledger, cursor, 0)
+    first = (await in_node(shared)).ledger_id
+    shared.clock.advance(999)
+    await acknowledge(ledger, cursor, 1)
+    assert (await in_node(shared)).ledger_id == first
+    shared.clock.advance(1)
+    await acknowledge(ledger, cursor, 2)
+    assert (await in_node(shared)).ledger_id != first
+
+
+async def test_close_brings_the_position_back_to_the_node(shared: World) -> None:
+    ledger, cursor = await opened(shared)
+    await fill(ledger, ENTRIES)
+    await acknowledge(ledger, cursor, 0, 3, 5)
+    used = (await in_node(shared)).ledger_id
+    await ledger.close()
+    stored = await in_node(shared)
+    assert (stored.ledger_id, stored.info.mark_delete) == (-1, at(ledger, 0))
+    assert not await exists(shared, used)
+    ledger, cursor = await opened(shared.after_crash(shared_store=True))
+    assert cursor.backlog == ENTRIES - 3
+
+
+async def test_cursor_with_many_ranges_stays_in_its_ledger_at_a_close(shared: World) -> None:
+    ledger, cursor = await opened(shared, node_ranges_max=2)
+    await fill(ledger, ENTRIES)
+    await acknowledge(ledger, cursor, 1, 3, 5)
+    used = (await in_node(shared)).ledger_id
+    await ledger.close()
+    assert (await in_node(shared)).ledger_id == used
+    found = await shared.metadata.get(ledger_key(used))
+    assert found is not None
+    assert decode(found.value).state is LedgerState.CLOSED
+    # Opened and closed without a change: nothing is written.
+    before = await version(shared)
+    ledger, cursor = await opened(shared.after_crash(shared_store=True), node_ranges_max=2)
+    assert cursor.backlog == ENTRIES - 3
+    await ledger.close()
+    assert await version(shared) == before
+    # With fewer ranges it goes back to the node.
+    ledger, cursor = await opened(shared.after_crash(shared_store=True), node_ranges_max=2)
+    await acknowledge(ledger, cursor, 0, 2)
+    await ledger.close()
+    assert (await in_node(shared)).ledger_id == -1
+    assert not await exists(shared, used)
+
+
+async def test_ledger_that_has_more_than_the_node_can_take_stays(shared: World) -> None:
+    assert isinstance(shared.metadata, MemoryMetadataStore)
+    shared.metadata.value_bytes_max = 400
+    ledger, cursor = await opened(shared, read_bytes_max=1 << 20)
+    await fill(ledger, 100)
+    await acknowledge(ledger, cursor, *range(1, 100, 2))
+    assert cursor.store.left_out == 0
+    await ledger.close()
+    assert (await in_node(shared)).ledger_id >= 0
+    ledger, cursor = await opened(shared.after_crash(shared_store=True))
+    assert cursor.backlog == 50
+
+
+async def test_refused_add_brings_the_position_to_the_node(shared: World) -> None:
+    ledger, cursor = await opened(shared)
+    await fill(ledger, ENTRIES)
+    await acknowledge(ledger, cursor, 0)
+    used = (await in_node(shared)).ledger_id
+    shared.ledgers.refuse = lambda ledger_id, entry_id: WRITE_FAILED
+    await acknowledge(ledger, cursor, 1, 3)
+    shared.ledgers.refuse = lambda ledger_id, entry_id: OK
+    stored = await in_node(shared)
+    assert (stored.ledger_id, stored.info.mark_delete) == (-1, at(ledger, 1))
+    await cursor.store.settle()
+    assert not await exists(shared, used)
+    # The next one goes to a new ledger.
+    await acknowledge(ledger, cursor, 2)
+    again = (await in_node(shared)).ledger_id
+    assert again not in (-1, used)
+    ledger, cursor = await opened(shared.after_crash(shared_store=True))
+    assert cursor.backlog == ENTRIES - 4
+
+
+async def test_texts_and_position_change_in_one_entry(shared: World) -> None:
+    """A transaction's acknowledgements are a text until they are made: no crash may keep one of both."""
+    ledger, cursor = await opened(shared)
+    await fill(ledger, 3)
+    cursor.store.keep_properties({"magnetar.pending": "0"})
+    await acknowledge(ledger, cursor, 1)
+    before = await version(shared)
+    cursor.store.keep_properties({})
+    await acknowledge(ledger, cursor, 0)
+    assert await version(shared) == before, "texts of Magnetar need no write of the node"
+    last = positions(shared, (await in_node(shared)).ledger_id)[-1]
+    assert (last.info.mark_delete, last.info.cursor_properties) == (at(ledger, 1), {})
+    ledger, cursor = await opened(shared.after_crash(shared_store=True))
+    assert cursor.store.cursor_properties == {}, "those of the node are older"
+
+
+async def test_texts_of_a_subscription_are_in_the_node_for_other_brokers(shared: World) -> None:
+    ledger, cursor = await opened(shared)
+    await fill(ledger, 3)
+    await acknowledge(ledger, cursor, 0)
+    used = (await in_node(shared)).ledger_id
+    cursor.store.keep_properties({"team": "billing"})
+    await cursor.store.flush()
+    stored = await in_node(shared)
+    assert (stored.ledger_id, stored.info.cursor_properties) == (used, {"team": "billing"})
+    ledger, cursor = await opened(shared.after_crash(shared_store=True))
+    assert (cursor.store.cursor_properties, cursor.backlog) == ({"team": "billing"}, 2)
+
+
+async def test_deleted_cursor_leaves_no_ledger(shared: World) -> None:
+    ledger, cursor = await opened(shared)
+    await fill(ledger, 1)
+    await acknowledge(ledger, cursor, 0)
+    used = (await in_node(shared)).ledger_id
+    await ledger.cursors.delete("s")
+    assert await shared.metadata.get(cursor_key(NAME, "s")) is None
+    assert not await exists(shared, used)
+
+
+async def test_broker_that_lost_the_cursor_stores_nothing_more(shared: World) -> None:
+    """The new one reads the ledger, which fences it, and writes the node first."""
+    ledger, cursor = await opened(shared)
+    await fill(ledger, ENTRIES)
+    await acknowledge(ledger, cursor, 0)
+    second, found = await opened(shared.after_crash(shared_store=True))
+    await acknowledge(second, found, 1)
+    stored = await in_node(shared)
+    with pytest.raises(BadVersion):
+        await acknowledge(ledger, cursor, 5)
+    assert await in_node(shared) == stored
+    await acknowledge(second, found, 2)
+    _, third = await opened(shared.after_crash(shared_store=True))
+    assert (third.mark_delete_position, third.acks.beyond.count) == (at(second, 2), 0)
+
+
+async def test_begin_whose_answer_is_lost_leaves_no_second_ledger(shared: World) -> None:
+    ledger, cursor = await opened(shared)
+    await fill(ledger, 3)
+    real, put_all = shared.metadata, shared.metadata.put_all
+    lost = asyncio.CancelledError("the answer is lost")
+
+    async def then_lost(puts: object) -> list[int]:
+        await put_all(puts)  # type: ignore[arg-type]  # passed on
+        raise lost
+
+    real.put_all = then_lost  # type: ignore[method-assign]  # for one call
+    cursor.acknowledge([at(ledger, 0)])
+    with pytest.raises(asyncio.CancelledError):
+        await cursor.store.flush()
+    real.put_all = put_all  # type: ignore[method-assign]  # as before
+    first = (await in_node(shared)).ledger_id
+    await acknowledge(ledger, cursor, 1)
+    await cursor.store.settle()
+    assert (await in_node(shared)).ledger_id != first
+    assert not await exists(shared, first)
+
+
+# Crashes
+
+
+async def live(world: World, done: list[set[int]]) -> None:
+    """Acknowledges, rolls over, meets a refused add, sets a text, closes; `done` follows the stored entries."""
+    ledger, cursor = await opened(world, cursor_entries_max=2, node_ranges_max=2)
+    await fill(ledger, ENTRIES)
+    so_far = set[int]()
+    for index in (0, 2, 4, 1, 6, 8):
+        if index == 1:
+            world.ledgers.refuse = lambda ledger_id, entry_id: WRITE_FAILED
+        so_far = so_far | {index}
+        done.append(so_far)
+        await acknowledge(ledger, cursor, index)
+        world.ledgers.refuse = lambda ledger_id, entry_id: OK
+        if index == 6:
+            cursor.store.keep_properties({"team": "billing"})
+            await cursor.store.flush()
+        done[:-1] = []
+    await ledger.close()
+    ledger, cursor = await opened(world, cursor_entries_max=2, node_ranges_max=9)
+    done.append(so_far | {10})
+    await acknowledge(ledger, cursor, 10)
+    done[:-1] = []
+    await ledger.close()
+
+
+async def writes_of_a_life() -> int:
+    plenty = 1 << 20
+    way = WritesUntilCrash(MemoryMetadataStore(), plenty)
+    await live(World(way, shared_store=True), [])
+    return plenty - way.left
+
+
+async def nodes_of(store: MemoryMetadataStore) -> Iterator[Node]:
+    return iter([Node(key, one.value, one.version, None, None) for key, one in store._values.items()])
+
+
+async def check(after: World, done: list[set[int]]) -> None:
+    """What was stored is acknowledged; the write under way may be, and nothing else."""
+    ledger, cursor = await opened(after)
+    entries = sum(info.entries for info in ledger.ledgers.infos())
+    acked = {index for index in range(entries) if cursor.acks.is_acknowledged(at(ledger, index))}
+    assert acked in done, (acked, done)
+    await ledger.close()
+
+
+async def test_no_crash_loses_an_acknowledgement_or_hides_a_ledger() -> None:
+    """The broker dies before each of its writes of the metadata store."""
+    count = await writes_of_a_life()
+    hidden = 0
+    for writes in range(2, count):
+        store, bookie = MemoryMetadataStore(), FakeLedgers()
+        way, done = WritesUntilCrash(store, writes), list[set[int]]()
+        done.append(set())
+        life = asyncio.ensure_future(live(World(way, bookie, shared_store=True), done))
+        await until(lambda way=way, life=life: way.dead or life.done())  # type: ignore[misc]  # bound for the loop
+        life.cancel()
+        await asyncio.wait((life,))
+        if await store.get(cursor_key(NAME, "s")) is None:
+            continue
+        named = {decode_cursor(store._values[cursor_key(NAME, "s")].value).ledger_id}
+        bookie.refuse = lambda ledger_id, entry_id: OK
+        found = {one.subject for one in judge(gather(await nodes_of(store))) if one.kind == "orphan"}
+        of_cursor = {
+            int(key.rpartition("L")[2])
+            for key, one in store._values.items()
+            if key.startswith("/ledgers/0") and b"pulsar/cursor" in one.value
+        }
+        # A former ledger may be left, and the audit finds it.
+        assert {str(one) for one in of_cursor - named} <= found
+        hidden += len(of_cursor - named)
+        world = World(store, bookie, shared_store=True)
+        await check(world, done)
+        assert await decide_deletion(NAME, store)
+        await delete_managed_ledger(NAME, store, world.environment.ledgers)
+        left = {key for key in store._values if key.startswith("/ledgers/0")}
+        assert len(left) <= len(of_cursor - named)
+    assert hidden, "a crash between the node and the deletion of the former ledger was tried"
+
+
+async def test_entry_whose_confirmation_is_lost_may_be_the_position(shared: World) -> None:
+    ledger, cursor = await opened(shared)
+    await fill(ledger, 3)
+    await acknowledge(ledger, cursor, 0)
+    shared.ledgers.hold()
+    cursor.acknowledge([at(ledger, 1)])
+    used = (await in_node(shared)).ledger_id
+    await until(lambda: len(shared.ledgers.stored[used]) == 2)
+    copy = shared.copy_after_crash()
+    copied = World(copy.metadata, copy.ledgers, shared_store=True)
+    _, again = await opened(copied)
+    assert again.mark_delete_position == at(ledger, 1)
+
+
+async def test_ledger_that_has_begun_without_an_entry_leaves_the_node_in_force(shared: World) -> None:
+    ledger, cursor = await opened(shared)
+    await fill(ledger, ENTRIES)
+    shared.ledgers.hold()
+    shared.ledgers.refuse = lambda ledger_id, entry_id: WRITE_FAILED
+    cursor.acknowledge([at(ledger, index) for index in (0, 1, 5)])
+    await until(lambda: shared.ledgers.held)
+    assert (await in_node(shared)).ledger_id >= 0
+    copy = shared.copy_after_crash()
+    ledger, again = await opened(World(copy.metadata, copy.ledgers, shared_store=True))
+    assert (again.mark_delete_position, again.backlog) == (at(ledger, 1), ENTRIES - 3)
+    assert again.mark_delete_position != Position(-1, -1)
