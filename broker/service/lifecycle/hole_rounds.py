@@ -67,7 +67,7 @@ class Search:
     acknowledged: Position
     """The last acknowledged entry; EARLIEST where pending entries stay at their consumers."""
     pending: dict[PositionKey, PendingHole] = field(default_factory=dict)
-    """What the search has found pending before it."""
+    """Entries before it that the search has found pending at a consumer."""
 
 
 class HoleRounds:

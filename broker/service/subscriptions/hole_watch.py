@@ -77,7 +77,7 @@ class HoleWatch:
         self.last_ms = 0
         """Wall clock of the last one of both, ms since 1970; 0 = none yet."""
         self.pending: dict[PositionKey, PendingHole] = {}
-        """What the last whole search found pending at a consumer before an acknowledged entry."""
+        """Entries that the last whole search found pending at a consumer before an acknowledged one."""
         self._dispatcher: object = None
 
     def look(self, dispatcher: object, cursor: ManagedCursor, now_ns: int) -> None:

@@ -7,7 +7,6 @@ of the parts below it would.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from typing import Any
 
 import pytest
@@ -17,94 +16,26 @@ from hypothesis import strategies as st
 from broker.managed_ledger import single_entry
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.redelivery_reads import RedeliveryReads
-from broker.service.consumer import Consumer
 from broker.service.lifecycle import hole_rounds
-from broker.service.lifecycle.hole_rounds import HoleRounds, joined
+from broker.service.lifecycle.hole_rounds import joined
 from broker.service.namespaces.namespaces import Json
 from broker.service.policies import table
 from broker.service.subscriptions.dispatch.places import Place
 from broker.service.subscriptions.hole_watch import LOOKS_KEPT, HoleLook, passed_before, read_between, thinned
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
-from broker.service.transactions.pending_acks import AckedEntry
 from foundation.model.errors import EntryDamaged, PersistenceError
 from foundation.model.position import Position
 from foundation.model.range_set import EntryRange
-from foundation.model.txn_id import TxnId
+from tests.broker.service.lifecycle.hole_play import PERIOD_S, Rounds, play
 from tests.fakes.crowd import Crowd
 from tests.fakes.ports import FakeConsumerPort
 from tests.fakes.stage import EXCLUSIVE, KEY_SHARED, SHARED, TOPIC, Stage
-
-PERIOD_S = 180
-PENDING_S = 60
 
 
 def small(ledger_id: int) -> int:
     """Average bytes of an entry."""
     return 100
-
-
-class Rounds:
-    """The rounds of a stage, and its clock."""
-
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        self.rounds = HoleRounds(stage.registry, lambda: stage.now_ns)
-
-    async def after(self, seconds: int) -> None:
-        """Lets the time pass second by second, as the broker's timer does."""
-        for _ in range(seconds):
-            await self.stage.pass_time(1000)
-            await self.stage.run(self.rounds.run())
-            await self.stage.settle()
-
-
-class Breaking(FakeConsumerPort):
-    """A port whose next deliveries raise."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.failures = 0
-
-    def deliver(self, entries: Any) -> None:
-        if self.failures:
-            self.failures -= 1
-            raise MemoryError("by the test")
-        super().deliver(entries)
-
-
-@dataclasses.dataclass
-class Play:
-    stage: Stage
-    topic: PersistentTopic
-    subscription: Subscription
-    consumer: Consumer
-    port: Breaking
-    rounds: Rounds
-
-    @property
-    def ledger_id(self) -> int:
-        return self.topic.ledger.ledgers.current.ledger_id
-
-    def got(self) -> list[int]:
-        return [entry.entry_id for entry in self.port.got]
-
-    async def acknowledge(self, *entries: int) -> None:
-        self.subscription.acknowledge(self.consumer, [(self.ledger_id, entry) for entry in entries])
-        await self.stage.settle()
-
-
-async def play(kind: Any = SHARED, **config: Any) -> Play:
-    """A subscription whose first run of four entries was lost; it has read six more and acknowledged them."""
-    stage = Stage(hole_period_s=PERIOD_S, **config)
-    topic = await stage.open()
-    port = Breaking()
-    subscription, consumer, _ = await stage.consume(topic, kind, permits=1000, port=port)
-    found = Play(stage, topic, subscription, consumer, port, Rounds(stage))
-    port.failures = 1
-    await stage.publish(topic, keys=list("abca"))
-    await stage.publish(topic, keys=list("abcabc"))
-    return found
 
 
 async def test_lost_entries_are_delivered_again_in_order_after_the_period() -> None:
@@ -133,102 +64,6 @@ async def test_entry_that_is_pending_at_a_consumer_stays_there() -> None:
     assert one.got()[6:] == [0, 1, 2, 3], "4, 6 and 8 are with the consumer"
     await one.rounds.after(400)
     assert len(one.got()) == 10
-
-
-async def pending_play(kind: Any = SHARED, **config: Any) -> Play:
-    """A subscription with ten entries at its consumer, of which all but 2, 3 and 9 are acknowledged."""
-    stage = Stage(hole_period_s=PERIOD_S, hole_pending_s=PENDING_S, **config)
-    topic = await stage.open()
-    port = Breaking()
-    subscription, consumer, _ = await stage.consume(topic, kind, permits=1000, port=port)
-    found = Play(stage, topic, subscription, consumer, port, Rounds(stage))
-    await stage.publish(topic, keys=list("abcaabcabc"))
-    await found.acknowledge(0, 1, 4, 5, 6, 7, 8)
-    return found
-
-
-@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
-async def test_entry_before_an_acknowledged_one_comes_again_when_it_is_pending_for_too_long(
-    kind: Any,
-) -> None:
-    one = await pending_play(kind)
-    await one.rounds.after(PENDING_S - 1)
-    assert len(one.got()) == 10
-    await one.rounds.after(PENDING_S + 2)
-    assert one.got()[10:] == [2, 3], "nothing after 9 is acknowledged"
-    assert one.port.counts[10:] == [1, 1]
-    await one.rounds.after(2 * PENDING_S + 2)
-    assert one.got()[12:] == [2, 3], "once in each period"
-    assert one.port.counts[12:] == [2, 2]
-    # A late acknowledgement of the first delivery.
-    await one.acknowledge(2, 3, 9)
-    assert one.subscription.cursor.backlog == 0
-    await one.rounds.after(4 * PENDING_S)
-    assert len(one.got()) == 14
-    watch = one.subscription.holes
-    assert watch is not None
-    assert (watch.redelivered, watch.pending_redelivered, watch.pending) == (0, 4, {})
-
-
-@pytest.mark.parametrize("config", [{"hole_pending_s": 0}, {"hole_redelivery": False}])
-async def test_pending_entry_stays_where_the_settings_do_not_ask_for_it(config: dict[str, Any]) -> None:
-    one = await pending_play()
-    one.stage.registry.reconfigure(
-        one.stage.registry._ledger_settings, dataclasses.replace(one.stage.registry.settings, **config)
-    )
-    await one.stage.settle()
-    await one.rounds.after(10 * PENDING_S)
-    assert len(one.got()) == 10
-
-
-async def test_time_begins_anew_with_each_delivery_of_a_pending_entry() -> None:
-    one = await pending_play()
-    await one.rounds.after(PENDING_S)
-    # As a negative acknowledgement: the entry is delivered at once, and pending anew.
-    one.subscription.redeliver(one.consumer, [(one.ledger_id, 2)], one.consumer.epoch)
-    await one.stage.settle()
-    assert one.got()[10:] == [2]
-    await one.rounds.after(PENDING_S // 2 + 2)
-    assert one.got()[11:] == [3]
-    await one.rounds.after(PENDING_S)
-    assert one.got()[12:] == [2]
-
-
-async def test_entry_that_waits_for_a_consumer_with_permits_is_queued_once() -> None:
-    one = await pending_play()
-    one.consumer.permits = 0
-    await one.rounds.after(10 * PENDING_S)
-    assert len(one.got()) == 10
-    watch = one.subscription.holes
-    assert watch is not None
-    assert watch.pending_redelivered == 2
-    one.subscription.flow(one.consumer, 100)
-    await one.stage.settle()
-    assert one.got()[10:] == [2, 3]
-    assert one.port.counts[10:] == [1, 1]
-
-
-@pytest.mark.parametrize("ack_set", [(), (0b10,)])
-async def test_entry_of_which_an_open_transaction_has_acknowledged_any_message_stays(
-    ack_set: tuple[int, ...],
-) -> None:
-    one = await pending_play()
-    pending = one.subscription.require_transactional().pending
-    pending.acknowledge(TxnId(0, 1), [AckedEntry((one.ledger_id, 2), ack_set, batch_size=2)])
-    await one.rounds.after(4 * PENDING_S)
-    again = one.got()[10:]
-    assert again
-    assert set(again) == {3}
-
-
-async def test_pending_entries_come_again_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hole_rounds, "GROUP_ENTRIES", 1)
-    one = await pending_play()
-    while len(one.got()) == 10:
-        await one.rounds.after(1)
-    assert one.got()[10:] == [2]
-    await one.rounds.after(1)
-    assert one.got()[10:] == [2, 3]
 
 
 async def test_late_acknowledgement_wins_over_the_redelivery() -> None:

@@ -1,0 +1,112 @@
+"""An entry that is pending at a consumer for too long before an acknowledged one is delivered again, and no other."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from broker.service.lifecycle import hole_rounds
+from broker.service.transactions.pending_acks import AckedEntry
+from foundation.model.txn_id import TxnId
+from tests.broker.service.lifecycle.hole_play import PERIOD_S, Breaking, Play, Rounds
+from tests.fakes.stage import KEY_SHARED, SHARED, Stage
+
+PENDING_S = 60
+
+
+async def pending_play(kind: Any = SHARED, **config: Any) -> Play:
+    """A subscription with ten entries at its consumer, of which all but 2, 3 and 9 are acknowledged."""
+    stage = Stage(hole_period_s=PERIOD_S, hole_pending_s=PENDING_S, **config)
+    topic = await stage.open()
+    port = Breaking()
+    subscription, consumer, _ = await stage.consume(topic, kind, permits=1000, port=port)
+    found = Play(stage, topic, subscription, consumer, port, Rounds(stage))
+    await stage.publish(topic, keys=list("abcaabcabc"))
+    await found.acknowledge(0, 1, 4, 5, 6, 7, 8)
+    return found
+
+
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+async def test_entry_before_an_acknowledged_one_comes_again_when_it_is_pending_for_too_long(
+    kind: Any,
+) -> None:
+    one = await pending_play(kind)
+    await one.rounds.after(PENDING_S - 1)
+    assert len(one.got()) == 10
+    await one.rounds.after(PENDING_S + 2)
+    assert one.got()[10:] == [2, 3], "nothing after 9 is acknowledged"
+    assert one.port.counts[10:] == [1, 1]
+    await one.rounds.after(2 * PENDING_S + 2)
+    assert one.got()[12:] == [2, 3], "once in each period"
+    assert one.port.counts[12:] == [2, 2]
+    # A late acknowledgement of the first delivery.
+    await one.acknowledge(2, 3, 9)
+    assert one.subscription.cursor.backlog == 0
+    await one.rounds.after(4 * PENDING_S)
+    assert len(one.got()) == 14
+    watch = one.subscription.holes
+    assert watch is not None
+    assert (watch.redelivered, watch.pending_redelivered, watch.pending) == (0, 4, {})
+
+
+@pytest.mark.parametrize("config", [{"hole_pending_s": 0}, {"hole_redelivery": False}])
+async def test_pending_entry_stays_where_the_settings_do_not_ask_for_it(config: dict[str, Any]) -> None:
+    one = await pending_play()
+    one.stage.registry.reconfigure(
+        one.stage.registry._ledger_settings, dataclasses.replace(one.stage.registry.settings, **config)
+    )
+    await one.stage.settle()
+    await one.rounds.after(10 * PENDING_S)
+    assert len(one.got()) == 10
+
+
+async def test_time_begins_anew_with_each_delivery_of_a_pending_entry() -> None:
+    one = await pending_play()
+    await one.rounds.after(PENDING_S)
+    # As a negative acknowledgement: the entry is delivered at once, and pending anew.
+    one.subscription.redeliver(one.consumer, [(one.ledger_id, 2)], one.consumer.epoch)
+    await one.stage.settle()
+    assert one.got()[10:] == [2]
+    await one.rounds.after(PENDING_S // 2 + 2)
+    assert one.got()[11:] == [3]
+    await one.rounds.after(PENDING_S)
+    assert one.got()[12:] == [2]
+
+
+async def test_entry_that_waits_for_a_consumer_with_permits_is_queued_once() -> None:
+    one = await pending_play()
+    one.consumer.permits = 0
+    await one.rounds.after(10 * PENDING_S)
+    assert len(one.got()) == 10
+    watch = one.subscription.holes
+    assert watch is not None
+    assert watch.pending_redelivered == 2
+    one.subscription.flow(one.consumer, 100)
+    await one.stage.settle()
+    assert one.got()[10:] == [2, 3]
+    assert one.port.counts[10:] == [1, 1]
+
+
+@pytest.mark.parametrize("ack_set", [(), (0b10,)])
+async def test_entry_of_which_an_open_transaction_has_acknowledged_any_message_stays(
+    ack_set: tuple[int, ...],
+) -> None:
+    one = await pending_play()
+    pending = one.subscription.require_transactional().pending
+    pending.acknowledge(TxnId(0, 1), [AckedEntry((one.ledger_id, 2), ack_set, batch_size=2)])
+    await one.rounds.after(4 * PENDING_S)
+    again = one.got()[10:]
+    assert again
+    assert set(again) == {3}
+
+
+async def test_pending_entries_come_again_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hole_rounds, "GROUP_ENTRIES", 1)
+    one = await pending_play()
+    while len(one.got()) == 10:
+        await one.rounds.after(1)
+    assert one.got()[10:] == [2]
+    await one.rounds.after(1)
+    assert one.got()[10:] == [2, 3]
