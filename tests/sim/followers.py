@@ -59,6 +59,7 @@ class FollowerStore:
     """One session."""
 
     value_bytes_max = VALUE_BYTES_MAX
+    is_shared = True
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
