@@ -249,6 +249,7 @@ class BrokerService:
         """Opens all ports; clients can work as soon as it returns. Raises OSError when a port is in use."""
         # First, because all that follows uses settings. A change of an earlier broker lifetime holds again.
         await self.dynamic_settings.open()
+        await self.environment.ledgers.racks.open()
         if self.recorder is not None:
             self.recorder.open()
         await self.namespaces.open()

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 import pytest
 from aiohttp import ClientSession
 
+from bookkeeper.ensembles.racks import Affinity, affinity_of
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.metadata_store import MetadataStore
 from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
@@ -20,6 +21,7 @@ from broker.security.authorization.permissions import Action, NamespacePermissio
 from broker.security.principal import Principal
 from broker.service.namespaces.stored_policies import PERMISSIONS
 from broker.service.policies.effective_policies import RESOURCE_GROUP
+from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.errors import ServiceNotReady
 from foundation.model.topic_name import parse_topic_name
 from foundation.zookeeper.url import ZookeeperUrl
@@ -147,8 +149,7 @@ async def test_rights_end_when_the_store_has_not_confirmed_them_for_their_bound(
     other, admin = two.other, Principal("admin")
     connection = await RawConnection.open(other.addresses.service_url)
     await connection.connect(token=token({"sub": "admin"}))
-    producer = {"topic": str(TOPIC), "producer_id": 1}
-    connection.send("PRODUCER", request_id=1, **producer)
+    connection.send("PRODUCER", request_id=1, topic=str(TOPIC), producer_id=1)
     await connection.receive("PRODUCER_SUCCESS")
 
     now_ns = other._clock.monotonic_ns()
@@ -156,7 +157,7 @@ async def test_rights_end_when_the_store_has_not_confirmed_them_for_their_bound(
     monkeypatch.setattr(rights, "_now_ns", lambda: now_ns + int((BOUND_S + 1) * 1e9))
     rights.check()
     await connection.receive("CLOSE_PRODUCER")
-    connection.send("PRODUCER", request_id=2, **producer)
+    connection.send("PRODUCER", request_id=2, topic=str(TOPIC), producer_id=1)
     refusal = (await connection.receive("ERROR")).command.error
     assert refusal.error == ServiceNotReady.code, "a client asks again, and does not give up"
     path = f"{other.addresses.admin_url}/admin/v2/tenants"
@@ -166,6 +167,17 @@ async def test_rights_end_when_the_store_has_not_confirmed_them_for_their_bound(
         rights.begin_round()
         await until(lambda: other.authorizer.is_superuser(admin))
         assert (await session.get(path)).status == 200
-    connection.send("PRODUCER", request_id=3, **producer)
+    connection.send("PRODUCER", request_id=3, topic=str(TOPIC), producer_id=1)
     await connection.receive("PRODUCER_SUCCESS")
     await connection.close()
+
+
+async def test_next_ledger_of_a_namespace_names_the_groups_that_another_broker_has_set(two: Two) -> None:
+    groups = {"bookkeeperAffinityGroupPrimary": "g1", "bookkeeperAffinityGroupSecondary": "g2"}
+    await two.write("/admin/local-policies/public/default", {"bookieAffinityGroup": groups})
+    await until(lambda: two.other.namespaces.policy("public/default", "bookieAffinityGroup") == groups)
+    topic = await two.other.registry.get(TOPIC, create=True)
+    assert isinstance(topic, PersistentTopic)
+    assert topic.ledger.context.settings.affinity == Affinity.of("g1", "g2")
+    begun = await topic.ledger.context.store.start_current(None)
+    assert affinity_of(begun.metadata.custom) == Affinity.of("g1", "g2")
