@@ -373,7 +373,8 @@ async def test_bookies_are_chosen_in_turn_and_quarantined_after_failures() -> No
     assert any(b in cluster.set.choose(3) for _ in range(4))
 
 
-async def test_ledger_and_its_replaced_bookies_obey_groups_and_racks() -> None:
+async def racked() -> tuple[Cluster, Racks, Affinity]:
+    """Two bookies of group `g` in each of two racks, and two bookies of another group."""
     cluster = Cluster(6, LedgerSettings(2, 2, 2))
     a, b, c, d, e, f = cluster.names
     racks: Racks = {
@@ -383,22 +384,34 @@ async def test_ledger_and_its_replaced_bookies_obey_groups_and_racks() -> None:
     await cluster.ledgers.racks.change(lambda _: racks)
     affinity = Affinity.of("g", "")
     assert affinity is not None
+    return cluster, racks, affinity
+
+
+async def test_new_ledger_obeys_groups_and_racks_and_each_bookie_gets_its_share() -> None:
+    cluster, racks, affinity = await racked()
     chosen = set()
     for number in range(12):
-        own = await cluster.ledgers.create(LEDGER + 1 + number, affinity.custom())
+        own = await cluster.ledgers.create(LEDGER + number, affinity.custom())
         members = own.metadata.segments[-1].members
         chosen |= set(members)
         assert len({racks["g"][name]["rack"] for name in members}) == 2
-    assert chosen == {a, b, d, f}, "each gets its share"
-    own = cluster.own = await cluster.ledgers.create(LEDGER, affinity.custom())
+    assert chosen == set(racks["g"])
+    await cluster.ledgers.racks.change(lambda _: {"h": {**racks["h"], **racks["g"]}})
+    with pytest.raises(NotEnoughBookies):
+        await cluster.ledgers.create(LEDGER + 99, affinity.custom())
+
+
+@pytest.mark.parametrize("turn", range(6))
+async def test_failed_bookie_is_replaced_by_one_of_its_group_in_its_rack(turn: int) -> None:
+    cluster, racks, affinity = await racked()
+    for _ in range(turn):
+        cluster.set.choose(1)
+    own = await cluster.ledgers.create(LEDGER, affinity.custom())
     cluster._adds = cluster.ledgers.writer(own)
     failed, other = own.metadata.segments[-1].members
     cluster.bookies[cluster.names.index(failed)].rc = IO_ERROR
     cluster.add(0)
     await turns()
     fresh, stays = own.metadata.segments[-1].members
-    assert stays == other
-    assert {failed, fresh} in ({a, b}, {d, f}), "the same rack, and not a bookie of the other group"
-    await cluster.ledgers.racks.change(lambda _: {"h": {**racks["h"], **racks["g"]}})
-    with pytest.raises(NotEnoughBookies):
-        await cluster.ledgers.create(LEDGER + 99, affinity.custom())
+    assert (stays, racks["g"][fresh]["rack"]) == (other, racks["g"][failed]["rack"])
+    assert fresh != failed
