@@ -66,8 +66,9 @@ class Documents(Generic[T]):
         """The last parts of paths below each parent, as listed last; of a shared store."""
         self._stops: dict[str, Stop] = {}
         """Ends of the watches, by path and, for a list, the path with a slash."""
-        self._lists_due: set[str] = set()
-        self._due: set[str] = set()
+        self._lists_due: dict[str, None] = {}
+        self._due: dict[str, None] = {}
+        """Sets, in the order of what came."""
         self._untold: dict[str, T | None] = {}
         self._follower: asyncio.Task[None] | None = None
         self._is_open = False
@@ -168,17 +169,17 @@ class Documents(Generic[T]):
 
     def _mark_all(self) -> None:
         if self._levels:
-            self._lists_due.update((self._root, *self._lists))
+            self._lists_due |= dict.fromkeys((self._root, *self._lists))
         else:
-            self._due.add("")
-        self._due.update(self._versions)
+            self._due[""] = None
+        self._due |= dict.fromkeys(self._versions)
 
     def _list_changed(self, parent: str) -> None:
-        self._lists_due.add(parent)
+        self._lists_due[parent] = None
         self._wake()
 
     def _value_changed(self, name: str) -> None:
-        self._due.add(name)
+        self._due[name] = None
         self._wake()
 
     def _wake(self) -> None:
@@ -212,21 +213,21 @@ class Documents(Generic[T]):
         """Reads everything that is due. Raises MetadataError; what was not read stays due."""
         async with self._reading:
             while self._lists_due:
-                parent = self._lists_due.pop()
+                parent, _ = self._lists_due.popitem()
                 try:
                     await self._list(parent)
                 except BaseException:
-                    self._lists_due.add(parent)
+                    self._lists_due[parent] = None
                     raise
             while self._due:
                 names = [
-                    self._due.pop()
+                    self._due.popitem()[0]
                     for _ in range(min(len(self._due), READS_AT_ONCE if self._store.is_shared else 1))
                 ]
                 try:
                     await _all_of([self._refresh(name) for name in names])
                 except BaseException:
-                    self._due.update(names)
+                    self._due |= dict.fromkeys(names)
                     raise
 
     async def _list(self, parent: str) -> None:
@@ -238,11 +239,11 @@ class Documents(Generic[T]):
         known = self._lists.get(parent, set())
         if self._store.is_shared:
             self._lists[parent] = found
-        changed = [f"{parent}/{part}" for part in found ^ known]
+        changed = [f"{parent}/{part}" for part in sorted(found ^ known)]
         if parent.count("/") - self._root.count("/") + 1 < self._levels:
-            self._lists_due.update(changed)
+            self._lists_due |= dict.fromkeys(changed)
         else:
-            self._due.update(map(self._name, changed))
+            self._due |= dict.fromkeys(map(self._name, changed))
         above, _, part = parent.rpartition("/")
         if not found and part not in self._lists.get(above, (part,)):
             # The list above brings it back.
