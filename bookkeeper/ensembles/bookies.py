@@ -2,12 +2,13 @@
 
 The laws:
 
-1. A writer's bookies are chosen in turn among those that are reachable, so that each gets its share.
+1. A writer's bookies are chosen in turn among those that are reachable, so that each gets its share; groups and racks go
+   before the turn (`racks.py`).
 2. A bookie that failed several times within an interval goes into quarantine: it is chosen only where the others are
    too few. A bookie that accepts connections and fails adds would otherwise cost every new ledger an ensemble change.
 3. Reads do not choose. An entry is where its ledger's metadata says, also on a bookie that takes no new entries.
 
-BookKeeper's names: BookieWatcher for choice and quarantine (with an EnsemblePlacementPolicy, which here is only law 1),
+BookKeeper's names: BookieWatcher for choice and quarantine (with an EnsemblePlacementPolicy, which is law 1),
 BookieClient and PerChannelBookieClient for the connections.
 """
 
@@ -29,6 +30,7 @@ from bookkeeper.client.ledger_client import (
     ReadDone,
 )
 from bookkeeper.client.result_codes import UNREACHABLE
+from bookkeeper.ensembles.racks import Place
 from bookkeeper.ensembles.settings import QuarantineRules
 from foundation.model.errors import NotEnoughBookies
 from foundation.units import NS_PER_SECOND
@@ -86,11 +88,17 @@ class Bookies(Protocol):
         ...
 
     def choose(
-        self, count: int, *, avoid: Collection[str] = (), count_min: int | None = None
+        self,
+        count: int,
+        *,
+        avoid: Collection[str] = (),
+        count_min: int | None = None,
+        place: Place | None = None,
     ) -> tuple[str, ...]:
         """Returns the names of `count` different bookies for new entries, none of them in `avoid`.
 
-        Returns fewer, down to `count_min`, where there are no more. Raises NotEnoughBookies.
+        Returns fewer, down to `count_min`, where there are no more. `place`: demands of groups and racks. Raises
+        NotEnoughBookies.
         """
         ...
 
@@ -163,7 +171,12 @@ class OneBookie:
         return (self._client,)
 
     def choose(
-        self, count: int, *, avoid: Collection[str] = (), count_min: int | None = None
+        self,
+        count: int,
+        *,
+        avoid: Collection[str] = (),
+        count_min: int | None = None,
+        place: Place | None = None,
     ) -> tuple[str, ...]:
         """Returns the one bookie. Raises NotEnoughBookies."""
         if avoid or (count if count_min is None else count_min) > 1:
@@ -304,12 +317,19 @@ class BookieSet:
         return [self._clients[address] for address in self.reachable()]
 
     def choose(
-        self, count: int, *, avoid: Collection[str] = (), count_min: int | None = None
+        self,
+        count: int,
+        *,
+        avoid: Collection[str] = (),
+        count_min: int | None = None,
+        place: Place | None = None,
     ) -> tuple[str, ...]:
-        """Chooses in turn, and bookies in quarantine last."""
+        """Chooses in turn, bookies in quarantine last, and by their racks before the turn."""
         start = self._next % len(self._addresses) if self._addresses else 0
         in_turn = (*self._addresses[start:], *self._addresses[:start])
         fit = [address for address in in_turn if address not in avoid and self._clients[address].reachable]
+        if place is not None:
+            fit = place.allowed(fit, count)
         # Python's sort is stable, so within both groups the bookies stay in turn.
         fit.sort(key=self._is_quarantined)
         if len(fit) < (count if count_min is None else count_min):
@@ -317,10 +337,14 @@ class BookieSet:
                 f"{count} bookies wanted, {len(fit)} fit for it: of {', '.join(self._addresses) or 'none'},"
                 f" reachable are {', '.join(self.reachable()) or 'none'}"
                 + (f", and {', '.join(sorted(avoid))} may not be taken" if avoid else "")
+                + (f"; groups {place.affinity}" if place is not None and place.affinity else "")
             )
         # By one and not by `count`: with E = 2 of 4 bookies a step of two would always give the same pairs.
         self._next += 1
-        return tuple(fit[:count])
+        if place is None:
+            return tuple(fit[:count])
+        healthy = [address for address in fit if not self._is_quarantined(address)]
+        return place.spread(healthy if len(healthy) >= count else fit, count)
 
     def failed(self, address: str) -> None:
         """Begins a quarantine after enough failures in the interval, and logs it."""

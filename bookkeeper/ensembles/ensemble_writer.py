@@ -28,6 +28,7 @@ from bookkeeper.client.ledger_client import AddDone, EntryParts
 from bookkeeper.client.result_codes import FENCED, NOT_ENOUGH_BOOKIES, OK
 from bookkeeper.ensembles.bookies import Bookies
 from bookkeeper.ensembles.placement import write_set
+from bookkeeper.ensembles.racks import BookieRacks
 from foundation.model.errors import BrokerError, LedgerFenced, NotEnoughBookies
 from protocol.bookie_frame import RC_FENCED, RC_IO_ERROR
 from protocol.ledger_metadata import LedgerMetadata, LedgerState
@@ -108,8 +109,9 @@ class EnsembleWriter:
         spawn: Spawn,
         first_entry_id: int = 0,
         recovering: bool = False,
+        racks: BookieRacks | None = None,
     ) -> None:
-        """`first_entry_id` is added first; every add is one higher.
+        """`first_entry_id` is added first; every add is one higher. `racks` None: bookies are replaced in turn alone.
 
         `recovering`: the writer goes on without a failed bookie when no other can take its place (law 4).
         """
@@ -118,6 +120,7 @@ class EnsembleWriter:
         self._bookies = bookies
         self._call_soon = call_soon
         self._spawn = spawn
+        self._racks = racks
         self._quorum = metadata.ack_quorum
         size, quorum = metadata.ensemble_size, metadata.write_quorum
         self._write_sets = [write_set(start, size, quorum) for start in range(size)]
@@ -289,7 +292,10 @@ class EnsembleWriter:
 
     async def _replace(self, positions: list[int]) -> None:
         members = [member.address for member in self._members]
-        fresh = self._bookies.choose(len(positions), avoid={*members, *self._refused})
+        left = [None if number in positions else name for number, name in enumerate(members)]
+        custom = self._ledger.metadata.custom
+        place = None if self._racks is None else self._racks.place(custom, left, len(self._write_sets[0]))
+        fresh = self._bookies.choose(len(positions), avoid={*members, *self._refused}, place=place)
         for position, address in zip(positions, fresh, strict=True):
             members[position] = address
         # `_head` cannot move during the wait, because `_changing` stops confirming.

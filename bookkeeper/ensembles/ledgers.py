@@ -23,6 +23,7 @@ from bookkeeper.ensembles.bookies import Bookies
 from bookkeeper.ensembles.ensemble_reader import CallLater, EnsembleRead, EnsembleReader, RunRead
 from bookkeeper.ensembles.ensemble_writer import CallSoon, EnsembleWriter
 from bookkeeper.ensembles.own_ledger import OwnLedger, RecoveringLedger, read_metadata
+from bookkeeper.ensembles.racks import BookieRacks
 from bookkeeper.ensembles.recovery import recover
 from bookkeeper.ensembles.settings import Copies, EnsembleSettings
 from bookkeeper.metadata.metadata_store import MetadataStore, Put
@@ -58,6 +59,8 @@ class Ledgers:
         """
         self.bookies = bookies
         """All bookies that this broker knows; new ledgers are placed on them."""
+        self.racks = BookieRacks(metadata)
+        """Racks and groups of bookies; the owner opens it."""
         self.settings = settings
         """For new ledgers; those that exist keep what their metadata says."""
         self.digest: Digest = digest_of(settings.digest_type, settings.password)
@@ -100,7 +103,8 @@ class Ledgers:
             )
         # With fewer than Qw bookies an entry would have fewer copies than promised, so that is the least.
         least = settings.write_quorum if settings.opportunistic_striping else settings.ensemble_size
-        members = self.bookies.choose(settings.ensemble_size, count_min=least)
+        place = self.racks.place(custom, (None,) * settings.ensemble_size, settings.write_quorum)
+        members = self.bookies.choose(settings.ensemble_size, count_min=least, place=place)
         metadata = LedgerMetadata(
             (LedgerSegment(members),),
             ensemble_size=len(members),  # Readers and recoveries count with the bookies that there are.
@@ -120,7 +124,9 @@ class Ledgers:
         sole = self.bookies.sole
         if sole is not None:  # Without a wrapper, which would cost a call per entry and add nothing.
             return sole
-        return EnsembleWriter(ledger, self.bookies, call_soon=self._call_soon, spawn=self._spawn)
+        return EnsembleWriter(
+            ledger, self.bookies, call_soon=self._call_soon, spawn=self._spawn, racks=self.racks
+        )
 
     # Reading
 
@@ -231,6 +237,7 @@ class Ledgers:
                 self.bookies,
                 call_soon=self._call_soon,
                 spawn=self._spawn,
+                racks=self.racks,
                 keeps_damaged=keeps_damaged,
             )
         if taken is not None:
@@ -259,6 +266,7 @@ class Ledgers:
 
     async def close(self) -> None:
         """Closes the bookies; outstanding requests fail with an I/O error."""
+        await self.racks.close()
         await self.bookies.close()
         # Again and again: a task that ends with an error may have begun another one.
         while self._tasks:

@@ -30,6 +30,7 @@ from bookkeeper.ensembles.bookies import Bookies
 from bookkeeper.ensembles.ensemble_writer import CallSoon, EnsembleWriter, Spawn
 from bookkeeper.ensembles.own_ledger import RecoveringLedger
 from bookkeeper.ensembles.placement import is_covered, proves_absence, write_set
+from bookkeeper.ensembles.racks import BookieRacks
 from foundation.model.errors import BrokerError, EntryDamaged, PersistenceError
 from protocol.ledger_metadata import LedgerMetadata, LedgerSegment
 
@@ -44,6 +45,7 @@ async def recover(
     *,
     call_soon: CallSoon,
     spawn: Spawn,
+    racks: BookieRacks | None = None,
     keeps_damaged: bool = False,
 ) -> LedgerMetadata:
     """Closes the ledger; returns its metadata.
@@ -57,7 +59,13 @@ async def recover(
     recovery = _Recovery(ledger, bookies, keeps_damaged=keeps_damaged)
     confirmed = await recovery.find_confirmed()
     writer = EnsembleWriter(
-        ledger, bookies, call_soon=call_soon, spawn=spawn, first_entry_id=confirmed + 1, recovering=True
+        ledger,
+        bookies,
+        call_soon=call_soon,
+        spawn=spawn,
+        first_entry_id=confirmed + 1,
+        recovering=True,
+        racks=racks,
     )
     last, length = await recovery.write_back(confirmed, writer)
     return await ledger.close(last, length)

@@ -38,6 +38,12 @@ class LocalWatches:
             for changed in self._of_names.get(key, ()):
                 _soon(changed)
 
+    def tell_all(self) -> None:
+        """Tells every watcher, as after an interruption of the session."""
+        for watchers in (self._of_values, self._of_names):
+            for changed in [one for watching in watchers.values() for one in watching]:
+                _soon(changed)
+
 
 class WatchedLocally:
     """The watches of a `MetadataStore` that tells `_watches` of each of its writes; those of other programs are not told."""

@@ -29,6 +29,8 @@ class MemoryMetadataStore(WatchedLocally):
 
     def __init__(self) -> None:
         super().__init__()
+        self.is_shared = False
+        """True once there is another session."""
         self._values: dict[str, Versioned] = {}
         self._children: dict[str, set[str]] = {}
         """By key, also one without a value, the names directly below it."""
@@ -39,6 +41,7 @@ class MemoryMetadataStore(WatchedLocally):
     def another(self) -> MemoryMetadataStore:
         """Returns another session on the same values."""
         other = MemoryMetadataStore()
+        self.is_shared = other.is_shared = True
         other._values, other._children = self._values, self._children
         other._watches, other._owners = self._watches, self._owners
         return other
@@ -81,6 +84,7 @@ class MemoryMetadataStore(WatchedLocally):
     def expire(self) -> None:
         """Ends the session as ZooKeeper ends one that it did not hear of, and begins the next."""
         self._end_session()
+        self._watches.tell_all()
         for state in (SessionState.LOST, SessionState.RE_ESTABLISHED):
             for told in self._listeners:
                 told(state)

@@ -10,7 +10,8 @@ The laws that every store obeys:
    ZooKeeper a write of ephemeral keys does not wait for earlier writes of other keys: a lease must not wait for cursors.
 5. An ephemeral key is removed when the session that made it ends: when its process stops or dies, or is cut off from
    ZooKeeper for longer than the session's timeout. A key stays what it was made as, whatever is put later.
-6. A watch tells that its key may have changed since, not how: the watcher reads, and the newest value is what counts.
+6. A watch tells that its key may have changed since, not how: the watcher reads, and the newest value is what counts. It
+   also tells after each interruption of the session, in which a change may have passed unnoticed.
 
 Three stores: SQLite for a broker alone, ZooKeeper for what several processes share, a dictionary for `--memory`.
 """
@@ -105,6 +106,11 @@ class MetadataStore(Protocol):
         """Bytes of the largest value that `put` accepts."""
         ...
 
+    @property
+    def is_shared(self) -> bool:
+        """True where another process may write."""
+        ...
+
     async def get(self, key: str) -> Versioned | None:
         """Returns the value; None for a key that does not exist."""
         ...
@@ -137,7 +143,7 @@ class MetadataStore(Protocol):
     async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
         """Calls `changed` on the loop after every change of the key's value, made here or by another process.
 
-        Several changes may be one call. A call may come without a change, also after the session was suspended.
+        Several changes may be one call. A call may come without a change.
         """
         ...
 

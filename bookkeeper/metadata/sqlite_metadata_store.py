@@ -103,6 +103,8 @@ class SqliteMetadataStore(WatchedLocally):
 
     value_bytes_max: Final = VALUE_BYTES_MAX
     """Longest value, in bytes."""
+    is_shared: Final = False
+    """One process uses the file."""
 
     def __init__(self, path: Path) -> None:
         """Opens or makes the file and starts the writer's thread.

@@ -32,6 +32,8 @@ class ZookeeperMetadataStore:
 
     value_bytes_max: Final = VALUE_BYTES_MAX
     """Longest value, in bytes."""
+    is_shared: Final = True
+    """Brokers, bookies and tools write to it."""
 
     def __init__(self, requests: ZookeeperRequests, timeout_s: float) -> None:
         """`timeout_s` limits each read, and the writes during `close`."""

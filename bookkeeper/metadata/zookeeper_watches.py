@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Callable, Coroutine
 
 from kazoo.exceptions import NoNodeError
 
@@ -31,74 +30,92 @@ class ZookeeperWatches:
 
     def __init__(self, requests: ZookeeperRequests) -> None:
         self._requests = requests
-        self._watches: set[_Watch] = set()
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Of the watches that have told of a change; there may be many thousands of others."""
+        self._closed = False
 
     async def add(self, path: str, changed: Callable[[], None]) -> Stop:
         """Watches a node's value, and whether there is one. Raises MetadataError."""
-        return await self._open(partial(self._look, path), changed)
+        return await self._open(_Watch(self, path, changed, of_names=False))
 
     async def add_children(self, path: str, changed: Callable[[], None]) -> Stop:
         """Watches the names below a node. Raises MetadataError."""
-        return await self._open(partial(self._list, path), changed)
+        return await self._open(_Watch(self, path, changed, of_names=True))
 
     async def close(self) -> None:
         """Ends all watches."""
-        watches = list(self._watches)
-        for watch in watches:
-            watch.stop()
-        await asyncio.gather(*(watch.ended for watch in watches), return_exceptions=True)
+        self._closed = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _open(self, read: Callable[[_Fired], Awaitable[None]], changed: Callable[[], None]) -> Stop:
-        watch = _Watch(read, changed)
-        await read(watch.fired)
-        watch.ended.add_done_callback(lambda _: self._watches.discard(watch))
-        self._watches.add(watch)
+    async def _open(self, watch: _Watch) -> Stop:
+        await self.set(watch)
         return watch.stop
 
-    async def _look(self, path: str, fired: _Fired) -> None:
-        client = self._requests.client
+    async def set(self, watch: _Watch) -> None:
+        """Sets ZooKeeper's watch by a read. Raises MetadataError."""
+        client, path, fired = self._requests.client, watch.path, watch.fired
+        if watch.of_names:
+            answer = await self._requests.ask(lambda: client.get_children_async(path, watch=fired))
+            if not answer.refused(NoNodeError):
+                answer.value_or_raise()
+                return
+            # A watch of names needs the node, so watch for the node itself.
         (await self._requests.ask(lambda: client.exists_async(path, watch=fired))).value_or_raise()
 
-    async def _list(self, path: str, fired: _Fired) -> None:
-        client = self._requests.client
-        answer = await self._requests.ask(lambda: client.get_children_async(path, watch=fired))
-        if answer.refused(NoNodeError):
-            # A watch of names needs the node, so watch for the node itself.
-            await self._look(path, fired)
-        else:
-            answer.value_or_raise()
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Calls on the loop, from a thread of kazoo's."""
+        # The loop may be closed after the last watch was stopped, and a call into a closed loop raises.
+        if not self._closed:
+            self._loop.call_soon_threadsafe(call)
+
+    def spawn(self, work: Coroutine[object, None, None]) -> None:
+        """Runs the work until it ends or all watches do."""
+        task = self._loop.create_task(work, name="watch of the metadata store")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 class _Watch:
-    """One watcher."""
+    """One watcher. Has a task only after a change."""
 
-    def __init__(self, read: Callable[[_Fired], Awaitable[None]], changed: Callable[[], None]) -> None:
-        self._read = read
+    __slots__ = ("_changed", "_due", "_follows", "_stopped", "_watches", "of_names", "path")
+
+    def __init__(
+        self, watches: ZookeeperWatches, path: str, changed: Callable[[], None], *, of_names: bool
+    ) -> None:
+        self._watches = watches
+        self.path = path
+        """The node."""
+        self.of_names = of_names
+        """Watches the names below the node; otherwise its value."""
         self._changed = changed
-        self._loop = asyncio.get_running_loop()
-        self._has_fired = asyncio.Event()
-        self._stopped = False
-        self.ended = asyncio.create_task(self._follow(), name="watch of the metadata store")
-        """Ends by cancellation."""
+        self._due = self._follows = self._stopped = False
 
     def fired(self, _event: object) -> None:
         """Called in a thread of kazoo's."""
-        # The loop may be closed after the last watch was stopped, and a call into a closed loop raises.
         if not self._stopped:
-            self._loop.call_soon_threadsafe(self._has_fired.set)
+            self._watches.call_soon(self._begin)
 
     def stop(self) -> None:
         """Tells the watcher nothing any more."""
         self._stopped = True
-        self.ended.cancel()
+
+    def _begin(self) -> None:
+        self._due = True
+        if not self._follows and not self._stopped:
+            self._follows = True
+            self._watches.spawn(self._follow())
 
     async def _follow(self) -> None:
         refused = False
-        while True:
-            await self._has_fired.wait()
-            self._has_fired.clear()  # Before the read, so that a change during it leads to the next one.
+        while self._due and not self._stopped:
+            self._due = False  # Before the read, so that a change during it leads to the next one.
             try:
-                await self._read(self.fired)
+                await self._watches.set(self)
             except MetadataError as error:
                 # A refused read sets no watch. Without the retry no later change would be noticed.
                 if not refused:
@@ -107,7 +124,9 @@ class _Watch:
                     )
                 refused = True
                 await asyncio.sleep(_RETRY_S)
-                self._has_fired.set()
+                self._due = True
                 continue
             refused = False
-            self._changed()
+            if not self._stopped:
+                self._changed()
+        self._follows = False

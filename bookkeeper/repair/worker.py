@@ -26,6 +26,7 @@ from bookkeeper.client.digest import Digest, digest_of
 from bookkeeper.ensembles.bookies import Bookies
 from bookkeeper.ensembles.ensemble_writer import CallSoon, Spawn
 from bookkeeper.ensembles.own_ledger import RecoveringLedger, read_metadata
+from bookkeeper.ensembles.racks import Place, affinity_of, read_racks
 from bookkeeper.ensembles.recovery import recover
 from bookkeeper.metadata.metadata_store import MetadataStore
 from bookkeeper.repair.copying import Copying, CopyRefused, copy_fragment
@@ -173,10 +174,11 @@ class ReplicationWorker:
             waits = closed is None
             metadata = metadata if closed is None else closed
         digest = digest_of(metadata.digest_type, metadata.password)
+        place = Place(await read_racks(self._store), affinity_of(metadata.custom), (), metadata.write_quorum)
         copied = 0
         for fragment in fragments_of(metadata):
             if not fragment.is_open:
-                copied += await self._mend(ledger_id, fragment, digest, registered, lock)
+                copied += await self._mend(ledger_id, fragment, digest, place, registered, lock)
         self._stats.replicated += copied > 0
         return RepairOutcome.WAITS if waits else await self._finish(marked, lock, registered)
 
@@ -199,7 +201,13 @@ class ReplicationWorker:
         return taken
 
     async def _mend(
-        self, ledger_id: int, fragment: Fragment, digest: Digest, registered: Collection[str], lock: Lock
+        self,
+        ledger_id: int,
+        fragment: Fragment,
+        digest: Digest,
+        place: Place,
+        registered: Collection[str],
+        lock: Lock,
     ) -> int:
         """Copies what a closed fragment lacks; returns the number of positions that have their entries again."""
         missing = await missing_positions(ledger_id, fragment, digest, self._bookies, registered)
@@ -208,7 +216,7 @@ class ReplicationWorker:
         fresh: dict[int, str] = {}
         for position in missing:
             fresh[position] = await self._copy(
-                ledger_id, fragment, digest, position, missing, fresh, registered
+                ledger_id, fragment, digest, place, position, missing, fresh, registered
             )
         changed = {
             position: bookie
@@ -224,6 +232,7 @@ class ReplicationWorker:
         ledger_id: int,
         fragment: Fragment,
         digest: Digest,
+        place: Place,
         position: int,
         missing: Collection[int],
         fresh: dict[int, str],
@@ -235,9 +244,13 @@ class ReplicationWorker:
         """
         before = fragment.segment.members[position]
         avoid = {*fragment.segment.members, *fresh.values()}
+        members = [fresh.get(number, name) for number, name in enumerate(fragment.segment.members)]
+        place = place._replace(
+            members=[None if number == position else name for number, name in enumerate(members)]
+        )
         last: CopyRefused | None = None
         for attempt in range(_TARGETS_MAX):
-            target = self._target(before, avoid, registered, first=attempt == 0)
+            target = self._target(before, avoid, place, registered, first=attempt == 0)
             log.info(
                 "ledger %d: entries %d to %s of %s are copied to %s",
                 *(ledger_id, fragment.segment.first_entry_id, fragment.last_entry_id, before, target),
@@ -255,7 +268,13 @@ class ReplicationWorker:
         raise last
 
     def _target(
-        self, before: str, avoid: Collection[str], registered: Collection[str], *, first: bool
+        self,
+        before: str,
+        avoid: Collection[str],
+        place: Place,
+        registered: Collection[str],
+        *,
+        first: bool,
     ) -> str:
         """Returns the bookie that gets a copy.
 
@@ -264,7 +283,7 @@ class ReplicationWorker:
         """
         if first and before in registered and before in self._bookies.names:
             return before
-        return self._bookies.choose(1, avoid=avoid)[0]
+        return self._bookies.choose(1, avoid=avoid, place=place)[0]
 
     async def _store_ensemble(
         self, ledger_id: int, fragment: Fragment, fresh: dict[int, str], lock: Lock

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from aiohttp import web
 
 from broker.admin.cluster.audits import AUDIT_ROUTES
-from broker.admin.cluster.bookies import BOOKIE_ROUTES, keep_racks
+from broker.admin.cluster.bookies import BOOKIE_ROUTES
 from broker.admin.cluster.broker_stats import BROKER_STATS_ROUTES
 from broker.admin.cluster.brokers import BROKER_ROUTES
 from broker.admin.cluster.cache import CACHE_ROUTES
@@ -174,7 +174,6 @@ def create_app(
     app[CLUSTERS] = Clusters(broker.environment.metadata, broker.settings.str("clusterName"))
     app[RATES] = rates or (lambda _: NOTHING_YET)
     app[HEALTH] = HealthProbe(broker.environment, _own_name(broker.settings))
-    keep_racks(app)
     served = routes(more)
     served.append(openapi_route([*served]))
     app.add_routes(_with_any_name(route) for route in served)

@@ -38,6 +38,7 @@ from broker.compose.backlog_rounds import start_backlog_rounds
 from broker.compose.cache_counts import CacheCounts
 from broker.compose.cache_passes import CachePasses
 from broker.compose.cache_settings import EntryCacheSettings
+from broker.compose.confirmed_rights import ConfirmedRights
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.compose.ledger_upkeep import LedgerUpkeep
 from broker.compose.room_settings import interceptors_of, reads_limiter, record_settings
@@ -249,6 +250,7 @@ class BrokerService:
         """Opens all ports; clients can work as soon as it returns. Raises OSError when a port is in use."""
         # First, because all that follows uses settings. A change of an earlier broker lifetime holds again.
         await self.dynamic_settings.open()
+        await self.environment.ledgers.racks.open()
         if self.recorder is not None:
             self.recorder.open()
         await self.namespaces.open()
@@ -262,6 +264,13 @@ class BrokerService:
         # Before the ports: topics ask the coordinators how far a transaction is.
         await self._open_coordinators()
         await self._open_ports()
+        if self.environment.metadata.is_shared and self.authorizer.enabled:
+            ConfirmedRights(
+                self._read_rights_again,
+                self._end_withdrawn,
+                now_ns=self._clock.monotonic_ns,
+                spawn=self._tasks.spawn,
+            ).start(self.authorizer, self._timers)
         self.loop_watch.start()
         self._cache_passes.start()
         self._ledger_upkeep.start(
@@ -409,6 +418,10 @@ class BrokerService:
         self.authorizer.reconfigure(AuthorizationSettings.of(settings))
         self._end_withdrawn()
 
+    async def _read_rights_again(self) -> None:
+        await self.dynamic_settings.read_again()  # `superUserRoles` is one of them.
+        await self.namespaces.stored.read_rights_again()
+
     def _end_withdrawn(self) -> None:
         """Closes what clients have open without the right to it, after a change of rights."""
         if self.authorizer.enabled:
@@ -446,6 +459,8 @@ class BrokerService:
             # In a thread, because it joins its own writer thread. After the topics: their last evictions belong to it.
             await asyncio.to_thread(self.recorder.close, totals_of(self.cache))
         await self.environment.ledgers.close()
+        for followed in (self.dynamic_settings, self.registry.resource_groups, self.namespaces.stored):
+            await followed.close()
         await self.environment.metadata.close()
         log.info("stopped in %.2f s", time.monotonic() - started)
 

@@ -93,6 +93,8 @@ class FaultyMetadata:
         self._script = script
         self.value_bytes_max: int = store.value_bytes_max
         """Longest value, in bytes: that of the store behind the faults."""
+        self.is_shared: bool = store.is_shared
+        """True where another process may write."""
 
     async def _meet(self) -> None:
         fault = self._script.happens(METADATA_WRITE)

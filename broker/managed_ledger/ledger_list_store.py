@@ -23,6 +23,7 @@ from typing import Final
 
 from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.ensembles.own_ledger import OwnLedger
+from bookkeeper.ensembles.racks import Affinity
 from bookkeeper.ensembles.settings import Copies
 from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Put
 from bookkeeper.metadata.owned_key import OwnedKey
@@ -77,6 +78,8 @@ class LedgerListStore:
         self.beside = tuple(info.beside)
         """Ledgers that belong to the managed ledger and hold no part of its log; each may exist or not."""
         self._deleting = tuple(info.deleting)
+        self.affinity: Affinity | None = None
+        """Groups of bookies for ledgers that begin."""
         self._unsealed = _NONE_UNSEALED
         """Ledgers whose own metadata says open. Made anew by each change, as the tuples: most topics have none of these."""
 
@@ -155,6 +158,8 @@ class LedgerListStore:
     async def _begin(
         self, ledger_id: int, custom: dict[str, bytes], copies: Copies | None, list_put: Put
     ) -> tuple[OwnLedger, int]:
+        if self.affinity is not None:
+            custom = {**custom, **self.affinity.custom()}
         own, (version,) = await self._client.create_beside(ledger_id, custom, (list_put,), copies)
         return own, version
 

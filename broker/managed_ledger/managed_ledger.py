@@ -116,6 +116,7 @@ class ManagedLedger:
     def reconfigure(self, settings: ManagedLedgerSettings) -> None:
         """Uses other settings; limits of a ledger apply from the next ledger on."""
         self.context.settings = settings
+        self.context.store.affinity = settings.affinity
 
     def own_delayed(self) -> DelayedEntries:
         """Returns `delayed` to be filled, made if need be; `broker/service` fills it."""

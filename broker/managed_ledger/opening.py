@@ -72,6 +72,7 @@ async def open_ledger_list(
     ledgers = _list(info, ends, current_id)
     metadata, client, compression = environment.metadata, environment.ledgers, settings.list_compression
     store = LedgerListStore(name, metadata, client, ledgers, info, version, compression)
+    store.affinity = settings.affinity
     if emptied or info.deleting:
         store.mark_deleting(emptied)
         await store.delete_marked()

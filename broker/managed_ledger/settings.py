@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bookkeeper.ensembles.racks import Affinity
 from bookkeeper.ensembles.settings import Copies
 from broker.config.fields import broker_key
 from broker.managed_ledger.records.pulsar_records import Compression
@@ -74,6 +75,8 @@ class ManagedLedgerSettings(RoomSettings):
     cursor_backlogged_threshold: int = broker_key.int("managedLedgerCursorBackloggedThreshold")
     copies: Copies | None = broker_key.rule(lambda _: None)
     """Bookies of the next ledger and copies of its entries, by a policy; None = the ledger client's settings."""
+    affinity: Affinity | None = broker_key.rule(lambda _: None)
+    """Groups of bookies for the next ledger, by a policy."""
     read_timeout_s: int = broker_key.int("managedLedgerReadEntryTimeoutSeconds")
     skips_lost: bool = broker_key.bool("autoSkipNonRecoverableData")
     delayed_segment_entries: int = broker_key.int("delayedDeliveryMaxIndexesPerBucketSnapshotSegment")

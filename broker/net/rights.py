@@ -49,9 +49,13 @@ def check_roles(cnx: Connection) -> None:
 
 
 def require(cnx: Connection, command: BaseCommand, right: Right | NoRight) -> None:
-    """Raises Unauthorized or TransactionNotFound unless the client has the right, and what `right` itself raises."""
+    """Raises Unauthorized or TransactionNotFound unless the client has the right, and what `right` itself raises.
+
+    Raises ServiceNotReady while rights are too old to be in force; clients ask again then.
+    """
     if isinstance(right, NoRight):
         return
+    cnx.context.authorizer.check_confirmed()
     authorizer, name = cnx.context.authorizer, BaseCommand.Type.Name(command.type)
     for asked in right(cnx, command):
         if isinstance(asked, TxnId):

@@ -57,8 +57,9 @@ class SessionRights:
         self._held: list[Access] = []
 
     def require(self, access: Access) -> None:
-        """Raises Forbidden unless the client has the access now."""
+        """Raises Forbidden unless the client has the access now; ServiceNotReady while rights are not in force."""
         authorizer, principal = self._authorizer, self._peer.principal
+        authorizer.check_confirmed()
         if authorizer.enabled and not access.is_allowed(authorizer, principal):
             asked = _WORDS[access.action]
             self._audit.refused(principal, self._peer.address, asked, access.target, Forbidden.status)

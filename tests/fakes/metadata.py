@@ -55,6 +55,8 @@ class FakeMetadata(MemoryMetadataStore):
 class Unwatched:
     """The part of a store that tests of writes do without: no news of the session, no watches."""
 
+    is_shared = False
+
     async def sync(self) -> None:
         """Reads show every write."""
 

@@ -1,6 +1,7 @@
 """`python -m tests.sim --seeds 200`: one line per batch of seeds, a summary, exit code 1 with the seed of each failure.
 
-Every third seed also has a history of topics, see `tests/sim/lives/history.py`; the summary counts its operations.
+Each seed also has a history of sessions with the metadata store, see `tests/sim/sessions.py`, and every third one a history
+of topics, see `tests/sim/lives/history.py`; the summary counts their operations. `--sessions` leaves the others out.
 `--seed N` shows the history of one seed; `--break RULE` breaks a rule on purpose, to see that it is noticed.
 """
 
@@ -18,12 +19,14 @@ from tests.sim.lives.breakages import LIVES_BREAKAGES
 from tests.sim.lives.history import Counts, simulate_lives
 from tests.sim.loop import Stuck
 from tests.sim.metadata import Broken
+from tests.sim.session_breakages import SESSION_BREAKAGES
+from tests.sim.sessions import SessionCounts, simulate_sessions
 from tests.sim.simulation import Outcome, simulate
 
 BATCH = 50
 LIVES_EACH, LIVES_AT = 3, 1
 """Seeds with a history of topics: those that leave this rest."""
-ALL_BREAKAGES = {**BREAKAGES, **LIVES_BREAKAGES}
+ALL_BREAKAGES = {**BREAKAGES, **LIVES_BREAKAGES, **SESSION_BREAKAGES}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,19 +35,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     with ALL_BREAKAGES[arguments.rule]() if arguments.rule else contextlib.nullcontext():  # type: ignore[attr-defined]
         if arguments.seed is not None:
             return _show(arguments.seed)
-        return _run(range(arguments.first, arguments.first + arguments.seeds))
+        seeds = range(arguments.first, arguments.first + arguments.seeds)
+        return _run_sessions(seeds) if arguments.sessions else _run(seeds)
 
 
 def _run(seeds: range) -> int:
     began = time.monotonic()
     failed: list[int] = []
     counts = Counts()
+    sessions = SessionCounts()
     lives = 0
     for start in range(seeds.start, seeds.stop, BATCH):
         batch = range(start, min(start + BATCH, seeds.stop))
         batch_began = time.monotonic()
         outcomes = [outcome for seed in batch if (outcome := _try(seed, failed)) is not None]
         for seed in batch:
+            _try_sessions(seed, failed, sessions)
             if seed % LIVES_EACH == LIVES_AT:
                 lives += 1
                 _try_lives(seed, failed, counts)
@@ -53,8 +59,28 @@ def _run(seeds: range) -> int:
             flush=True,
         )
     print(f"{lives} histories of topics: {counts.text()}")
+    print(f"{len(seeds)} histories of sessions: {sessions.text()}")
     print(f"{len(seeds)} seeds in {time.monotonic() - began:.1f} s, {len(failed)} failed {failed or ''}")
     return 1 if failed else 0
+
+
+def _run_sessions(seeds: range) -> int:
+    began = time.monotonic()
+    failed: list[int] = []
+    counts = SessionCounts()
+    for seed in seeds:
+        _try_sessions(seed, failed, counts)
+    print(f"{len(seeds)} histories of sessions: {counts.text()}")
+    print(f"{len(seeds)} seeds in {time.monotonic() - began:.1f} s, {len(failed)} failed {failed or ''}")
+    return 1 if failed else 0
+
+
+def _try_sessions(seed: int, failed: list[int], counts: SessionCounts) -> None:
+    try:
+        counts.add(simulate_sessions(seed))
+    except (Broken, Stuck, AssertionError) as error:
+        failed.append(seed)
+        print(f"seed {seed} FAILED, sessions: {error}", flush=True)
 
 
 def _try(seed: int, failed: list[int]) -> Outcome | None:
@@ -95,6 +121,8 @@ def _show(seed: int) -> int:
     trace: list[str] = []
     try:
         text = _sums([simulate(seed, trace)])
+        trace.append("A history of sessions:")
+        text += f"\nseed {seed}, sessions: {simulate_sessions(seed, trace).text()}"
         if seed % LIVES_EACH == LIVES_AT:
             trace.append("A history of topics:")
             text += f"\nseed {seed}, topics: {simulate_lives(seed, trace).text()}"
@@ -112,6 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=200, metavar="N")
     parser.add_argument("--first", type=int, default=0, metavar="SEED")
     parser.add_argument("--seed", type=int, metavar="SEED", help="show the history of this one")
+    parser.add_argument("--sessions", action="store_true", help="histories of sessions alone")
     parser.add_argument("--break", dest="rule", choices=ALL_BREAKAGES, help="break this rule on purpose")
     return parser
 

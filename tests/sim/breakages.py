@@ -144,7 +144,7 @@ def _ensemble_with_a_bookie_twice() -> object:
             def __getattr__(self, name: str) -> object:
                 return getattr(bookies, name)
 
-            def choose(self, count: int, *, avoid: object) -> tuple[str, ...]:
+            def choose(self, count: int, *, avoid: object, place: object) -> tuple[str, ...]:
                 return bookies.choose(count)
 
         bookies: Bookies = self._bookies

@@ -2,6 +2,8 @@
 
 A follower applies the leader's changes late, so its reads are stale until `sync`, or until a write of its own session is
 answered. Each request is late on both ways, and its answer may be lost: the caller cannot tell that from a lost request.
+Notices of watches are late. A follower can lose its leader for a while (`freeze`): it goes on answering reads, of before. A
+session can be cut off from its follower (`cut`): its requests wait, its notices are lost, and then all watches tell.
 """
 
 from __future__ import annotations
@@ -41,9 +43,20 @@ class Leader(MemoryMetadataStore):
 
 
 class Cluster:
-    def __init__(self, rng: random.Random, loop: SimLoop, *, lag_s: float = 0.05, lost: float = 0.0) -> None:
-        """`lag_s`: after which a follower has a change at the latest. `lost`: probability per way of a request."""
-        self.rng, self.loop, self.lag_s, self.lost = rng, loop, lag_s, lost
+    def __init__(
+        self,
+        rng: random.Random,
+        loop: SimLoop,
+        *,
+        lag_s: float = 0.05,
+        lost: float = 0.0,
+        notice_s: float = 0.0,
+    ) -> None:
+        """`lag_s`: after which a follower has a change at the latest. `lost`: probability per way of a request.
+        `notice_s`: after which a watch has told at the latest."""
+        self.rng, self.loop, self.lag_s, self.lost, self.notice_s = rng, loop, lag_s, lost, notice_s
+        self.changed_s: list[float] = []
+        """When each change of `log` was made."""
         self.log: list[tuple[str, Versioned | None]] = []
         self.first: Leader | None = None
         self.first = Leader(self)
@@ -51,6 +64,7 @@ class Cluster:
 
     def changed(self, key: str, value: Versioned | None) -> None:
         self.log.append((key, value))
+        self.changed_s.append(self.loop.time())
         for follower in self.followers:
             self.loop.call_later(self.rng.uniform(0, self.lag_s), follower.catch_up, len(self.log))
 
@@ -59,6 +73,7 @@ class FollowerStore:
     """One session."""
 
     value_bytes_max = VALUE_BYTES_MAX
+    is_shared = True
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -67,13 +82,15 @@ class FollowerStore:
         self._seen = 0
         self._closed = False
         self._order = asyncio.Lock()
+        self._frozen_until_s = self._cut_until_s = 0.0
+        self._has_ended = False
         self._listeners: list[Callable[[SessionState], None]] = []
         cluster.followers.append(self)
         self.catch_up(len(cluster.log))
 
     def catch_up(self, count: int) -> None:
-        """Applies the first `count` changes of the log."""
-        while self._seen < count:
+        """Applies the first `count` changes of the log, unless the leader cannot be reached."""
+        while self._cluster.loop.time() >= self._frozen_until_s and self._seen < count:
             key, value = self._cluster.log[self._seen]
             self._seen += 1
             if value is None:
@@ -84,6 +101,8 @@ class FollowerStore:
     async def _travel(self) -> None:
         rng = self._cluster.rng
         await asyncio.sleep(rng.uniform(0.0005, 0.02))
+        while (left_s := self._cut_until_s - self._cluster.loop.time()) > 0:  # noqa: ASYNC110 - it may grow
+            await asyncio.sleep(left_s)
         if rng.random() < self._cluster.lost:
             raise MetadataError("connection to the metadata store lost")
 
@@ -115,6 +134,7 @@ class FollowerStore:
     async def _write(self, write: Callable[[], Awaitable[T]]) -> T:
         async with self._order:  # Writes of a session are carried out in the order of the calls.
             await self._travel()
+            await self._until_thawed()
             if self._closed:
                 raise MetadataError("the metadata store is closed")
             try:
@@ -127,16 +147,71 @@ class FollowerStore:
 
     async def sync(self) -> None:
         await self._travel()
+        await self._until_thawed()
         self.catch_up(len(self._cluster.log))
         await self._travel()
 
     async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
         await self._travel()
-        return await self._replica.watch(key, changed)
+        return await self._replica.watch(key, self._late(changed))
 
     async def watch_children(self, key: str, changed: Callable[[], None]) -> Stop:
         await self._travel()
-        return await self._replica.watch_children(key, changed)
+        return await self._replica.watch_children(key, self._late(changed))
+
+    def _late(self, changed: Callable[[], None]) -> Callable[[], None]:
+        def tell() -> None:
+            loop, notice_s = self._cluster.loop, self._cluster.notice_s
+            # The end of a cut tells of everything.
+            if loop.time() >= self._cut_until_s:
+                loop.call_later(self._cluster.rng.uniform(0, notice_s), changed) if notice_s else changed()
+
+        return tell
+
+    async def _until_thawed(self) -> None:
+        while (left_s := self._frozen_until_s - self._cluster.loop.time()) > 0:  # noqa: ASYNC110 - it may grow
+            await asyncio.sleep(left_s)
+
+    def freeze(self, seconds: float) -> None:
+        """The follower loses its leader: it answers reads of before, and nothing else."""
+        loop = self._cluster.loop
+        self._frozen_until_s = max(self._frozen_until_s, loop.time() + seconds)
+        loop.call_at(self._frozen_until_s, self._thaw)
+
+    def _thaw(self) -> None:
+        if self._is_over(self._frozen_until_s):
+            self._frozen_until_s = 0.0
+            self.catch_up(len(self._cluster.log))
+
+    def cut(self, seconds: float, session_s: float) -> None:
+        """The process loses its follower; after `session_s` the leader ends the session."""
+        loop = self._cluster.loop
+        self._cut_until_s = max(self._cut_until_s, loop.time() + seconds)
+        self._tell(SessionState.SUSPENDED)
+        if seconds > session_s:
+            loop.call_later(session_s, self._end)
+        loop.call_at(self._cut_until_s, self._reconnect)
+
+    def _end(self) -> None:
+        self._session._end_session()
+        self._has_ended = True
+
+    def _reconnect(self) -> None:
+        if not self._is_over(self._cut_until_s):
+            return
+        self._cut_until_s = 0.0
+        self._replica._watches.tell_all()
+        if self._has_ended:
+            self._has_ended = False
+            self._session = Leader(self._cluster)
+            self._tell(SessionState.LOST)
+            self._tell(SessionState.RE_ESTABLISHED)
+        else:
+            self._tell(SessionState.CONNECTED)
+
+    def _is_over(self, until_s: float) -> bool:
+        """Returns False where a later fault has made the time longer. A timer may be early by a rounding."""
+        return self._cluster.loop.time() >= until_s - 1e-6
 
     def listen(self, told: Callable[[SessionState], None]) -> None:
         self._listeners.append(told)
@@ -146,6 +221,7 @@ class FollowerStore:
         self._session._end_session()
         self._session = Leader(self._cluster)
         delay_s = self._cluster.rng.uniform(0, 0.5)
+        self._cluster.loop.call_later(delay_s, self._replica._watches.tell_all)
         for state in (SessionState.LOST, SessionState.RE_ESTABLISHED):
             self._cluster.loop.call_later(delay_s, self._tell, state)
 

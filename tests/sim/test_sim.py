@@ -19,6 +19,8 @@ from tests.sim.lives.breakages import LIVES_BREAKAGES
 from tests.sim.lives.history import simulate_lives
 from tests.sim.loop import Stuck
 from tests.sim.metadata import Broken, SharedState
+from tests.sim.session_breakages import SESSION_BREAKAGES
+from tests.sim.sessions import SessionCounts, simulate_sessions
 from tests.sim.simulation import simulate
 from tests.support.slow import slow_but
 
@@ -161,3 +163,27 @@ def simulate_all_lives(seeds: range) -> None:
 def simulate_all(seeds: range) -> None:
     for seed in seeds:
         simulate(seed)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_simulated_sessions_break_no_statement(seed: int) -> None:
+    counts = simulate_sessions(seed)
+    assert min(counts.changes, counts.starts, counts.positions, counts.cuts) > 0
+
+
+def test_simulated_sessions_meet_each_fault() -> None:
+    counts = SessionCounts()
+    for seed in range(5):
+        counts.add(simulate_sessions(seed))
+    assert min(counts.unanswered, counts.expired, counts.frozen, counts.without_rights) > 0
+
+
+@pytest.mark.parametrize("rule", SESSION_BREAKAGES)
+def test_simulation_of_sessions_notices_a_disabled_rule(rule: str) -> None:
+    with SESSION_BREAKAGES[rule](), pytest.raises(Broken):  # type: ignore[attr-defined]
+        simulate_all_sessions(range(100))
+
+
+def simulate_all_sessions(seeds: range) -> None:
+    for seed in seeds:
+        simulate_sessions(seed)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from bookkeeper.client.memory import MemoryLedgerClient
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.compose.broker_service import BrokerService
 from broker.config import load_broker_settings
 from broker.security.authentication.make import make_authenticator
@@ -17,8 +18,10 @@ from tests.fakes.ledgers import on_one_bookie
 
 
 @asynccontextmanager
-async def memory_broker(*overrides: str) -> AsyncIterator[BrokerService]:
-    """Starts a broker with both ports, and stops it at the end of the block."""
+async def memory_broker(
+    *overrides: str, metadata: MetadataStore | None = None
+) -> AsyncIterator[BrokerService]:
+    """Starts a broker with both ports, and stops it at the end of the block. `metadata` None: a store of its own."""
     loop = asyncio.get_running_loop()
     usual = (
         "clusterName=standalone",
@@ -28,7 +31,7 @@ async def memory_broker(*overrides: str) -> AsyncIterator[BrokerService]:
         "advertisedAddress=127.0.0.1",
     )
     settings = load_broker_settings(None, environ={}, overrides=[*usual, *overrides], profile=None)
-    metadata = MemoryMetadataStore()
+    metadata = metadata or MemoryMetadataStore()
     service = BrokerService(
         settings,
         metadata=metadata,

@@ -8,7 +8,8 @@ The rules are those of `PulsarAuthorizationProvider` of Apache 4.2.4, as its rec
     consume on a topic       subscribe and everything about subscriptions, look up, statistics, schemas
     either on a namespace    the same on each of its topics, and the lists of topics and bundles
 
-Every method reads memory only, never waits, and answers True for each client while `authorizationEnabled=false`.
+Every method reads memory only, never waits, and answers True for each client while `authorizationEnabled=false`. While the
+metadata store does not confirm the rights in memory (`is_confirmed`), nobody has any.
 A client without a role has no right. Each role of a proxied client needs the right (`roles.py`).
 """
 
@@ -21,6 +22,7 @@ from broker.security.authorization.permissions import Action, NamespacePermissio
 from broker.security.authorization.roles import original_fault, roles_to_check
 from broker.security.authorization.settings import AuthorizationSettings
 from broker.security.principal import Principal
+from foundation.model.errors import ServiceNotReady
 from foundation.model.topic_name import TopicName
 
 
@@ -49,6 +51,8 @@ class Authorizer:
         self._superusers = frozenset(settings.superusers)
         self._proxies = frozenset(settings.proxies)
         self._grants = grants
+        self.is_confirmed: Callable[[], bool] = _always
+        """Returns False while the rights in memory may be older than their bound; `ConfirmedRights` sets it."""
 
     @property
     def enabled(self) -> bool:
@@ -60,6 +64,11 @@ class Authorizer:
         self._settings = settings
         self._superusers = frozenset(settings.superusers)
         self._proxies = frozenset(settings.proxies)
+
+    def check_confirmed(self) -> None:
+        """Raises ServiceNotReady while rights may be too old: another broker may have revoked them."""
+        if self.enabled and not self.is_confirmed():
+            raise ServiceNotReady("The metadata store does not confirm the rights; ask again")
 
     def connection_fault(self, principal: Principal) -> str | None:
         """Returns the fault for which a new connection of this principal must be refused; None for a valid one."""
@@ -158,4 +167,8 @@ class Authorizer:
         if not self._settings.enabled:
             return True
         roles = roles_to_check(principal, self._proxies)
-        return bool(roles) and all(decide(role) for role in roles)
+        return bool(roles) and self.is_confirmed() and all(decide(role) for role in roles)
+
+
+def _always() -> bool:
+    return True

@@ -2,7 +2,7 @@
 
 A namespace is in one group at most (its policy `resource_group_name`). The group's rates hold beside those of the broker and
 of each topic. Groups are below Pulsar's path of the metadata store and in memory, so that a topic finds its group without
-waiting.
+waiting; in a shared store they follow changes of other processes.
 
 Pulsar shares a group's rates among the brokers of a cluster. One broker serves all topics here and applies them as they are.
 """
@@ -10,15 +10,19 @@ Pulsar shares a group's rates among the brokers of a cluster. One broker serves 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from bookkeeper.metadata.documents import Documents
 from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.service.limits.broker_limits import BrokerLimits
-from broker.service.namespaces.documents import JsonDocuments
 from broker.service.namespaces.namespaces import Json, NamespaceNotFound, Namespaces
+from broker.service.namespaces.stored_forms import dump
 from broker.service.policies.effective_policies import RESOURCE_GROUP
+from broker.service.policies.forms import WrongType
 from broker.service.policies.values import RESOURCE_GROUP_RATES, ResourceGroupRates
+from foundation.loop.uninterrupted import uninterrupted
 from foundation.model.errors import BrokerError
 from foundation.model.topic_name import check_no_folder
 
@@ -45,19 +49,22 @@ class ResourceGroups:
 
     def __init__(self, store: MetadataStore, namespaces: Namespaces, limits: BrokerLimits) -> None:
         """`limits` gets the rates of each group."""
-        self._documents = JsonDocuments(store, ROOT)
+        self._stored = Documents(store, ROOT, _parse, _encode, quoted=True, told=self._group_told)
+        self._rates = self._stored.values
         self._namespaces = namespaces
         self._limits = limits
-        self._rates: dict[str, ResourceGroupRates] = {}
         # A check and its write belong together: a group must not go while a namespace joins it.
         self._changing = asyncio.Lock()
 
     async def open(self) -> None:
         """Loads all groups."""
-        for name in await self._documents.names():
-            stored = await self._documents.get(name)
-            if stored is not None:
-                self._keep(name, RESOURCE_GROUP_RATES.read({**stored}))
+        await self._stored.open()
+        for name, rates in self._rates.items():
+            self._limits.set_group(name, rates)
+
+    async def close(self) -> None:
+        """Follows the store no longer."""
+        await self._stored.close()
 
     def names(self) -> Sequence[str]:
         """Returns the names of all groups, sorted."""
@@ -76,18 +83,13 @@ class ResourceGroups:
         Raises WrongType for a member of another type, InvalidTopicName for a name that no path can have.
         """
         check_no_folder("Resource group", name)
+
+        def changed(before: ResourceGroupRates | None) -> ResourceGroupRates:
+            return RESOURCE_GROUP_RATES.read({**_members_of(before or ResourceGroupRates()), **changes})
+
         async with self._changing:
-            before = RESOURCE_GROUP_RATES.write(self._rates.get(name, ResourceGroupRates()))
-            assert isinstance(before, dict), "a structure is written as an object"
-            rates = RESOURCE_GROUP_RATES.read({**before, **changes})
-            stored = RESOURCE_GROUP_RATES.write(rates)
-            assert isinstance(stored, dict), "a structure is written as an object"
-            await self._documents.put(name, stored)
-            self._keep(name, rates)
-            # A limit that begins or ends must enter or leave the topics' own lists of limits.
-            for namespace in self._members(name):
-                if self._namespaces.listener is not None:
-                    await self._namespaces.listener.namespace_changed(namespace)
+            await uninterrupted(self._stored.change(name, changed))
+            await self._apply(name)
 
     async def delete(self, name: str) -> None:
         """Deletes a group. GroupNotFound; GroupRefused while a namespace is in it."""
@@ -95,9 +97,8 @@ class ResourceGroups:
             self.get(name)
             if self._members(name):
                 raise GroupRefused("ResourceGroup is in use")
-            await self._documents.delete(name)
-            del self._rates[name]
-            self._limits.forget_group(name)
+            await uninterrupted(self._stored.change(name, _without))
+            await self._apply(name)
 
     async def assign(self, namespace: str, name: str) -> None:
         """Puts a namespace into a group. NamespaceNotFound; GroupRefused for a missing group."""
@@ -108,6 +109,20 @@ class ResourceGroups:
                 raise GroupRefused("ResourceGroup does not exist")
             await self._namespaces.set_policy(namespace, RESOURCE_GROUP, name)
 
+    async def _group_told(self, name: str, _before: ResourceGroupRates | None) -> None:
+        await self._apply(name)
+
+    async def _apply(self, name: str) -> None:
+        rates = self._rates.get(name)
+        if rates is None:
+            self._limits.forget_group(name)
+        else:
+            self._limits.set_group(name, rates)
+        # A limit that begins or ends must enter or leave the topics' own lists of limits.
+        for namespace in self._members(name):
+            if self._namespaces.listener is not None:
+                await self._namespaces.listener.namespace_changed(namespace)
+
     def _members(self, name: str) -> list[str]:
         return [
             namespace
@@ -116,6 +131,26 @@ class ResourceGroups:
             if self._namespaces.policy(namespace, RESOURCE_GROUP) == name
         ]
 
-    def _keep(self, name: str, rates: ResourceGroupRates) -> None:
-        self._rates[name] = rates
-        self._limits.set_group(name, rates)
+
+def _parse(data: bytes) -> ResourceGroupRates:
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise ValueError(f"an object is expected, not {type(found).__name__}")
+    try:
+        return RESOURCE_GROUP_RATES.read(found)
+    except WrongType as error:
+        raise ValueError(str(error)) from error
+
+
+def _encode(rates: ResourceGroupRates, _before: ResourceGroupRates | None) -> bytes:
+    return dump(_members_of(rates))
+
+
+def _members_of(rates: ResourceGroupRates) -> Mapping[str, Json]:
+    members = RESOURCE_GROUP_RATES.write(rates)
+    assert isinstance(members, dict), "a structure is written as an object"
+    return members
+
+
+def _without(_: ResourceGroupRates | None) -> None:
+    """Returns no group, whatever was there."""

@@ -14,12 +14,13 @@ from collections.abc import Mapping
 
 from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Put
 from broker.service.namespaces.bundles import Bundles
-from broker.service.namespaces.namespaces import Document, Json
 from broker.service.namespaces.stored_forms import (
     BUNDLES_KEY,
     CLUSTERS_ROOT,
     EARLIER_OF_CLUSTERS,
     RATES,
+    Document,
+    Json,
     dump,
     is_bare_rate,
 )

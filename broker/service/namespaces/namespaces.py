@@ -3,21 +3,18 @@
 Everything is in memory and written through to the metadata store, below `/admin/policies`, `/admin/local-policies` and
 `/admin/topic-policies`.
 Reads on the way of a lookup or a publish are therefore plain dictionary reads and never wait. A change is visible
-once the store has it; changes are made one after the other, and of what another broker may have stored meanwhile (see
-`JsonDocuments`). Policies are JSON values under the names of the admin REST interface; `EffectivePolicies` and the admin
-handlers interpret them.
+once the store has it; changes are made one after the other, and of what another broker may have stored meanwhile. In a
+shared store a change of another process is visible as soon as a watch tells of it (see `Documents`). Policies are JSON
+values under the names of the admin REST interface; `EffectivePolicies` and the admin handlers interpret them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, Protocol, TypeAlias, cast
-from urllib.parse import quote, unquote
+from typing import Final, cast
 
-from bookkeeper.metadata.documents import Documents
 from bookkeeper.metadata.metadata_store import MetadataStore, Write
 from broker.managed_ledger.removal.deletion import together
 from broker.security.authorization.permissions import (
@@ -25,44 +22,24 @@ from broker.security.authorization.permissions import (
     parse_permissions,
     stored_permissions,
 )
-from broker.service.namespaces.stored_forms import (
-    BUNDLES_KEY,
-    CLUSTERS_ROOT,
-    DELETED,
-    EARLIER_OF_CLUSTERS,
-    LOCAL,
-    RATES,
-    dump_bounded,
-    is_earlier,
+from broker.service.namespaces.stored_forms import BUNDLES_KEY, DELETED, LOCAL, RATES
+from broker.service.namespaces.stored_forms import Document as Document
+from broker.service.namespaces.stored_forms import Json as Json
+from broker.service.namespaces.stored_policies import (
+    PERMISSIONS,
+    SUBSCRIPTION_MODE,
+    PolicyListener,
+    StoredPolicies,
+    rights_of,
 )
 from foundation.loop.uninterrupted import uninterrupted
 from foundation.model.errors import BrokerError, ServiceNotReady, TopicNotFound
 from foundation.model.topic_name import check_new_namespace_part, parse_topic_name
 
-Document: TypeAlias = "dict[str, Json]"
-"""All values of a tenant, a namespace or a topic: what is stored under one key."""
-Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-"""A value that JSON can express."""
-
-ROOT: Final = "/admin/policies"
-"""Pulsar's path of tenants and namespaces in the metadata store."""
-LOCAL_ROOT: Final = "/admin/local-policies"
-"""Pulsar's path of those policies of namespaces that hold in one cluster alone (`LOCAL`)."""
-TOPICS_ROOT: Final = "/admin/topic-policies"
-"""Path of policies of single topics, by their quoted full name. Pulsar keeps these in a system topic instead."""
 GLOBAL: Final = "global:"
 """Begins the key of a topic's global policy, which Pulsar copies to other clusters and a local one overrides."""
-PERMISSIONS: Final = "auth_policies"
-"""Key of the permissions among a namespace's policies."""
-SUBSCRIPTION_MODE: Final = "subscription_auth_mode"
-"""Key of the policy that binds names of subscriptions to roles."""
 _DELETED_AT_ONCE: Final = 50
 """Policies of topics that are removed at the same time."""
-_OLD_NAMES: Final = {
-    "deduplication": "deduplicationEnabled",
-    "autoTopicCreation": "autoTopicCreationOverride",
-}
-"""Keys that stores of earlier versions have, and the present ones, which are Pulsar's."""
 _NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})
 
 
@@ -88,36 +65,21 @@ class NotEmpty(BrokerError):
     """HTTP status of the answer."""
 
 
-class PolicyListener(Protocol):
-    """Applies changed policies to what is open."""
-
-    async def namespace_changed(self, namespace: str) -> None:
-        """A policy of the namespace was stored."""
-        ...
-
-    async def topic_changed(self, topic: str) -> None:
-        """A policy of the topic, given by its full name without partition, was stored."""
-        ...
-
-
 class Namespaces:
     """Registry of tenants (`tenant`) and namespaces (`tenant/namespace`); call `open` first."""
 
     def __init__(self, store: MetadataStore, cluster: str) -> None:
         self.cluster = cluster
         """`clusterName`; tenants created at the start allow it."""
-        self._store = store
-        self._stored_tenants = Documents(store, _path, _parse, dump_bounded)
-        self._stored_policies = Documents(store, _path, _parse, dump_bounded)
-        self._stored_local = Documents(store, _local_path, _parse, dump_bounded)
-        self._stored_topic_policies = Documents(store, _topic_path, _parse, dump_bounded)
+        self.stored = StoredPolicies(store, cluster, self)
+        """Follows the store; `close` it at the end."""
         # Theirs, for reads: one step less on the way of a lookup.
-        self._tenants = self._stored_tenants.values
-        self._policies = self._stored_policies.values
-        self._local = self._stored_local.values
-        self._topic_policies = self._stored_topic_policies.values
-        # Parsed permissions by namespace, so that a check of rights parses nothing.
-        self._permissions: dict[str, NamespacePermissions] = {}
+        self._tenants = self.stored.tenants.values
+        self._policies = self.stored.policies.values
+        self._local = self.stored.local.values
+        self._topic_policies = self.stored.topic_policies.values
+        # Permissions by namespace with the policies that they were parsed from, so that a check of rights parses nothing.
+        self._permissions: dict[str, tuple[Document, NamespacePermissions]] = {}
         self._changing = asyncio.Lock()
         self.is_ending: Callable[[str], bool] = _is_never_ending
         """Returns True for a tenant or namespace whose deletion has begun and goes on: nothing is created in it, nor it
@@ -129,16 +91,7 @@ class Namespaces:
 
     async def open(self) -> None:
         """Loads everything from the store and creates `public/default` and `pulsar/system` where missing."""
-        for tenant in await self._store.children(ROOT):
-            await self._stored_tenants.read(tenant)
-            for name in await self._store.children(f"{ROOT}/{tenant}"):
-                await _read_present(self._store, f"{tenant}/{name}", self._stored_policies, self.cluster)
-        for tenant in await self._store.children(LOCAL_ROOT):
-            for name in await self._store.children(f"{LOCAL_ROOT}/{tenant}"):
-                await self._stored_local.read(f"{tenant}/{name}")
-        await _move_earlier_clusters(self._store)
-        for quoted in await self._store.children(TOPICS_ROOT):
-            await self._stored_topic_policies.read(unquote(quoted))
+        await self.stored.open()
         for namespace in ("public/default", "pulsar/system"):
             tenant = namespace.partition("/")[0]
             if not self.tenant_exists(tenant):
@@ -208,10 +161,13 @@ class Namespaces:
 
     def permissions(self, namespace: str) -> NamespacePermissions | None:
         """Returns what was granted in a namespace; None for an unknown namespace."""
-        known = self._permissions.get(namespace)
-        if known is None and (policies := self._policies.get(namespace)) is not None:
-            known = self._permissions[namespace] = parse_permissions(policies.get(PERMISSIONS))
-        return known
+        policies, known = self._policies.get(namespace), self._permissions.get(namespace)
+        if policies is None:
+            return None
+        # Changed policies are another object.
+        if known is None or known[0] is not policies:
+            known = self._permissions[namespace] = policies, parse_permissions(policies.get(PERMISSIONS))
+        return known[1]
 
     def needs_prefix(self, namespace: str) -> bool:
         """Returns True if names of subscriptions must begin with the consumer's role."""
@@ -231,7 +187,7 @@ class Namespaces:
             return dict(info)
 
         async with self._changing:
-            await uninterrupted(self._stored_tenants.change(tenant, created))
+            await uninterrupted(self.stored.tenants.change(tenant, created))
 
     async def update_tenant(self, tenant: str, info: Mapping[str, Json]) -> None:
         """Replaces a tenant's values. NamespaceNotFound for an unknown tenant."""
@@ -241,7 +197,7 @@ class Namespaces:
             return dict(info)
 
         async def change() -> None:
-            await self._stored_tenants.change(tenant, replaced)
+            await self.stored.tenants.change(tenant, replaced)
             self.rights_changed()
 
         async with self._changing:
@@ -254,7 +210,7 @@ class Namespaces:
                 raise NamespaceNotFound("Tenant doesn't exist")
             if self.names(tenant):
                 raise NotEmpty("The tenant still has active namespaces")
-            await uninterrupted(self._stored_tenants.change(tenant, _without))
+            await uninterrupted(self.stored.tenants.change(tenant, _without))
 
     async def create(self, namespace: str, policies: Mapping[str, Json] = _NOTHING) -> None:
         """Creates a namespace. AlreadyExists, InvalidTopicName, or NamespaceNotFound for an unknown tenant."""
@@ -273,7 +229,7 @@ class Namespaces:
 
         async with self._changing:
             self.tenant(tenant)
-            await uninterrupted(self._stored_policies.change(namespace, created))
+            await uninterrupted(self.stored.policies.change(namespace, created))
 
     async def delete(self, namespace: str) -> None:
         """Deletes the namespace with its policies. The caller checks first that it has no topics."""
@@ -288,11 +244,11 @@ class Namespaces:
             for start in range(0, len(gone), _DELETED_AT_ONCE):
                 slice_ = gone[start : start + _DELETED_AT_ONCE]
                 await uninterrupted(
-                    together([self._stored_topic_policies.change(topic, _without) for topic in slice_])
+                    together([self.stored.topic_policies.change(topic, _without) for topic in slice_])
                 )
             # Read before: another broker may have written them.
-            await self._stored_local.read(namespace)
-            await uninterrupted(self._stored_local.change(namespace, _without))
+            await self.stored.local.read(namespace)
+            await uninterrupted(self.stored.local.change(namespace, _without))
             await uninterrupted(self._change_policies(namespace, _without))
 
     async def mark_deleted(self, namespace: str, beside: Sequence[Write]) -> None:
@@ -347,7 +303,7 @@ class Namespaces:
             return _with_value(local, key, changed(self.policy(namespace, key)))
 
         async def change() -> None:
-            await self._stored_local.change(namespace, document)
+            await self.stored.local.change(namespace, document)
             if key == BUNDLES_KEY:
                 # As Pulsar does after a split.
                 await self._change_policies(
@@ -381,14 +337,13 @@ class Namespaces:
         changed: Callable[[Document | None], Document | None],
         beside: Sequence[Write] = (),
     ) -> None:
-        rights = _rights(self._policies.get(namespace))
+        rights = rights_of(self._policies.get(namespace))
         try:
-            await self._stored_policies.change(namespace, changed, beside)
+            await self.stored.policies.change(namespace, changed, beside)
         finally:
             # Also after a failure: the change may have read what another broker had granted or revoked. And also for a
             # deletion: watches of topics would go on in a later namespace of the same name, whose grants are others.
-            if _rights(self._policies.get(namespace)) != rights:
-                self._permissions.pop(namespace, None)
+            if rights_of(self._policies.get(namespace)) != rights:
                 self.rights_changed()
 
     async def set_topic_policy(self, topic: str, key: str, value: Json) -> None:
@@ -432,43 +387,9 @@ class Namespaces:
     async def _keep_topic_policies(
         self, topic: str, changed: Callable[[Document | None], Document | None]
     ) -> None:
-        await self._stored_topic_policies.change(topic, changed)
+        await self.stored.topic_policies.change(topic, changed)
         if self.listener is not None:
             await self.listener.topic_changed(topic)
-
-
-async def _read_present(
-    store: MetadataStore, namespace: str, policies: Documents[Document], cluster: str
-) -> None:
-    """Reads the policies of a namespace, in Pulsar's form if an earlier version has stored another one."""
-    found = await policies.read(namespace)
-    if found is not None and is_earlier(found):
-        # Imported late: stores of this version have no such policies.
-        from broker.service.namespaces.earlier_policies import take_over
-
-        await take_over(store, _path(namespace), _local_path(namespace), cluster)
-        await policies.read(namespace)
-
-
-async def _move_earlier_clusters(store: MetadataStore) -> None:
-    for cluster in await store.children(CLUSTERS_ROOT):
-        for name in EARLIER_OF_CLUSTERS:
-            if await store.children(f"{CLUSTERS_ROOT}/{cluster}/{name}"):
-                from broker.service.namespaces.earlier_policies import move_up
-
-                await move_up(store, cluster, name)
-
-
-def _path(name: str) -> str:
-    return f"{ROOT}/{name}"
-
-
-def _local_path(name: str) -> str:
-    return f"{LOCAL_ROOT}/{name}"
-
-
-def _topic_path(topic: str) -> str:
-    return f"{TOPICS_ROOT}/{quote(topic, safe='')}"
 
 
 def _without(_: Document | None) -> None:
@@ -483,17 +404,8 @@ def _with_value(policies: Mapping[str, Json], key: str, value: Json) -> Document
     return changed
 
 
-def _rights(policies: Document | None) -> tuple[Json, Json] | None:
-    """Returns those policies that rights follow from; None for no namespace."""
-    return None if policies is None else (policies.get(PERMISSIONS), policies.get(SUBSCRIPTION_MODE))
-
-
 def _do_nothing() -> None: ...
 
 
 def _is_never_ending(_name: str) -> bool:
     return False
-
-
-def _parse(data: bytes) -> Document:
-    return {_OLD_NAMES.get(key, key): value for key, value in cast("Document", json.loads(data)).items()}

@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from foundation.model.errors import BrokerError
+
+Document: TypeAlias = "dict[str, Json]"
+"""All values of a tenant, a namespace or a topic: what is stored under one key."""
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+"""A value that JSON can express."""
 
 CLUSTERS_ROOT: Final = "/admin/clusters"
 """Pulsar's path of clusters."""

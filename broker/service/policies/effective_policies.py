@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, Literal, TypeVar, cast
 
+from bookkeeper.ensembles.racks import Affinity
 from bookkeeper.ensembles.settings import Copies
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.trimming import Trimming
@@ -168,7 +169,10 @@ class EffectivePolicies:
         )
 
     def ledger_settings(self, name: TopicName, settings: ManagedLedgerSettings) -> ManagedLedgerSettings:
-        """Returns the settings of a topic's managed ledger, with the topic's persistence policy in them."""
+        """Returns the settings of a topic's managed ledger, with its policies about copies and bookies in them."""
+        groups = self.differing(name.namespace, table.BOOKIE_AFFINITY)
+        if groups is not None:
+            settings = replace(settings, affinity=Affinity.of(groups.primary, groups.secondary))
         policy = self.of(name, table.STORED)
         assert table.STORED.setting is not None
         if policy == table.STORED.setting(self.settings):

@@ -378,7 +378,7 @@ STORED: Final = Policy(
 BOOKIE_AFFINITY: Final = Policy(
     title="groups of bookies for new ledgers", form=BOOKIE_AFFINITY_GROUPS,
     name="bookieAffinityGroup", namespace=Rest("persistence/bookieAffinity", SUPERUSER),
-    acts="Stored and shown. A new ledger takes any bookies that are writable, of every group.")
+    acts="The next ledger takes bookies of the primary groups, then of the secondary ones, then bookies without a group.")
 COMPACTION: Final = Policy(
     title="bytes of backlog at which a topic is compacted", form=Whole(0, LONG_MAX, LONG_MAX),
     name="compaction_threshold", namespace=Rest("compactionThreshold", ADMIN, verb="PUT"),

@@ -7,6 +7,7 @@ import pytest
 from bookkeeper.ensembles.bookies import BookieSet, OneBookie
 from bookkeeper.ensembles.own_ledger import read_metadata
 from bookkeeper.ensembles.placement import is_covered, proves_absence, write_set
+from bookkeeper.ensembles.racks import Affinity, Racks
 from bookkeeper.ensembles.settings import Copies
 from broker.compose.ledger_settings import LedgerSettings
 from foundation.model.errors import BrokerError, LedgerFenced, NotEnoughBookies
@@ -370,3 +371,47 @@ async def test_bookies_are_chosen_in_turn_and_quarantined_after_failures() -> No
     assert b in cluster.set.choose(4)  # a bookie in quarantine is better than none
     cluster.now_ns += 600 * 10**9
     assert any(b in cluster.set.choose(3) for _ in range(4))
+
+
+async def racked() -> tuple[Cluster, Racks, Affinity]:
+    """Two bookies of group `g` in each of two racks, and two bookies of another group."""
+    cluster = Cluster(6, LedgerSettings(2, 2, 2))
+    a, b, c, d, e, f = cluster.names
+    racks: Racks = {
+        "g": {a: {"rack": "r1"}, b: {"rack": "r1"}, d: {"rack": "r2"}, f: {"rack": "r2"}},
+        "h": {c: {}, e: {}},
+    }
+    await cluster.ledgers.racks.change(lambda _: racks)
+    affinity = Affinity.of("g", "")
+    assert affinity is not None
+    return cluster, racks, affinity
+
+
+async def test_new_ledger_obeys_groups_and_racks_and_each_bookie_gets_its_share() -> None:
+    cluster, racks, affinity = await racked()
+    chosen = set()
+    for number in range(12):
+        own = await cluster.ledgers.create(LEDGER + number, affinity.custom())
+        members = own.metadata.segments[-1].members
+        chosen |= set(members)
+        assert len({racks["g"][name]["rack"] for name in members}) == 2
+    assert chosen == set(racks["g"])
+    await cluster.ledgers.racks.change(lambda _: {"h": {**racks["h"], **racks["g"]}})
+    with pytest.raises(NotEnoughBookies):
+        await cluster.ledgers.create(LEDGER + 99, affinity.custom())
+
+
+@pytest.mark.parametrize("turn", range(6))
+async def test_failed_bookie_is_replaced_by_one_of_its_group_in_its_rack(turn: int) -> None:
+    cluster, racks, affinity = await racked()
+    for _ in range(turn):
+        cluster.set.choose(1)
+    own = await cluster.ledgers.create(LEDGER, affinity.custom())
+    cluster._adds = cluster.ledgers.writer(own)
+    failed, other = own.metadata.segments[-1].members
+    cluster.bookies[cluster.names.index(failed)].rc = IO_ERROR
+    cluster.add(0)
+    await turns()
+    fresh, stays = own.metadata.segments[-1].members
+    assert (stays, racks["g"][fresh]["rack"]) == (other, racks["g"][failed]["rack"])
+    assert fresh != failed

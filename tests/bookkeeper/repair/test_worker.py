@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bookkeeper.ensembles.racks import Racks
 from bookkeeper.repair.worker import RepairOutcome
 from broker.compose.ledger_settings import LedgerSettings
 from foundation.model.errors import PersistenceError
@@ -38,6 +39,21 @@ async def test_every_entry_is_copied_and_the_ensemble_changed() -> None:
         b"body %d" % n for n in range(20)
     ]
     assert b0 not in (await stage.metadata()).segments[0].members
+
+
+async def test_copies_go_to_the_rack_that_was_lost() -> None:
+    for other in (2, 3):
+        stage = Stage(4, WHOLE)
+        b0, b1, b2, b3 = stage.cluster.names
+        racks: Racks = {"g": {b0: {"rack": "r1"}, b1: {"rack": "r2"}, b2: {"rack": "r2"}, b3: {"rack": "r2"}}}
+        racks["g"][stage.cluster.names[other]] = {"rack": "r1"}
+        await stage.cluster.ledgers.racks.change(lambda _, racks=racks: racks)  # type: ignore[misc]
+        await stage.written(20)
+        assert (await stage.metadata()).segments[0].members == (b0, b1)
+        stage.lose(0)
+        await stage.auditor.look()
+        assert await stage.worker.work()
+        assert (await stage.metadata()).segments == (LedgerSegment((stage.cluster.names[other], b1)),)
 
 
 async def test_striped_ledger_gets_the_entries_of_the_position_alone() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.compose.cache_settings import EntryCacheSettings
-from broker.compose.dynamic_configuration import load_dynamic_configuration, save_dynamic_configuration
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.config import load_broker_settings
 from broker.config.keys import BROKER_KEYS
@@ -23,6 +22,7 @@ from foundation.settings.errors import MissingProtection, NotDynamic, SettingsEr
 from foundation.settings.keys import Key
 from foundation.settings.settings import Settings
 from tests.fakes.metadata import FakeMetadata
+from tests.support.stored_texts import store_texts, stored_texts
 
 SIZE, TTL = "managedLedgerCacheSizeMB", "managedLedgerCacheEvictionTimeThresholdMillis"
 MOST, PARTITIONS = "maxNumPartitionsPerPartitionedTopic", "defaultNumPartitions"
@@ -81,7 +81,7 @@ async def test_refused_change_has_no_effect(name: str, text: str, error: type[Ex
         await rooms.dynamic.set(name, text)
     assert rooms.dynamic.current.int(SIZE) == 32
     assert len(rooms.handed) == 1
-    assert await load_dynamic_configuration(metadata) == {SIZE: "32"}
+    assert await stored_texts(metadata) == {SIZE: "32"}
 
 
 async def test_unset_is_refused_when_the_key_is_not_dynamic() -> None:
@@ -119,14 +119,14 @@ async def test_two_concurrent_changes_are_both_stored() -> None:
     await asyncio.sleep(0)
     metadata.gate.set()
     await both
-    assert await load_dynamic_configuration(metadata) == {SIZE: "32", TTL: "500"}
+    assert await stored_texts(metadata) == {SIZE: "32", TTL: "500"}
     assert (rooms.handed[-1].int(SIZE), rooms.handed[-1].int(TTL)) == (32, 500)
 
 
 async def test_start_is_refused_when_a_stored_change_asks_for_a_missing_protection() -> None:
     metadata = FakeMetadata()
     # Beside a value that is left out, because that one must not carry the other away with it.
-    await save_dynamic_configuration(metadata, {TTL: "0", "brokerClientTlsEnabled": "true"})
+    await store_texts(metadata, {TTL: "0", "brokerClientTlsEnabled": "true"})
     with pytest.raises(MissingProtection) as caught:
         await opened(metadata)
     assert caught.value.line.startswith(
@@ -139,7 +139,7 @@ async def test_stored_change_is_left_out_with_a_warning_when_the_file_excludes_i
 ) -> None:
     metadata = FakeMetadata()
     stored = {SIZE: "32", MOST: "4", "managedLedgerCacheCopyEntries": "true", TTL: "0"}
-    await save_dynamic_configuration(metadata, stored)
+    await store_texts(metadata, stored)
     with caplog.at_level(logging.WARNING, "magnetar"):
         rooms = await opened(metadata, "allowAutoTopicCreationType=partitioned", f"{PARTITIONS}=8")
     assert rooms.dynamic.texts == {SIZE: "32"}
@@ -153,7 +153,7 @@ async def test_stored_change_is_left_out_with_a_warning_when_the_file_excludes_i
 
 async def test_stored_pair_is_applied_when_only_both_together_are_allowed() -> None:
     metadata = FakeMetadata()
-    await save_dynamic_configuration(metadata, {PARTITIONS: "8", MOST: "8"})
+    await store_texts(metadata, {PARTITIONS: "8", MOST: "8"})
     rooms = await opened(metadata, "allowAutoTopicCreationType=partitioned", f"{MOST}=4")
     assert rooms.dynamic.texts == {PARTITIONS: "8", MOST: "8"}
 

@@ -30,9 +30,9 @@ from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from broker.managed_ledger.removal.deletion import decide_deletion
 from broker.service.lifecycle.deletion.intents import DeletedKind, Intent, Intents
 from broker.service.lifecycle.deletion.steps import DeletionSteps
-from broker.service.namespaces.namespaces import ROOT as NAMESPACES_ROOT
 from broker.service.namespaces.namespaces import NamespaceNotFound, NotEmpty
 from broker.service.namespaces.stored_forms import DELETED
+from broker.service.namespaces.stored_policies import ROOT as NAMESPACES_ROOT
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.model.errors import BrokerError, MetadataError, ServiceNotReady, TopicNotFound
 from foundation.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name

@@ -8,9 +8,9 @@ import pytest
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.compose.dynamic_configuration import load_dynamic_configuration
 from broker.config.keys import BROKER_KEYS
 from tests.broker.admin.test_rest import call, refusal
+from tests.support.stored_texts import stored_texts
 from tests.vectors.folder import find_vectors_folder
 
 PATH = "/admin/v2/brokers/configuration"
@@ -35,7 +35,7 @@ async def test_change_reaches_the_room_the_store_and_the_routes(
     assert broker.cache.manager.settings.size_bytes_max == 32 * MIB
     assert await call(admin, f"GET {PATH}/values") == (200, {SIZE: "32"})
     assert (await runtime(admin))[SIZE] == "32"
-    assert await load_dynamic_configuration(broker.environment.metadata) == {SIZE: "32"}
+    assert await stored_texts(broker.environment.metadata) == {SIZE: "32"}
 
     assert await call(admin, f"DELETE {PATH}/{SIZE}") == (200, "")
     assert broker.cache.manager.settings.size_bytes_max == int(before) * MIB
@@ -158,7 +158,7 @@ async def test_key_that_asks_for_a_missing_protection_is_refused_and_not_stored(
     assert reason[0] == 412
     assert reason[1].startswith("Invalid dynamic-config value: brokerClientTlsEnabled=true: asks for ")
     assert await call(admin, f"GET {PATH}/values") == (200, {})
-    assert await load_dynamic_configuration(broker.environment.metadata) == {}
+    assert await stored_texts(broker.environment.metadata) == {}
     assert await call(admin, f"POST {PATH}/brokerClientTlsEnabled/false") == (200, "")
 
 

@@ -227,7 +227,7 @@ async def test_revoked_right_stays_revoked_when_another_broker_changes_a_policy(
     await two.other.set_policy("public/default", "b", 2)
     for registry in (two.one, two.other):
         assert registry.permissions("public/default") == NamespacePermissions()
-    assert announced == [True]
+    assert announced
 
 
 async def test_permissions_that_two_brokers_grant_are_all_kept() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from broker.config.keys import BROKER_KEYS
-from broker.service.namespaces.namespaces import GLOBAL, ROOT, Json, Namespaces
+from broker.service.namespaces.namespaces import GLOBAL, Json, Namespaces
+from broker.service.namespaces.stored_policies import ROOT
 from broker.service.policies import table
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.forms import INT_MAX, LONG_MAX, PolicyRefused, Whole, WrongCombination, WrongType

@@ -1,0 +1,183 @@
+"""Two brokers on one store, and somebody who writes beside them: each change acts without a restart or a request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+from aiohttp import ClientSession
+
+from bookkeeper.ensembles.racks import Affinity, affinity_of
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.metadata_store import MetadataStore
+from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
+from broker.compose.broker_service import BrokerService
+from broker.compose.confirmed_rights import BOUND_S
+from broker.security.authorization.permissions import Action, NamespacePermissions
+from broker.security.principal import Principal
+from broker.service.namespaces.stored_policies import PERMISSIONS
+from broker.service.policies.effective_policies import RESOURCE_GROUP
+from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.model.errors import ServiceNotReady
+from foundation.model.topic_name import parse_topic_name
+from foundation.zookeeper.url import ZookeeperUrl
+from tests.support.java import ZooKeeper
+from tests.support.memory_broker import memory_broker
+from tests.support.raw_client import RawConnection
+from tests.support.tokens import SECRET_URL, token
+
+TOPIC = parse_topic_name("persistent://public/default/orders")
+USER = Principal("user")
+SETTINGS = (
+    "authenticationEnabled=true",
+    "authenticationProviders=org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+    f"tokenSecretKey={SECRET_URL}",
+    "authorizationEnabled=true",
+    "superUserRoles=admin",
+)
+
+
+class Two:
+    def __init__(self, one: BrokerService, other: BrokerService, tool: MetadataStore) -> None:
+        self.one, self.other = one, other
+        self.tool = tool
+        """A session that belongs to no broker."""
+
+    async def write(self, key: str, value: object) -> None:
+        await self.tool.put(key, json.dumps(value).encode())
+
+
+@pytest.fixture(params=["memory", pytest.param("zookeeper", marks=[pytest.mark.peer, pytest.mark.slow])])
+async def two(request: pytest.FixtureRequest) -> AsyncIterator[Two]:
+    async with AsyncExitStack() as stack:
+        stores: list[MetadataStore] = []
+        if request.param == "memory":
+            first = MemoryMetadataStore()
+            stores = [first, first.another(), first.another()]
+        else:
+            server: ZooKeeper = request.getfixturevalue("zookeeper")
+            url = ZookeeperUrl(server.address, f"/{uuid.uuid4().hex[:8]}")
+            for _ in range(3):
+                stores.append(await ZookeeperMetadataStore.open(url, session_timeout_s=30, timeout_s=60))
+        stack.push_async_callback(stores[2].close)
+        one, other = [
+            await stack.enter_async_context(memory_broker(*SETTINGS, metadata=store)) for store in stores[:2]
+        ]
+        yield Two(one, other, stores[2])
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Waits for what a watch brings; the test's own limit ends a wait for ever."""
+    while not holds():  # noqa: ASYNC110  # What it waits for is seen in the broker alone.
+        await asyncio.sleep(0.01)
+
+
+async def test_right_that_one_broker_grants_and_revokes_holds_and_ends_at_the_other(two: Two) -> None:
+    def granted(_: NamespacePermissions) -> NamespacePermissions:
+        return NamespacePermissions(roles={"user": frozenset((Action.PRODUCE,))})
+
+    assert not two.other.authorizer.may_produce(USER, TOPIC)
+    ended: list[bool] = []
+    await two.one.namespaces.change_permissions("public/default", granted)
+    await until(lambda: two.other.authorizer.may_produce(USER, TOPIC))
+    two.other.namespaces.rights_changed = lambda: ended.append(True)
+    # By a tool, as with `zkCli`.
+    await two.write("/admin/policies/public/default", {PERMISSIONS: {}})
+    for broker in (two.one, two.other):
+        await until(lambda broker=broker: not broker.authorizer.may_produce(USER, TOPIC))  # type: ignore[misc]
+    await until(lambda: bool(ended))
+
+
+async def test_administrator_of_a_tenant_ends_with_the_change_of_another_broker(two: Two) -> None:
+    await two.one.namespaces.create_tenant(
+        "shop", {"adminRoles": ["user"], "allowedClusters": ["standalone"]}
+    )
+    await until(lambda: two.other.authorizer.administers(USER, "shop"))
+    await two.one.namespaces.update_tenant("shop", {"adminRoles": [], "allowedClusters": ["standalone"]})
+    await until(lambda: not two.other.authorizer.administers(USER, "shop"))
+
+
+async def test_policy_of_another_broker_reaches_an_open_topic(two: Two) -> None:
+    topic = await two.other.registry.get(TOPIC, create=True)
+    assert not topic.publish_limits
+    rate = {"publishThrottlingRateInMsg": 7, "publishThrottlingRateInByte": -1}
+    await two.write("/admin/policies/public/default", {"publishMaxMessageRate": {"standalone": rate}})
+    await until(lambda: bool(topic.publish_limits))
+    await two.one.namespaces.create("public/fresh", {"message_ttl_in_seconds": 5})
+    await until(lambda: two.other.namespaces.exists("public/fresh"))
+
+
+async def test_resource_group_of_another_broker_limits_its_members(two: Two) -> None:
+    await two.write("/admin/resourcegroups/g", {"publishRateInMsgs": 10})
+    await until(lambda: list(two.other.registry.resource_groups.names()) == ["g"])
+    await two.other.namespaces.set_policy("public/default", RESOURCE_GROUP, "g")
+    await two.one.registry.resource_groups.put("g", {"publishRateInMsgs": 20})
+    await until(lambda: two.other.registry.resource_groups.get("g").publish_messages == 20)
+    await two.tool.delete("/admin/resourcegroups/g")
+    await until(lambda: not two.other.registry.resource_groups.names())
+
+
+async def test_setting_of_another_broker_is_applied_and_a_bad_one_is_not(two: Two) -> None:
+    key = "managedLedgerCacheEvictionTimeThresholdMillis"
+    await two.one.dynamic_settings.set(key, "123")
+    await until(lambda: two.other.settings.int(key) == 123)
+    await two.write("/admin/configuration", {key: "-1", "dispatcherMaxReadBatchSize": "7"})
+    for broker in (two.one, two.other):
+        await until(lambda broker=broker: broker.settings.int("dispatcherMaxReadBatchSize") == 7)  # type: ignore[misc]
+        assert broker.settings.int(key) != -1
+    await two.tool.put("/admin/configuration", b"{")
+    await two.other.dynamic_settings.read_again()
+    assert two.other.settings.int("dispatcherMaxReadBatchSize") == 7, "damage undoes nothing"
+
+
+async def test_partition_count_of_another_broker_is_the_next_answer(two: Two) -> None:
+    await two.one.partitioned.create(TOPIC, 2)
+    await two.tool.sync()
+    assert await two.other.partitioned.count_or_create(TOPIC, create=False) == 2
+    await two.write("/admin/partitioned-topics/public/default/persistent/orders", {"partitions": 3})
+    await two.tool.sync()
+    assert await two.other.partitioned.count_or_create(TOPIC, create=False) == 3
+
+
+async def test_rights_end_when_the_store_has_not_confirmed_them_for_their_bound(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, admin = two.other, Principal("admin")
+    connection = await RawConnection.open(other.addresses.service_url)
+    await connection.connect(token=token({"sub": "admin"}))
+    connection.send("PRODUCER", request_id=1, topic=str(TOPIC), producer_id=1)
+    await connection.receive("PRODUCER_SUCCESS")
+
+    now_ns = other._clock.monotonic_ns()
+    rights = other.authorizer.is_confirmed.__self__  # type: ignore[attr-defined]
+    monkeypatch.setattr(rights, "_now_ns", lambda: now_ns + int((BOUND_S + 1) * 1e9))
+    rights.check()
+    await connection.receive("CLOSE_PRODUCER")
+    connection.send("PRODUCER", request_id=2, topic=str(TOPIC), producer_id=1)
+    refusal = (await connection.receive("ERROR")).command.error
+    assert refusal.error == ServiceNotReady.code, "a client asks again, and does not give up"
+    path = f"{other.addresses.admin_url}/admin/v2/tenants"
+    headers = {"Authorization": f"Bearer {token({'sub': 'admin'})}"}
+    async with ClientSession(headers=headers) as session:
+        assert (await session.get(path)).status == 503
+        rights.begin_round()
+        await until(lambda: other.authorizer.is_superuser(admin))
+        assert (await session.get(path)).status == 200
+    connection.send("PRODUCER", request_id=3, topic=str(TOPIC), producer_id=1)
+    await connection.receive("PRODUCER_SUCCESS")
+    await connection.close()
+
+
+async def test_next_ledger_of_a_namespace_names_the_groups_that_another_broker_has_set(two: Two) -> None:
+    groups = {"bookkeeperAffinityGroupPrimary": "g1", "bookkeeperAffinityGroupSecondary": "g2"}
+    await two.write("/admin/local-policies/public/default", {"bookieAffinityGroup": groups})
+    await until(lambda: two.other.namespaces.policy("public/default", "bookieAffinityGroup") == groups)
+    topic = await two.other.registry.get(TOPIC, create=True)
+    assert isinstance(topic, PersistentTopic)
+    assert topic.ledger.context.settings.affinity == Affinity.of("g1", "g2")
+    begun = await topic.ledger.context.store.start_current(None)
+    assert affinity_of(begun.metadata.custom) == Affinity.of("g1", "g2")
