@@ -69,5 +69,5 @@ class ReceiveBufferSizer:
         self._index = index
         self._was_small = False
         self.guess = SIZES[index]
-        # At the minimum no read is small: nothing shrinks from there.
-        self.small = SIZES[max(0, index - 1)] if index != self._index_min else -1
+        # At the minimum no read is small, since nothing shrinks from there; but of the first size Netty never grows.
+        self.small = -1 if index == self._index_min > 0 else SIZES[max(0, index - 1)]

@@ -266,7 +266,8 @@ class BrokerService:
         await self._open_ports()
         if self.environment.metadata.is_shared and self.authorizer.enabled:
             ConfirmedRights(
-                self._read_rights_again,
+                # `superUserRoles` is a dynamic setting.
+                (self.dynamic_settings.read_again, self.namespaces.stored.read_rights_again),
                 self._end_withdrawn,
                 now_ns=self._clock.monotonic_ns,
                 spawn=self._tasks.spawn,
@@ -417,10 +418,6 @@ class BrokerService:
         self.net.reconfigure(NetSettings.of(settings))
         self.authorizer.reconfigure(AuthorizationSettings.of(settings))
         self._end_withdrawn()
-
-    async def _read_rights_again(self) -> None:
-        await self.dynamic_settings.read_again()  # `superUserRoles` is one of them.
-        await self.namespaces.stored.read_rights_again()
 
     def _end_withdrawn(self) -> None:
         """Closes what clients have open without the right to it, after a change of rights."""

@@ -8,7 +8,7 @@ no such round has confirmed for `BOUND_S` seconds count as revoked, because anot
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final
 
 from broker.compose.timers import Timers
@@ -30,17 +30,17 @@ class ConfirmedRights:
 
     def __init__(
         self,
-        read_again: Callable[[], Awaitable[None]],
+        reads: Sequence[Callable[[], Awaitable[None]]],
         expired: Callable[[], None],
         *,
         now_ns: Callable[[], int],
         spawn: Callable[[Coroutine[object, None, None], str], object],
     ) -> None:
-        """`read_again` returns when rights have every change from before its call; `expired` ends what clients have open.
+        """After all `reads` rights have every change from before them; `expired` ends what clients have open.
 
         The rights were just read.
         """
-        self._read_again = read_again
+        self._reads = reads
         self._expired = expired
         self._now_ns = now_ns
         self._spawn = spawn
@@ -74,7 +74,8 @@ class ConfirmedRights:
     async def _read(self) -> None:
         began_ns = self._now_ns()
         try:
-            await self._read_again()
+            for read in self._reads:
+                await read()
         except MetadataError as error:
             log.warning("! rights cannot be read again: %s", error)
         else:

@@ -92,8 +92,8 @@ def test_a_nack_inside_a_batch_brings_back_only_the_rest(client: pulsar.Client, 
     messages = [consumer.receive(RECEIVE_MS) for _ in range(10)]
     for message in messages[:7]:
         consumer.acknowledge(message)
-    for message in messages[7:]:
-        consumer.negative_acknowledge(message)
+    # One of the three: the client asks for the whole entry, and for two messages it may ask twice.
+    consumer.negative_acknowledge(messages[8])
     assert receive(consumer, 3) == numbered(3, first=7)
     assert nothing_comes(consumer)
 

@@ -44,11 +44,11 @@ def test_producers_are_stopped_at_the_quota_and_come_back_after_a_drain(
     if policy == "producer_request_hold":
         held.start()
     assert receive(consumer, 100) == [BODY] * 100
-    wait_until(lambda: admin.subscription(policy, "s")["msgBacklog"] == 0, "the acknowledgements")
     if policy == "producer_request_hold":
-        # The producer that was stopped comes back by itself, and its message is sent.
+        # The producer that was stopped comes back by itself below the quota, perhaps before the last acknowledgement.
         assert receive(consumer, 1) == [b"held"]
         held.join()
+    wait_until(lambda: admin.subscription(policy, "s")["msgBacklog"] == 0, "the acknowledgements")
     publish(client.create_producer(policy, batching_enabled=False), numbered(3))
     assert receive(consumer, 3) == numbered(3)
 

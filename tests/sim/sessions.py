@@ -98,7 +98,7 @@ class Process:
         self.rights = Documents(self.store, RIGHTS, _decode, _encode)
         self.others = Documents(self.store, OTHERS, _decode, _encode, levels=2)
         self.confirmed = ConfirmedRights(
-            self.rights.read_again,
+            (self.rights.read_again,),
             lambda: None,
             now_ns=history.loop.now_ns,
             spawn=lambda work, name: history.spawn(work, f"{self.name} {name}"),

@@ -19,7 +19,7 @@ class World:
         self.expired = 0
         self.tasks: list[asyncio.Task[None]] = []
         self.rights = ConfirmedRights(
-            self.read, self.expire, now_ns=lambda: int(self.now_s * 1e9), spawn=self.spawn
+            (self.read,), self.expire, now_ns=lambda: int(self.now_s * 1e9), spawn=self.spawn
         )
 
     async def read(self) -> None:
