@@ -36,7 +36,7 @@ class ConfirmedRights:
         now_ns: Callable[[], int],
         spawn: Callable[[Coroutine[object, None, None], str], object],
     ) -> None:
-        """After all `reads` rights have every change from before them; `expired` ends what clients have open.
+        """Takes `reads`, after which rights have every change from before them, and `expired`, which ends what is open.
 
         The rights were just read.
         """
