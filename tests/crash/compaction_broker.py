@@ -52,7 +52,7 @@ def arm(
 
     def dies(self: Any) -> bool:
         # Other cursors are flushed too.
-        return armed.exists() and (step != "store" or cursor in self._key)
+        return armed.exists() and (step != "store" or cursor in self._record.key)
 
     async def passing(self: Any, *values: Any, **named: Any) -> Any:
         here = dies(self)
