@@ -82,7 +82,8 @@ def _confirms_without_sync() -> object:
 def _confirms_as_of_the_answer() -> object:
     async def read(self: ConfirmedRights) -> None:
         try:
-            await self._read_again()
+            for read_again in self._reads:
+                await read_again()
             self._confirmed_ns = self._now_ns()
         except MetadataError:
             pass

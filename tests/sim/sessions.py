@@ -129,7 +129,7 @@ class SessionsHistory:
     def note(self, text: str) -> None:
         self.trace.append(f"{self.loop.time():9.4f} {text}")
 
-    def spawn(self, work: Coroutine[object, object, None], name: str) -> None:
+    def spawn(self, work: Coroutine[object, None, None], name: str) -> None:
         self._tasks.append(self.loop.create_task(work, name=name))
 
     async def run(self) -> SessionCounts:

@@ -10,7 +10,7 @@ from broker.service.lifecycle.rounds import TopicRounds
 from broker.service.subscriptions.backlog.holes import next_holes, serving_dispatcher
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
-from tests.broker.service.lifecycle.test_hole_rounds import PERIOD_S, play
+from tests.broker.service.lifecycle.hole_play import PERIOD_S, play
 from tests.fakes.stage import SHARED, TOPIC, Stage
 
 

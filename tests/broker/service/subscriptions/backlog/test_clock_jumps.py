@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.service.lifecycle.hole_rounds import HoleRounds
 from broker.service.policies.backlog_quota import HOLD
 from tests.broker.managed_ledger.ledger_fakes import World, fill, shape, until
-from tests.broker.service.lifecycle.test_hole_rounds import PERIOD_S, play
+from tests.broker.service.lifecycle.hole_play import PERIOD_S, play
 from tests.broker.service.subscriptions.backlog.test_quotas import backlog, may_produce
 from tests.fakes.stage import Stage
 
