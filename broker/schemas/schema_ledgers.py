@@ -190,8 +190,7 @@ class SchemaLedgers(SchemaStore):
         """Deletes all versions with their numbers: the next one gets number 0."""
         key = _locator_key(schema_id)
         while (found := await self._store.get(key)) is not None:
-            locator = _locator_of(found.value)
-            for ledger_id in {one.position.ledgerId for one in (*locator.index, locator.info)}:
+            for ledger_id in ledgers_of_schema(found.value):
                 await self._ledgers.delete(ledger_id)
             # The locator goes last: while it is there, an interrupted deletion is done again.
             try:
@@ -204,6 +203,12 @@ class SchemaLedgers(SchemaStore):
     async def ids(self, namespace: str) -> list[str]:
         """Returns the names of all schemas of a namespace, sorted. MetadataError."""
         return [f"{namespace}/{unquote(name)}" for name in await self._store.children(f"{ROOT}/{namespace}")]
+
+
+def ledgers_of_schema(value: bytes) -> set[int]:
+    """Returns the ledgers that a locator names. MetadataError for other bytes."""
+    locator = _locator_of(value)
+    return {one.position.ledgerId for one in (*locator.index, locator.info)}
 
 
 def encode_entry(

@@ -32,6 +32,7 @@ KINDS: Final = ("orphan",)
 NODE_KINDS: Final = (
     "cursor",
     "topic-policies",
+    "schema",
     "schema-index",
     "schema-version",
     "partitioned-topic",

@@ -1,12 +1,14 @@
 """`/admin/v2/magnetar/ledgers`: the entries of any ledger, and the deletion of one that nothing needs.
 
 For `magnetar admin audit`, which finds such ledgers. The deletion is refused unless the ledger is in quarantine, its own
-metadata names Pulsar and an owner, and the owner's list does not name it; all of that is read at this moment.
+metadata names Pulsar and an owner, and the owner does not name it: the list of a managed ledger, the node of a cursor, the
+locator of a schema. All of that is read at this moment.
 """
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Final
 
 from aiohttp import web
@@ -15,12 +17,15 @@ from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.ensembles.own_ledger import read_metadata
 from bookkeeper.leaks.quarantine import ledger_record_key
 from bookkeeper.leaks.rules import is_owned
+from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.admin.http.answers import BadRequest, PreconditionFailed, answer, done
 from broker.admin.service_view import BROKER
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
-from broker.managed_ledger.managed_ledger_info import managed_ledger_key
-from broker.managed_ledger.records.pulsar_records import decode_ledger_list
+from broker.managed_ledger.managed_ledger_info import cursor_key, managed_ledger_key
+from broker.managed_ledger.records.pulsar_records import decode_cursor, decode_ledger_list
 from broker.managed_ledger.removal.deletion import ledgers_of
+from broker.schemas.schema_ledgers import ROOT as SCHEMAS
+from broker.schemas.schema_ledgers import ledgers_of_schema
 from broker.service.namespaces.namespaces import Json
 from foundation.model.errors import TopicNotFound
 from protocol.ledger_metadata import LedgerMetadata, LedgerState
@@ -28,7 +33,11 @@ from protocol.ledger_metadata import LedgerMetadata, LedgerState
 PAGE_BYTES: Final = 512 << 10
 """Bytes of entries in one answer, about."""
 OWNER: Final = "pulsar/managed-ledger"
-"""Key of the owner in a ledger's own metadata."""
+"""Key of the managed ledger in a ledger's own metadata, also in that of a cursor's."""
+CURSOR: Final = "pulsar/cursor"
+"""Key of the cursor there."""
+SCHEMA: Final = "pulsar/schemaId"
+"""Key of the topic there, of a schema's ledger."""
 _LEDGER: Final = r"/admin/v2/magnetar/ledgers/{ledger:\d{1,18}}"
 
 
@@ -91,14 +100,31 @@ async def _check_unneeded(
     environment: ManagedLedgerEnvironment, ledger_id: int, metadata: LedgerMetadata
 ) -> None:
     custom = {key: value.decode(errors="replace") for key, value in metadata.custom.items()}
-    if not is_owned(custom.get("application"), custom.get("component")) or OWNER not in custom:
+    known = is_owned(custom.get("application"), custom.get("component"))
+    if not known or not custom.keys() & {OWNER, SCHEMA}:
         raise PreconditionFailed(
             f"ledger {ledger_id} does not name an owner that this broker knows; ask its owner"
         )
-    owner = custom[OWNER]
-    found = await environment.metadata.get(managed_ledger_key(owner))
+    holder = await _holder(environment.metadata, ledger_id, custom)
+    if holder:
+        raise PreconditionFailed(f"ledger {ledger_id} is needed: {holder} names it")
+
+
+async def _holder(store: MetadataStore, ledger_id: int, custom: Mapping[str, str]) -> str:
+    """Returns what names a ledger with this owner; an empty text where nothing does."""
+    schema = custom.get(SCHEMA)
+    if schema is not None:
+        found = await store.get(f"{SCHEMAS}/{schema}")
+        named = found is not None and ledger_id in ledgers_of_schema(found.value)
+        return f"the schema of {schema}" if named else ""
+    owner, cursor = custom[OWNER], custom.get(CURSOR)
+    found = await store.get(managed_ledger_key(owner))
     if found is not None and ledger_id in ledgers_of(decode_ledger_list(found.value)):
-        raise PreconditionFailed(f"ledger {ledger_id} is needed: the ledger list of {owner} names it")
+        return f"the ledger list of {owner}"
+    found = None if cursor is None else await store.get(cursor_key(owner, cursor))
+    if found is not None and decode_cursor(found.value).ledger_id == ledger_id:
+        return f"cursor {cursor} of {owner}"
+    return ""
 
 
 LEDGER_ROUTES = (
