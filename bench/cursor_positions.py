@@ -1,6 +1,6 @@
-"""The price of a stored acknowledgement: embedded store, ZooKeeper with cursor ledgers, ZooKeeper without.
+"""The price of a stored acknowledgement: the embedded store, and ZooKeeper with cursor ledgers.
 
-`MAGNETAR_PULSAR_HOME=... python -m bench.cursor_positions [--cursors 10000] [--rounds 10] [--only embedded ledgers nodes]`
+`MAGNETAR_PULSAR_HOME=... python -m bench.cursor_positions [--cursors 10000] [--rounds 10] [--only embedded ledgers]`
 
 Each kind is a process of its own with the cursors on a hundred logs. In each round every cursor acknowledges one entry, and
 the round ends when all positions are stored. The first round, which begins the cursor ledgers, is not counted. Prints
@@ -54,7 +54,7 @@ from tests.support.bookie_settings import for_directory
 from tests.support.java import ZooKeeper
 
 LOGS: Final = 100
-KINDS: Final = ("embedded", "ledgers", "nodes")
+KINDS: Final = ("embedded", "ledgers")
 
 
 def _now_ms() -> int:
@@ -76,11 +76,11 @@ async def embedded(folder: Path) -> AsyncIterator[ManagedLedgerEnvironment]:
 
 
 @asynccontextmanager
-async def shared(zookeeper: str, bookie: str, shared_store: bool) -> AsyncIterator[ManagedLedgerEnvironment]:
+async def shared(zookeeper: str, bookie: str) -> AsyncIterator[ManagedLedgerEnvironment]:
     """The store in ZooKeeper, and a bookie over TCP."""
     loop = asyncio.get_running_loop()
     turn = Turn(loop.call_soon, time.monotonic_ns)
-    url = parse_store_url(f"zk:{zookeeper}/{'ledgers' if shared_store else 'nodes'}")
+    url = parse_store_url(f"zk:{zookeeper}/ledgers")
     assert url is not None
     store = await ZookeeperMetadataStore.open(url, session_timeout_s=30, timeout_s=30)
     bookies = BookieSet(
@@ -93,9 +93,7 @@ async def shared(zookeeper: str, bookie: str, shared_store: bool) -> AsyncIterat
     ledgers = Ledgers(store, bookies, one, call_soon=loop.call_soon, call_later=loop.call_later)
     cache = ComposedCache(EntryCacheSettings()).manager
     ids = ZookeeperLedgerIds(store.requests)
-    yield ManagedLedgerEnvironment(
-        store, ledgers, ids, cache, turn, time.monotonic_ns, _now_ms, shared_store=shared_store
-    )
+    yield ManagedLedgerEnvironment(store, ledgers, ids, cache, turn, time.monotonic_ns, _now_ms)
     await ledgers.close()
     await store.close()
 
@@ -172,7 +170,7 @@ async def run_kind(kind: str, cursors: int, rounds: int, zookeeper: str, bookie:
             async with embedded(Path(folder)) as environment:
                 print(f"{kind}: {await measure(environment, cursors, rounds, lambda: 0)}", flush=True)
     else:
-        async with shared(zookeeper, bookie, kind == "ledgers") as environment:
+        async with shared(zookeeper, bookie) as environment:
             line = await measure(environment, cursors, rounds, lambda: transactions(zookeeper))
             print(f"{kind}: {line}", flush=True)
 

@@ -211,7 +211,7 @@ class ReceiveBuffer:
         start = self.start
         frames: list[tuple[int, int, int]] = []
         unpack, total_max = _SIZES, self._frame_bytes_max - 4
-        # Where the last frame may begin whose sizes are here. Few names and sums: the loop runs once per frame.
+        # A frame that begins later has not all of its sizes here. The loop runs once per frame, so names and sums are few.
         last = end - _PREFIX_BYTES
         while start <= last:
             total, command_bytes = unpack(buffer, start)

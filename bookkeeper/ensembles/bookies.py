@@ -30,7 +30,7 @@ from bookkeeper.client.ledger_client import (
     ReadDone,
 )
 from bookkeeper.client.result_codes import UNREACHABLE
-from bookkeeper.ensembles.racks import Place
+from bookkeeper.ensembles.racks import Placement
 from bookkeeper.ensembles.settings import QuarantineRules
 from foundation.model.errors import NotEnoughBookies
 from foundation.units import NS_PER_SECOND
@@ -93,7 +93,7 @@ class Bookies(Protocol):
         *,
         avoid: Collection[str] = (),
         count_min: int | None = None,
-        place: Place | None = None,
+        place: Placement | None = None,
     ) -> tuple[str, ...]:
         """Returns the names of `count` different bookies for new entries, none of them in `avoid`.
 
@@ -176,7 +176,7 @@ class OneBookie:
         *,
         avoid: Collection[str] = (),
         count_min: int | None = None,
-        place: Place | None = None,
+        place: Placement | None = None,
     ) -> tuple[str, ...]:
         """Returns the one bookie. Raises NotEnoughBookies."""
         if avoid or (count if count_min is None else count_min) > 1:
@@ -322,7 +322,7 @@ class BookieSet:
         *,
         avoid: Collection[str] = (),
         count_min: int | None = None,
-        place: Place | None = None,
+        place: Placement | None = None,
     ) -> tuple[str, ...]:
         """Chooses in turn, bookies in quarantine last, and by their racks before the turn."""
         start = self._next % len(self._addresses) if self._addresses else 0

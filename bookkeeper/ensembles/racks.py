@@ -74,7 +74,7 @@ def affinity_of(custom: Mapping[str, bytes]) -> Affinity | None:
         return None
 
 
-class Place(NamedTuple):
+class Placement(NamedTuple):
     """The demands on bookies for the free positions of an ensemble."""
 
     racks: Racks
@@ -167,9 +167,11 @@ class BookieRacks:
         """Stores what `changed` makes of the newest racks. It may be called again, and raise to end the change."""
         await self._stored.change(_NAME, lambda before: changed(before or {}))
 
-    def place(self, custom: Mapping[str, bytes], members: Sequence[str | None], write_quorum: int) -> Place:
+    def place(
+        self, custom: Mapping[str, bytes], members: Sequence[str | None], write_quorum: int
+    ) -> Placement:
         """Returns the demands on bookies of a ledger with this custom metadata."""
-        return Place(self.racks, affinity_of(custom), members, write_quorum)
+        return Placement(self.racks, affinity_of(custom), members, write_quorum)
 
 
 def _parse(data: bytes) -> Racks:

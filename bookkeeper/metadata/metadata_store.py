@@ -108,7 +108,7 @@ class MetadataStore(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """True where another process may write."""
+        """True where another process may write, perhaps a broker of Apache's: positions and schemas then go to ledgers."""
         ...
 
     async def get(self, key: str) -> Versioned | None:

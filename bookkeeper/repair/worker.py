@@ -26,7 +26,7 @@ from bookkeeper.client.digest import Digest, digest_of
 from bookkeeper.ensembles.bookies import Bookies
 from bookkeeper.ensembles.ensemble_writer import CallSoon, Spawn
 from bookkeeper.ensembles.own_ledger import RecoveringLedger, read_metadata
-from bookkeeper.ensembles.racks import Place, affinity_of, read_racks
+from bookkeeper.ensembles.racks import Placement, affinity_of, read_racks
 from bookkeeper.ensembles.recovery import recover
 from bookkeeper.metadata.metadata_store import MetadataStore
 from bookkeeper.repair.copying import Copying, CopyRefused, copy_fragment
@@ -174,7 +174,9 @@ class ReplicationWorker:
             waits = closed is None
             metadata = metadata if closed is None else closed
         digest = digest_of(metadata.digest_type, metadata.password)
-        place = Place(await read_racks(self._store), affinity_of(metadata.custom), (), metadata.write_quorum)
+        place = Placement(
+            await read_racks(self._store), affinity_of(metadata.custom), (), metadata.write_quorum
+        )
         copied = 0
         for fragment in fragments_of(metadata):
             if not fragment.is_open:
@@ -205,7 +207,7 @@ class ReplicationWorker:
         ledger_id: int,
         fragment: Fragment,
         digest: Digest,
-        place: Place,
+        place: Placement,
         registered: Collection[str],
         lock: Lock,
     ) -> int:
@@ -232,7 +234,7 @@ class ReplicationWorker:
         ledger_id: int,
         fragment: Fragment,
         digest: Digest,
-        place: Place,
+        place: Placement,
         position: int,
         missing: Collection[int],
         fresh: dict[int, str],
@@ -271,7 +273,7 @@ class ReplicationWorker:
         self,
         before: str,
         avoid: Collection[str],
-        place: Place,
+        place: Placement,
         registered: Collection[str],
         *,
         first: bool,

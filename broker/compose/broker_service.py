@@ -75,7 +75,6 @@ from foundation.loop.turn import Turn
 from foundation.model.topic_name import parse_topic_name
 from foundation.settings.settings import Settings
 from foundation.tls.listener import TlsListener
-from foundation.zookeeper.url import parse_store_url
 
 if TYPE_CHECKING:
     from aiohttp.web import RouteDef
@@ -184,7 +183,6 @@ class BrokerService:
             now_ns=clock.monotonic_ns,
             wall_ms=clock.wall_ms,
             reads_limiter=reads_limiter(settings),
-            shared_store=parse_store_url(settings.str("metadataStoreUrl")) is not None,
             interceptors=interceptors_of(settings),
         )
         self.namespaces = Namespaces(metadata, settings.str("clusterName"))

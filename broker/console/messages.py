@@ -22,7 +22,7 @@ from broker.compaction.entry_content import BatchMessage, batch_messages, read_e
 from broker.console.requests import whole
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.single_entry import look_at_entry
-from broker.schemas.decoding import CONTROL, Undecodable, decode, text_or_hex
+from broker.schemas.decoding import Undecodable, decode, readable, text_or_hex
 from broker.schemas.schema import Schema
 from broker.service.namespaces.namespaces import Json
 from broker.service.subscriptions.backlog.open_runs import nth_open
@@ -179,18 +179,12 @@ def _key(metadata: MessageMetadata | SingleMessageMetadata) -> bytes:
 
 def _payload(body: bytes, schema: Schema | None, why: str | None) -> dict[str, Json]:
     shown = body[:SHOWN_BYTES]
-    try:
-        text: str | None = shown.decode()
-    except UnicodeDecodeError:
-        text = None
-    if text is not None and CONTROL.search(text):
-        text = None
     return {
         "bytes": len(body),
         "schema": "NONE" if schema is None else schema.type.name,
         "decoded": None,
         "decodedText": None,
-        "text": text,
+        "text": readable(shown),
         "base64": base64.b64encode(shown).decode(),
         "why": why,
     }

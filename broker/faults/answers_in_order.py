@@ -50,7 +50,7 @@ class AnswersInOrder:
     def answered(self, command: BaseCommand) -> Iterator[bytes]:
         """Notes a command of the broker, and yields the refusals that follow it."""
         if command.type == BaseCommand.CLOSE_PRODUCER:
-            # What the client has no answer for it sends again, the refused messages too.
+            # The client sends every message again that has no answer, also a refused one.
             self._by_producer.pop(command.close_producer.producer_id, None)
         elif command.type in (BaseCommand.SEND_RECEIPT, BaseCommand.SEND_ERROR):
             receipt = command.type == BaseCommand.SEND_RECEIPT

@@ -355,7 +355,7 @@ class CursorInfoWriter:
     async def _store(self) -> StoredInfo | None:
         """Stores the acknowledgements of now. Raises MetadataError; returns None for a cursor abandoned meanwhile."""
         # A new cursor has its node first; many never acknowledge anything.
-        if self._context.environment.shared_store and self.stored:
+        if self._context.environment.metadata.is_shared and self.stored:
             try:
                 return await self._store_in_ledger()
             except PersistenceError as error:

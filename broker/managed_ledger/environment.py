@@ -58,8 +58,6 @@ class ManagedLedgerEnvironment(Value):
     """Counts entries whose timestamp is later than the clock."""
     time_searches: TimeSearches = field(default_factory=TimeSearches)
     """Counts searches by time, and the entries that they read."""
-    shared_store: bool = False
-    """The metadata store is that of several brokers, perhaps Apache's: positions of cursors and schemas go to ledgers."""
     interceptors: OwnInterceptors | None = None
     """Add fields of one's own to the broker entry metadata; None, the usual case, adds none."""
 

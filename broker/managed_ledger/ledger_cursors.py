@@ -65,7 +65,7 @@ class LedgerCursors:
             info = await self._position_in(ledger_id, info)
             acks = Acks.restore(self._context.ledgers, info)
             cursor = self._add_durable(cursor_name, info, acks, found.version, ledger_id)
-            if not self._context.environment.shared_store:
+            if not self._context.environment.metadata.is_shared:
                 # An Apache broker left the position there; on this store the node has it.
                 cursor.store.changed()
                 await cursor.store.flush()

@@ -55,8 +55,8 @@ def require(cnx: Connection, command: BaseCommand, right: Right | NoRight) -> No
     """
     if isinstance(right, NoRight):
         return
-    cnx.context.authorizer.check_confirmed()
     authorizer, name = cnx.context.authorizer, BaseCommand.Type.Name(command.type)
+    authorizer.check_confirmed()
     for asked in right(cnx, command):
         if isinstance(asked, TxnId):
             require_owner(cnx, asked, name)

@@ -24,7 +24,7 @@ DEPTH_MAX: Final = 60
 """Values inside of values."""
 VALUES_MAX: Final = 20_000
 """Values in one message: about 10 ms."""
-CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """Characters that no text has. They are valid UTF-8: shown as text, most of a binary value would be invisible."""
 Choice = TypeVar("Choice")
 _BITS_MAX: Final = 63
@@ -122,13 +122,19 @@ def _part(schema: Schema, data: bytes) -> Json:
     return _plain(schema, data)
 
 
-def text_or_hex(data: bytes) -> str:
-    """Returns bytes as text where they are readable, else as `0x` and hexadecimal numbers."""
+def readable(data: bytes) -> str | None:
+    """Returns the text of bytes; None where they are no UTF-8 or have characters that no text has."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        return f"0x{data.hex()}"
-    return f"0x{data.hex()}" if CONTROL.search(text) else text
+        return None
+    return None if _CONTROL.search(text) else text
+
+
+def text_or_hex(data: bytes) -> str:
+    """Returns bytes as text where they are readable, else as `0x` and hexadecimal numbers."""
+    text = readable(data)
+    return f"0x{data.hex()}" if text is None else text
 
 
 # Primitive types

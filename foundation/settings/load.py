@@ -27,8 +27,9 @@ PROFILE_KEY = "pulsarDefaults"
 FORMER_NAMES: Mapping[str, str] = {"magnetarProfile": PROFILE_KEY}
 """Keys of ours that were renamed, and their names of today; both are read."""
 ALLOW_UNKNOWN = "--allow-unknown-keys"
-SET = "--set"
 """The option of servers for files of other versions."""
+SET = "--set"
+"""The option for one value."""
 NO_KEYS: Container[str] = ()
 NO_RULES: Mapping[str, Callable[[Settings], Computed]] = {}
 

@@ -23,7 +23,10 @@ from foundation.model.topic_name import TopicName, parse_topic_name
 async def check_rights(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Runs the handler if the principal has every right that the route needs; otherwise answers 401, 403, 404 or 503."""
+    """Runs the handler if the principal has every right that the route needs; otherwise answers 401, 403 or 404.
+
+    Raises ServiceNotReady while rights are too old to be in force.
+    """
     broker = request.app[BROKER]
     template = template_of(request)
     # Without a template there is no handler either: the answer is 404 or 405.
@@ -31,8 +34,8 @@ async def check_rights(
         return await handler(request)
     row = RIGHTS.find(request.method, template) or ROUTE_WITHOUT_ROW
     parts = parts_of_path(row, template, request.match_info)
-    if row.needs and not broker.authorizer.is_confirmed():
-        return refused(503, "The metadata store does not confirm the rights; ask again")
+    if row.needs:
+        broker.authorizer.check_confirmed()
     for need in row.needs:
         refusal = _refusal(broker, request[PRINCIPAL], need, parts)
         if refusal is not None:

@@ -58,6 +58,8 @@ READ_ENTRIES_MAX: Final = 100
 class Search:
     """A search of one subscription that is under way."""
 
+    watch: HoleWatch
+    """The looks at the subscription."""
     dispatcher: SharedDispatcher
     """The dispatcher that has read the entries; another one delivers them anew."""
     at: Position
@@ -143,7 +145,7 @@ class HoleRounds:
         beyond = subscription.cursor.acks.beyond
         acknowledged = Position(*beyond.last()) if policy.pending_s and beyond.count else EARLIEST
         if max(end, acknowledged) > subscription.cursor.mark_delete_position:
-            self._searches[subscription] = Search(dispatcher, EARLIEST, end, acknowledged)
+            self._searches[subscription] = Search(watch, dispatcher, EARLIEST, end, acknowledged)
         else:
             watch.pending = {}
 
@@ -167,17 +169,16 @@ class HoleRounds:
             group = due[: GROUP_ENTRIES - found]
             if len(group) < len(due):
                 following = Position(*due[len(group)].key)
-            self._take_back(subscription, dispatcher, group)
+            self._take_back(subscription, search, group)
             forgotten = [hole.key for hole in group if hole.where.consumer is None]
             if forgotten:
-                unread = await self._redeliver(subscription, dispatcher, forgotten)
+                unread = await self._redeliver(subscription, search, forgotten)
                 if unread is not None:
                     search.at = unread
                     return False
             found += len(group)
             if following is None:
-                assert subscription.holes is not None, "made by the look that began the search"
-                subscription.holes.pending = search.pending
+                search.watch.pending = search.pending
                 return True
             search.at = following
             await asyncio.sleep(0)
@@ -196,9 +197,8 @@ class HoleRounds:
             or (transactional is not None and transactional.pending.touches(key))
         ):
             return False
-        assert subscription.holes is not None, "made by the look that began the search"
         redeliveries, now_ns = search.dispatcher.redelivery.counts.get(key, 0), self._now_ns()
-        noted = search.pending.get(key) or subscription.holes.pending.get(key)
+        noted = search.pending.get(key) or search.watch.pending.get(key)
         if noted is None or noted[:2] != (consumer, redeliveries):
             # The time counts from here: a delivery may have come long after the read, and it leaves no time behind.
             noted = PendingHole(consumer, redeliveries, now_ns)
@@ -206,17 +206,16 @@ class HoleRounds:
             search.pending[key] = noted
         return now_ns - noted.since_ns >= pending_s * NS_PER_SECOND
 
-    def _take_back(self, subscription: Subscription, dispatcher: SharedDispatcher, group: list[Hole]) -> None:
+    def _take_back(self, subscription: Subscription, search: Search, group: list[Hole]) -> None:
         """Delivers those of the entries again that are pending at a consumer."""
         by_consumer: dict[Consumer, list[PositionKey]] = {}
         for key, (_, consumer) in group:
             if consumer is not None:
                 by_consumer.setdefault(consumer, []).append(key)
-        watch, wall_ms = subscription.holes, subscription.cursor.ledger.environment.wall_ms()
-        assert watch is not None, "made by the look that began the search"
+        wall_ms = subscription.cursor.ledger.environment.wall_ms()
         for consumer, keys in by_consumer.items():
-            dispatcher.redeliver(consumer, keys)
-            watch.count_redelivered(len(keys), wall_ms, pending=True)
+            search.dispatcher.redeliver(consumer, keys)
+            search.watch.count_redelivered(len(keys), wall_ms, pending=True)
             log.warning(
                 "! %d entries of subscription %s on %s were pending at consumer %s for too long while later ones were"
                 " acknowledged; they are delivered again, from %d:%d to %d:%d",
@@ -224,10 +223,10 @@ class HoleRounds:
             )
 
     async def _redeliver(
-        self, subscription: Subscription, dispatcher: SharedDispatcher, keys: list[PositionKey]
+        self, subscription: Subscription, search: Search, keys: list[PositionKey]
     ) -> Position | None:
         """Delivers forgotten entries again; returns the first that is left for the next group, because others were large."""
-        topic, cursor = subscription.topic, subscription.cursor
+        topic, cursor, dispatcher = subscription.topic, subscription.cursor, search.dispatcher
         entries, unread = await self._read(subscription, keys)
         # Much may have happened while the entries were read: an acknowledgement, or a leave of all consumers.
         if serving_dispatcher(subscription) is not dispatcher:
@@ -241,8 +240,7 @@ class HoleRounds:
         if not entries:
             return unread
         dispatcher.deliver_forgotten(entries)
-        assert subscription.holes is not None, "made by the look that began the search"
-        subscription.holes.count_redelivered(len(entries), cursor.ledger.environment.wall_ms())
+        search.watch.count_redelivered(len(entries), cursor.ledger.environment.wall_ms())
         log.warning(
             "! %d entries of subscription %s on %s were unacknowledged and pending at no consumer; they are delivered again,"
             " from %d:%d to %d:%d",

@@ -42,7 +42,7 @@ def version_of(data: bytes) -> int:
 def schemas_of(environment: ManagedLedgerEnvironment) -> SchemaRegistry:
     """Returns the registry of schemas: in ledgers where other brokers share the metadata store."""
     store = SchemaStore(environment.metadata)
-    if environment.shared_store:
+    if environment.metadata.is_shared:
         # Here, because most brokers have a store of their own.
         from broker.schemas.schema_ledgers import SchemaLedgers
 

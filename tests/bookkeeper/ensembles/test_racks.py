@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from bookkeeper.ensembles.racks import CUSTOM_KEY, Affinity, BookieRacks, Place, Racks, affinity_of
+from bookkeeper.ensembles.racks import CUSTOM_KEY, Affinity, BookieRacks, Placement, Racks, affinity_of
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 
 GROUPS: Racks = {
@@ -20,8 +20,8 @@ BOOKIES = ["f", "e", "d", "c", "b", "a"]
 """In turn; nobody has given `f` a group."""
 
 
-def place(affinity: Affinity | None, racks: Racks = GROUPS) -> Place:
-    return Place(racks, affinity, (None, None), 2)
+def place(affinity: Affinity | None, racks: Racks = GROUPS) -> Placement:
+    return Placement(racks, affinity, (None, None), 2)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_neighbours_are_in_different_racks_where_there_are_some() -> None:
         size = rng.randint(2, 6)
         quorum = rng.randint(1, min(3, size))
         bookies = [f"b{number}" for number in rng.sample(range(12), 12)]
-        chosen = Place(racks, None, (None,) * size, quorum).spread(bookies, size)
+        chosen = Placement(racks, None, (None,) * size, quorum).spread(bookies, size)
         assert len(set(chosen)) == size
         # Three racks are enough for two copies of a ring whose size is known; for three where it is a multiple of three.
         if quorum == 2 or (quorum == 3 and size % 3 == 0):
@@ -69,10 +69,12 @@ def test_replacement_is_in_another_rack_than_the_members_that_stay() -> None:
     racks: Racks = {
         "g": {"a": {"rack": "r1"}, "b": {"rack": "/r2/"}, "c": {"rack": "/r1"}, "d": {"rack": "r2"}}
     }
-    assert Place(racks, None, ("a", None), 2).spread(["c", "d"], 1) == ("d",)
-    assert Place(racks, None, ("a", None), 1).spread(["c", "d"], 1) == ("c",), "no entry is on both"
-    assert Place(racks, None, ("a", None), 2).spread(["c"], 1) == ("c",), "one rack is better than no copy"
-    assert Place(racks, None, (None, None), 2).spread(["c"], 2) == ("c",)
+    assert Placement(racks, None, ("a", None), 2).spread(["c", "d"], 1) == ("d",)
+    assert Placement(racks, None, ("a", None), 1).spread(["c", "d"], 1) == ("c",), "no entry is on both"
+    assert Placement(racks, None, ("a", None), 2).spread(["c"], 1) == ("c",), (
+        "one rack is better than no copy"
+    )
+    assert Placement(racks, None, (None, None), 2).spread(["c"], 2) == ("c",)
 
 
 def test_turn_decides_without_racks() -> None:

@@ -72,7 +72,7 @@ async def two(request: pytest.FixtureRequest) -> AsyncIterator[Two]:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Waits for what a watch brings; the test's own limit ends a wait for ever."""
-    while not holds():  # noqa: ASYNC110  # What it waits for is seen in the broker alone.
+    while not holds():  # noqa: ASYNC110  # The broker alone shows the change, and has no event for it.
         await asyncio.sleep(0.01)
 
 

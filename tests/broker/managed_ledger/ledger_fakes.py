@@ -195,6 +195,8 @@ class World:
         shared_store: bool = False,
     ) -> None:
         self.metadata = metadata or MemoryMetadataStore()
+        if shared_store:
+            self.metadata.is_shared = True  # type: ignore[misc]  # as if another session had the store
         self.ledgers: FakeLedgers = ledgers or FakeLedgers()  # type: ignore[assignment]  # a test that brings its own client uses that one
         self.clock = Clock()
         self.wall = 1_700_000_000_000
@@ -209,7 +211,6 @@ class World:
             self.clock,
             lambda: self.wall,
             reads_limiter=self.limiter,
-            shared_store=shared_store,
         )
 
     def tick(self) -> None:

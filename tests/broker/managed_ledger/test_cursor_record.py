@@ -337,7 +337,7 @@ async def nodes_of(store: MemoryMetadataStore) -> Iterator[Node]:
 
 
 async def check(after: World, done: list[set[int]]) -> None:
-    """What was stored is acknowledged; the write under way may be, and nothing else."""
+    """Stored acknowledgements hold; that of the write under way may hold, and no other does."""
     ledger, cursor = await opened(after)
     entries = sum(info.entries for info in ledger.ledgers.infos())
     acked = {index for index in range(entries) if cursor.acks.is_acknowledged(at(ledger, index))}
