@@ -2,11 +2,14 @@
 
 Pieces are cut one after the other out of large blocks.
 
-Pieces are not given back one by one: the interpreter frees a block when no piece of it is referenced any more. That fits
-the write cache, whose pieces all go when its checkpoint is done.
+A block is one allocation for many pieces, and goes back to the kernel whole. Pieces are not given back one by one: the
+interpreter frees a block when no piece of it is referenced any more. That fits the write cache, whose pieces all go when its
+checkpoint is done.
 
-The reason is page faults: writing to fresh pages costs several times what the copy itself costs. Blocks of 4 MiB get huge
-pages from the kernel, which take one fault for 512 small ones. Pure: no I/O, no clock.
+The kernel is not asked for huge pages (MADV_HUGEPAGE). On a virtual machine that gives free memory back to its host, a free
+huge page is one that the host has taken, and the first write to it waits until the host has given it again: adds of 10 KiB
+cost twice as much, and the loop stood still for 20 ms. Small pages are mostly those that were freed just before. Pure: no
+I/O, no clock.
 """
 
 from __future__ import annotations
@@ -14,11 +17,10 @@ from __future__ import annotations
 import mmap
 
 BLOCK_BYTES_MAX = 4 << 20
-"""Bytes of a block in a large arena: two huge pages of 2 MiB."""
+"""Bytes of a block in a large arena."""
 _PIECES_MIN = 4
 """A block holds at least this many pieces. Larger pieces get memory of their own, since the unused end of a block would be
 more than a quarter of it."""
-_HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", None)
 
 
 class Arena:
@@ -50,8 +52,4 @@ class Arena:
 
 def _block(size: int) -> memoryview:
     # Not `bytearray`, which fills its memory with zeros and so touches every page before the first copy.
-    block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    # Smaller blocks hold no whole huge page, so asking would only cost a system call.
-    if _HUGE_PAGES is not None and size >= BLOCK_BYTES_MAX:
-        block.madvise(_HUGE_PAGES)
-    return memoryview(block)
+    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
