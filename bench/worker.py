@@ -12,7 +12,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
@@ -242,6 +242,7 @@ def produce_steadily(client: pulsar.Client, job: Job, ready: Callable[[], None])
     for producer in producers:
         producer.flush()
     ended = time.monotonic_ns()
+    _close(clients[1:])
     return {
         "started_ns": started,
         "ended_ns": ended,
@@ -275,7 +276,15 @@ def consume_steadily(client: pulsar.Client, job: Job, ready: Callable[[], None])
     verdict = Verdict(0, 0, 0)
     for checker in checkers:
         verdict = verdict.plus(checker.verdict())
+    _close(clients[1:])
     return {"started_ns": started, "ended_ns": ended, "done": done, "verdict": list(verdict)}
+
+
+def _close(clients: Sequence[pulsar.Client]) -> None:
+    # A client that the interpreter deletes instead holds the interpreter's lock while it waits, up to 10 s, for a
+    # connection whose last callback waits for that lock.
+    for client in clients:
+        client.close()
 
 
 def many_topics(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Result:

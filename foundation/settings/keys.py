@@ -296,10 +296,10 @@ class KeyTable:
         key = self.keys.get(name)
         return self.unused.asks_for.get(name, "") if key is None else key.asks_for
 
-    def nearest(self, name: str) -> str | None:
-        """Returns the known key that `name` probably misspells."""
+    def nearest(self, name: str, others: Iterable[str] = ()) -> str | None:
+        """Returns the known key, of this table or of `others`, that `name` probably misspells."""
         from difflib import get_close_matches  # Imported here because only a mistake pays for it.
 
-        by_lower = {known.lower(): known for known in (*self.unused.defaults, *self.keys)}
+        by_lower = {known.lower(): known for known in (*others, *self.unused.defaults, *self.keys)}
         found = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.75)
         return by_lower[found[0]] if found else None

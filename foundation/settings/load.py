@@ -192,8 +192,10 @@ class _Loader:
         return True
 
     def _warn_unknown(self, name: str, text: str, where: str) -> None:
-        near = self.table.nearest(name)
-        if near:
+        # The bookie of `magnetar standalone` has every other name as neighbour, and leaves unknown ones to the broker.
+        others = self.neighbours if isinstance(self.neighbours, Iterable) else ()
+        near = self.table.nearest(name, others)
+        if near and near in self.table:
             refuse_misspelt(self.table, name, text, where, near)
         hint = f"; did you mean {near}?" if near else ""
         self.notes.append(

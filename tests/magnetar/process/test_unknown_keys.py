@@ -36,6 +36,14 @@ def test_unknown_key_of_the_command_line_ends_the_start(role: str) -> None:
     )
 
 
+def test_misspelt_key_of_the_embedded_bookie_has_its_nearest_name() -> None:
+    done = start("standalone", "--memory", "--set", "journalMaxSizeMb=64")
+    assert done.returncode == 2
+    assert (
+        "journalMaxSizeMb is not a key that this program knows; did you mean journalMaxSizeMB?" in done.stderr
+    )
+
+
 def test_unknown_key_of_the_environment_ends_the_start() -> None:
     done = start("standalone", "--memory", PULSAR_PREFIX_maxMesageSize="7")
     assert done.returncode == 2
