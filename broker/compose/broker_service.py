@@ -92,8 +92,6 @@ INACTIVE_INTERVAL_S: Final = 1.0
 """Resolution of `brokerDeleteInactiveTopicsFrequencySeconds`, which may change at run time."""
 DELETIONS_INTERVAL_S: Final = 60.0
 """Seconds between two attempts at deletions that have failed."""
-
-
 SETTLE_S: Final = 10.0
 """Longest wait of a test's clock for the work that a timer began; slower work goes on beside the advance."""
 TIME_OUTS_INTERVAL_S: Final = 0.1

@@ -14,6 +14,7 @@ from tests.vectors.broker_process import BrokerProcess
 SETTINGS = {
     "dormantTopicsAfterSeconds": "1",
     "brokerDeleteInactiveTopicsFrequencySeconds": "1",
+    "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": "600",
     "backlogQuotaCheckIntervalInSeconds": "1",
     "preciseTimeBasedBacklogQuotaCheck": "true",
 }

@@ -33,7 +33,7 @@ class DormantSubscription(NamedTuple):
     name: str
     """Its name."""
     node: Versioned | None
-    """What the metadata store has of its cursor; None on a shared store."""
+    """Its cursor as the metadata store has it; None on a shared store."""
     backlog: int
     """Entries not acknowledged."""
     left_at_ns: int
@@ -49,7 +49,7 @@ class DormantTopic:
     """The record of one dormant topic."""
 
     info: Versioned | None
-    """What the metadata store has of its list of ledgers; None on a shared store."""
+    """The list of its ledgers as the metadata store has it; None on a shared store."""
     subscriptions: tuple[DormantSubscription, ...]
     """In the order of their creation."""
     looked_ns: int
@@ -78,7 +78,7 @@ class DormantTopic:
 
     @property
     def nodes(self) -> StoredNodes | None:
-        """What the metadata store has of the topic; None where it must be asked."""
+        """The topic as the metadata store has it; None where the store must be asked."""
         if self.info is None:
             return None
         return StoredNodes(

@@ -170,7 +170,7 @@ async def test_topic_that_cannot_be_opened_stays_dormant_and_is_tried_again() ->
 
     ids = scene.environment.ids
     following = ids.next
-    ids.next = refused  # type: ignore[method-assign, assignment]
+    ids.next = refused  # type: ignore[method-assign]
     await scene.later(6 * MINUTE_MS)
     assert scene.backlog() == 3
     ids.next = following  # type: ignore[method-assign]
