@@ -76,13 +76,16 @@ class DormantTopic:
         """True while a subscription has an entry to read."""
         return any(one.backlog for one in self.subscriptions)
 
-    @property
-    def nodes(self) -> StoredNodes | None:
-        """The topic as the metadata store has it; None where the store must be asked."""
-        if self.info is None:
+    def take_nodes(self) -> StoredNodes | None:
+        """Returns the topic as the metadata store has it; None where the store must be asked, and from the second call on.
+
+        An opening may write before it fails, and the next one needs what was written.
+        """
+        info, self.info = self.info, None
+        if info is None:
             return None
         return StoredNodes(
-            self.info, tuple((one.name, one.node) for one in self.subscriptions if one.node is not None)
+            info, tuple((one.name, one.node) for one in self.subscriptions if one.node is not None)
         )
 
 

@@ -264,7 +264,7 @@ class TopicRegistry:
             self._environment,
             self._ledger_settings_of(name),
             stamp=stamp,
-            nodes=None if record is None else record.nodes,
+            nodes=None if record is None else record.take_nodes(),
         )
         topic = PersistentTopic(
             name,

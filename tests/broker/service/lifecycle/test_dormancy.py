@@ -178,6 +178,28 @@ async def test_topic_that_cannot_be_opened_stays_dormant_and_is_tried_again() ->
     assert scene.backlog() == 0
 
 
+async def test_opening_that_fails_after_a_write_is_repeated_from_the_store() -> None:
+    scene = Scene()
+    await scene.with_backlog()
+    await scene.sleep()
+    put, key = scene.metadata.put, f"{LEDGERS_ROOT}/{parse_topic_name(TOPIC).ledger_name}"
+
+    async def written_and_failed(above: int = -1) -> int:
+        found = await scene.metadata.get(key)
+        assert found is not None
+        await put(key, found.value, found.version)
+        raise MetadataError("after a write")
+
+    ids = scene.environment.ids
+    following = ids.next
+    ids.next = written_and_failed  # type: ignore[method-assign]
+    with pytest.raises(MetadataError, match="after a write"):
+        await scene.open()
+    ids.next = following  # type: ignore[method-assign]
+    await scene.publish(await scene.open(), 1)
+    assert (await scene.sleep()).entries == 4
+
+
 async def test_messages_expire_while_their_topic_is_dormant() -> None:
     scene = Scene(ttl_s=600)
     await scene.with_backlog()
