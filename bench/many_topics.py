@@ -1,11 +1,12 @@
-"""Memory of a topic, by part: open, with a subscription, with a subscription, a producer and a consumer.
+"""Memory of a topic, by part: dormant, open, with a subscription, with a subscription, a producer and a consumer.
 
-`python -m bench.many_topics [--topics 4000] [--only open subscribed connected] [--parts 40]`, half a minute
+`python -m bench.many_topics [--topics 4000] [--only dormant open subscribed connected] [--parts 40]`, a minute
 
 Starts a broker with the embedded store in a process of its own for each kind, opens the topics, and prints
 
 - the growth of the resident memory for each topic, and
-- Python's objects for each topic by part, over PART_TOPICS further topics.
+- Python's objects for each topic by part, over PART_TOPICS further topics, and
+- the time in which a dormant topic is opened, as a producer's lookup does it.
 
 A part is an attribute of one of Magnetar's classes, with the containers and numbers below it, or the instances of such a
 class themselves, which have the rest. An object that several topics share counts once, so it nearly vanishes.
@@ -21,9 +22,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from itertools import islice
 from pathlib import Path
 from types import MemberDescriptorType
 from typing import Final, NamedTuple
@@ -34,6 +37,7 @@ from bookkeeper.client.embedded import EmbeddedLedgerClient
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.compose.broker_service import BrokerService
 from broker.config import load_broker_settings
+from broker.service.topics.dormant_topic import NOT_KNOWN
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.loop import clock
 from foundation.loop.turn import Turn
@@ -93,9 +97,27 @@ class Topics:
 
     async def subscribed(self) -> None:
         """Opens one with a subscription that has no consumer."""
+        await self._subscribed()
+
+    async def _subscribed(self) -> PersistentTopic:
         topic = await self._registry.get(self._next_name(), create=True)
         assert isinstance(topic, PersistentTopic)
         await topic.subscribing.create("subscription", LATEST)
+        return topic
+
+    async def dormant(self) -> None:
+        """Makes one with a subscription and lets it fall asleep."""
+        await self._registry.fall_asleep(await self._subscribed(), NOT_KNOWN)
+
+    async def wake(self, count: int) -> list[float]:
+        """Opens so many of the dormant ones; returns the sorted times in ms."""
+        names = [parse_topic_name(name) for name, _ in islice(self._registry.dormant, count)]
+        times = []
+        for name in names:
+            began = time.perf_counter()
+            await self._registry.get(name, create=False)
+            times.append((time.perf_counter() - began) * 1000)
+        return sorted(times)
 
     async def connected(self) -> None:
         """Opens one with a subscription, a producer and a consumer that has sent its permits."""
@@ -115,6 +137,7 @@ class Topics:
 
 
 KINDS: Final[dict[str, Callable[[Topics], Awaitable[None]]]] = {
+    "dormant": Topics.dormant,
     "open": Topics.open,
     "subscribed": Topics.subscribed,
     "connected": Topics.connected,
@@ -225,8 +248,13 @@ async def measure(kind: str, topics: int, parts_shown: int, folder: Path) -> Non
         for _ in range(PART_TOPICS):
             await make(made)
         parts = new_parts(before)
+        del before
+        waking = await made.wake(PART_TOPICS) if kind == "dormant" else []
         await connection.close()
     _print(kind, topics, each_bytes, parts, parts_shown)
+    if waking:
+        half, most = waking[len(waking) // 2], waking[len(waking) * 99 // 100]
+        print(f"  opened in {half:.2f} ms (median), {most:.2f} ms (99 %), over {len(waking)} topics")
 
 
 def _print(kind: str, topics: int, each_bytes: float, parts: Parts, shown: int) -> None:

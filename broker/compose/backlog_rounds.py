@@ -1,7 +1,8 @@
 """Backlog rounds: the looks at every topic's backlog that fall due with time.
 
 Quotas, the time to live of messages, and subscriptions without a consumer have an interval each; a changed interval acts at
-the next start. The search for forgotten entries obeys changes at run time.
+the next start. The search for forgotten entries obeys changes at run time. Dormant topics that are due are opened for all of
+this, and idle topics fall asleep.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final
 
 from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.timers import Timers
+from broker.service.lifecycle.dormancy import Dormancy
 from broker.service.lifecycle.hole_rounds import HoleRounds
 from broker.service.lifecycle.quota_rounds import QuotaRounds
 from broker.service.lifecycle.rounds import TopicRounds
@@ -22,10 +24,16 @@ from foundation.units import SECONDS_PER_MINUTE
 
 _HOLES_INTERVAL_S: Final = 1
 """Rounds that look for forgotten entries keep their own time, which may change at run time; in between, searches go on."""
+_DORMANCY_INTERVAL_S: Final = 1
+"""Resolution of `dormantTopicsAfterSeconds`, and of the moments at which dormant topics are due."""
 
 
 def start_backlog_rounds(
-    registry: TopicRegistry, timers: Timers, tasks: BackgroundTasks, now_ns: Callable[[], int]
+    registry: TopicRegistry,
+    dormancy: Dormancy,
+    timers: Timers,
+    tasks: BackgroundTasks,
+    now_ns: Callable[[], int],
 ) -> None:
     """Begins to make the rounds; `tasks` runs them, and cancels one that is under way when the broker stops."""
     settings = registry.settings
@@ -39,10 +47,11 @@ def start_backlog_rounds(
     )
     for rounds, interval_s in looks:
         timers.every(interval_s, partial(_begin, tasks, rounds))
+    timers.every(_DORMANCY_INTERVAL_S, partial(_begin, tasks, dormancy))
     timers.every(_HOLES_INTERVAL_S, partial(_begin, tasks, HoleRounds(registry, now_ns)))
 
 
-def _begin(tasks: BackgroundTasks, rounds: TopicRounds | QuotaRounds | HoleRounds) -> None:
+def _begin(tasks: BackgroundTasks, rounds: TopicRounds | QuotaRounds | HoleRounds | Dormancy) -> None:
     tasks.spawn(rounds.run(), rounds.title)
 
 

@@ -57,6 +57,7 @@ from broker.security.authorization.settings import AuthorizationSettings
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.lifecycle.deletion.deletions import Deletions
 from broker.service.lifecycle.deletion.last_audit import LastAudit
+from broker.service.lifecycle.dormancy import Dormancy
 from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
 from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.lifecycle.transaction_participants import RegistryParticipants
@@ -91,8 +92,6 @@ INACTIVE_INTERVAL_S: Final = 1.0
 """Resolution of `brokerDeleteInactiveTopicsFrequencySeconds`, which may change at run time."""
 DELETIONS_INTERVAL_S: Final = 60.0
 """Seconds between two attempts at deletions that have failed."""
-
-
 SETTLE_S: Final = 10.0
 """Longest wait of a test's clock for the work that a timer began; slower work goes on beside the advance."""
 TIME_OUTS_INTERVAL_S: Final = 0.1
@@ -192,6 +191,7 @@ class BrokerService:
         self.partitioned = PartitionedTopics(self.registry, self.deletions)
         self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment, self._tasks)
         self._inactive_topics = InactiveTopicRounds(self.registry, self.deletions, clock.monotonic_ns, kept)
+        self._dormancy = Dormancy(self.registry, self._inactive_topics, kept)
         self.authenticator = authenticator
         self.authorizer = Authorizer(AuthorizationSettings.of(settings), self.namespaces)
         self.audit, self.last_audit = AuditTrail(clock.monotonic_ns), LastAudit()
@@ -281,7 +281,9 @@ class BrokerService:
         self._timers.every(INACTIVE_INTERVAL_S, self._look_for_inactive_topics)
         self._resume_deletions()
         self._timers.every(DELETIONS_INTERVAL_S, self._resume_deletions)
-        start_backlog_rounds(self.registry, self._timers, self._tasks, self.environment.now_ns)
+        start_backlog_rounds(
+            self.registry, self._dormancy, self._timers, self._tasks, self.environment.now_ns
+        )
         self._publish_counts()
         return self.addresses
 
@@ -309,8 +311,8 @@ class BrokerService:
         from broker.compose.metrics_source import scraper_of
 
         scraper = scraper_of(self)
-        topics, clients = self.registry.topics, self.net.connections
-        console = Console(self.environment, topics, self.cache, clients, self.loop_watch)
+        topics, dormant, clients = self.registry.topics, self.registry.dormant, self.net.connections
+        console = Console(self.environment, topics, dormant, self.cache, clients, self.loop_watch)
         if self.settings.bool("webSocketServiceEnabled"):
             self._websockets = self._websocket_context()
         self._admin_port.serve(self, scraper, console, self._websockets, self._test_routes, self._tasks)

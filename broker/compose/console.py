@@ -14,6 +14,7 @@ from broker.console.sampler import Sampler, journal_latency
 from broker.console.topic_history import TopicHistories
 from broker.console.traffic import Traffic
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.service.topics.dormant_topics import DormantTopics
 from broker.service.topics.topic import Topic
 from entry_cache.compose import ComposedCache
 from foundation.loop.loop_watch import LoopWatch
@@ -30,16 +31,17 @@ class Console:
         self,
         environment: ManagedLedgerEnvironment,
         topics: Mapping[str, Topic],
+        dormant: DormantTopics,
         cache: ComposedCache,
         connections: Sized,
         loop_watch: LoopWatch,
     ) -> None:
-        """Samples nothing before `run`. `topics` are the open ones, `connections` those of clients."""
+        """Samples nothing before `run`. `topics` are the open ones, `dormant` the others, `connections` those of clients."""
         self._environment = environment
         self._topics = topics
         self._cache = cache
         self._warnings = LogWarnings()
-        self._traffic = Traffic(topics)
+        self._traffic = Traffic(topics, dormant)
         # The machine's clock, not the one that a test may advance: rates are those of real seconds.
         sampler = Sampler(
             cache.manager,

@@ -16,6 +16,7 @@ from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.namespaces.bundles import OwnedBundles
 from entry_cache.cache_stats import ReadStats
 from entry_cache.observe.expected_level import ExpectedLevel, count_expected
+from foundation.model.topic_name import parse_topic_name
 
 BUNDLES_AGE_NS: Final = 60_000_000_000
 """Age at which the number of owned bundles is counted again: each count looks at every topic."""
@@ -85,6 +86,8 @@ class MetricsSource:
         topics = self._broker.registry.topics
         # A list of the topics alone: one of pairs would take 100 ns for each before the first pause.
         yield from bundles.add((str(topic.name), topic.name) for topic in list(topics.values()))
+        dormant = self._broker.registry.dormant
+        yield from bundles.add((name, parse_topic_name(name)) for name, _ in dormant)
         self._bundles = len(bundles)
 
     def broker(self) -> BrokerReading:

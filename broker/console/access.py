@@ -72,9 +72,12 @@ async def rights(request: web.Request) -> web.Response:
 
 async def _on_subscriptions(request: web.Request, name: TopicName) -> Json:
     """Returns the rights on each subscription that the topic's page lists."""
-    topic = request.app[BROKER].registry.topics.get(str(name))
+    registry = request.app[BROKER].registry
+    topic, dormant = registry.topics.get(str(name)), registry.dormant.get(str(name))
     found: dict[str, Json] = {}
-    names = [] if topic is None else [*islice(topic.subscriptions, CURSORS_MAX)]
+    names = [] if dormant is None else [one.name for one in dormant.subscriptions[:CURSORS_MAX]]
+    if topic is not None:
+        names = [*islice(topic.subscriptions, CURSORS_MAX)]
     for number, subscription in enumerate(names, 1):
         found[subscription] = _allowed(
             request, ON_SUBSCRIPTION, {**_parts(name), "subscription": subscription}

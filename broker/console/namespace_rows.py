@@ -1,4 +1,4 @@
-"""The list of namespaces: open topics, their rates and backlog, and policies that differ from the broker's settings."""
+"""The list of namespaces: topics, their rates and backlog, and policies that differ from the broker's settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from broker.service.topics.topic import Topic
 async def namespaces_page(
     topics: Mapping[str, Topic], traffic: Traffic, namespaces: Namespaces, policies: EffectivePolicies
 ) -> dict[str, Json]:
-    """Returns a row for each namespace; rates and backlog are those of its open topics."""
+    """Returns a row for each namespace; backlog is that of its open and dormant topics."""
     rows: dict[str, dict[str, float]] = {}
     for number, (name, topic) in enumerate([*topics.items()], 1):
         namespace = name.partition("://")[2].rpartition("/")[0]
@@ -26,6 +26,13 @@ async def namespaces_page(
         # More is counted than shown.
         for shown, rate in zip(RATES, traffic.rates(topic), strict=False):
             row[shown] += rate
+        if number % TOPICS_PER_SLICE == 0:
+            await asyncio.sleep(0)
+    for number, (name, record) in enumerate(traffic.dormant, 1):
+        namespace = name.partition("://")[2].rpartition("/")[0]
+        row = rows.setdefault(namespace, dict.fromkeys(("topics", *RATES, "backlog"), 0))
+        row["topics"] += 1
+        row["backlog"] += sum([one.backlog for one in record.subscriptions])
         if number % TOPICS_PER_SLICE == 0:
             await asyncio.sleep(0)
     none = dict.fromkeys(("topics", *RATES, "backlog"), 0.0)

@@ -84,7 +84,7 @@ class ConsoleRoutes:
         return answer(self._hub.last)
 
     async def topics(self, request: web.Request) -> web.Response:
-        """Returns a page of the console's list of open topics, by `search`, `sort` and `descending`."""
+        """Returns a page of the console's list of topics, by `search`, `sort` and `descending`."""
         query = TopicsQuery(
             search=request.query.get("search", ""),
             sort=one_of(request, "sort", SORTS, "name"),
@@ -97,7 +97,7 @@ class ConsoleRoutes:
         return await _answer_with_cost(page)
 
     async def namespaces(self, request: web.Request) -> web.Response:
-        """Returns all namespaces with their open topics, rates, backlog and policies that differ from the settings."""
+        """Returns all namespaces with their topics, rates, backlog and policies that differ from the settings."""
         registry = request.app[BROKER].registry
         page = namespaces_page(registry.topics, self._traffic, registry.namespaces, registry.policies)
         return await _answer_with_cost(page)

@@ -100,6 +100,8 @@ def _reader(broker: BrokerView, histories: TopicHistories, name: str) -> ReadTop
         topic = broker.registry.topics.get(name)
         if topic is None or topic.closed:
             return {"topic": name, "gone": True}
+        # A topic whose page is open does not fall asleep.
+        topic.asked += 1
         histories.look(name)
         shown = live.look(topic)
         if unsent:

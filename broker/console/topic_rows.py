@@ -13,7 +13,7 @@ from heapq import merge
 from itertools import islice
 from typing import Final, TypeVar
 
-from broker.console.traffic import LEVELS, RATES, Traffic
+from broker.console.traffic import LEVELS, RATES, Traffic, dormant_levels
 from broker.service.namespaces.namespaces import Json
 from broker.service.topics.topic import Topic
 
@@ -50,13 +50,23 @@ class TopicsQuery:
 async def topics_page(
     topics: Mapping[str, Topic], traffic: Traffic, query: TopicsQuery, listed: Callable[[str], bool]
 ) -> dict[str, Json]:
-    """Returns the answer for the open topics; `listed` tells of a `domain://tenant/namespace` if it may be shown."""
-    names = await _chosen([*topics], lambda name: listed(name.rpartition("/")[0]))
+    """Returns the answer for open and dormant topics; `listed` tells of a `domain://tenant/namespace` if it may be shown."""
+    dormant = traffic.dormant
+    names = await _chosen(
+        [*topics, *[name for name, _ in dormant if name not in topics]],
+        lambda name: listed(name.rpartition("/")[0]),
+    )
     search = query.search.lower()
     found = await _chosen(names, lambda name: search in name.lower()) if search else names
     key = _key_of(query.sort, topics, traffic)
     page = await _ordered(found, key, query)
-    rows: list[Json] = [_row(name, topics[name], traffic) for name in page if name in topics]
+    rows: list[Json] = []
+    for name in page:
+        topic, record = topics.get(name), dormant.get(name)
+        if topic is not None:
+            rows.append(_row(name, topic, traffic))
+        elif record is not None:
+            rows.append({"topic": name, "dormant": True, **dict.fromkeys(RATES, 0), **dormant_levels(record)})
     return {
         "total": len(names),
         "found": len(found),
@@ -96,6 +106,8 @@ def _key_of(
             number = traffic.rates(topic)[rate]
         elif topic is not None and level is not None:
             number = level(topic)
+        elif topic is None and (record := traffic.dormant.get(name)) is not None:
+            number = dormant_levels(record).get(sort, 0)
         # A topic without the number stands below all others.
         return (-1.0 if number is None else number, name)
 

@@ -1,4 +1,4 @@
-"""Traffic: sums over all open topics, with no count on the way of a message.
+"""Traffic: sums over all open and dormant topics, with no count on the way of a message.
 
 A full walk looks at every topic; `look` only at the topics that had clients at the last full walk. Both run in slices. The
 walks set their own pace: the time until the next one is a multiple of the processor time that the last one took, so that
@@ -12,6 +12,8 @@ from operator import add, sub
 from typing import Final, NamedTuple
 
 from broker.managed_ledger.stats import ADD_LATENCY_BOUNDS_NS
+from broker.service.topics.dormant_topic import DormantTopic
+from broker.service.topics.dormant_topics import DormantTopics
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 
@@ -54,6 +56,15 @@ LEVELS: Final[Mapping[str, Callable[[Topic], float | None]]] = {
 """All levels of a topic."""
 
 
+def dormant_levels(record: DormantTopic) -> dict[str, float | None]:
+    """Returns all levels of a dormant topic, by the names of `LEVELS`."""
+    levels: dict[str, float | None] = dict.fromkeys(LEVELS, 0)
+    levels["backlog"] = sum([one.backlog for one in record.subscriptions])
+    levels["storageBytes"], levels["subscriptions"] = record.size_bytes, len(record.subscriptions)
+    levels["hitRatio"] = None
+    return levels
+
+
 class TrafficCounts(NamedTuple):
     """The counters of one topic since it was opened, or of all topics since the broker's start."""
 
@@ -67,7 +78,7 @@ class TrafficCounts(NamedTuple):
 
 NOTHING: Final = TrafficCounts()
 """The counters of a topic that has just been opened."""
-_PRODUCERS, _CONSUMERS = ([*SUMMED].index(name) for name in ("producers", "consumers"))
+_BACKLOG, _STORED, _PRODUCERS, _SUBSCRIPTIONS, _CONSUMERS = range(len(SUMMED))
 
 
 def counts_of(topic: Topic) -> TrafficCounts:
@@ -114,12 +125,14 @@ class _Walk(NamedTuple):
 class Traffic:
     """The sums, brought up to date by walks."""
 
-    def __init__(self, topics: Mapping[str, Topic]) -> None:
-        """`topics` are the open ones, by name; they are looked at when a walk begins."""
+    def __init__(self, topics: Mapping[str, Topic], dormant: DormantTopics) -> None:
+        """`topics` are the open ones, by name; they are looked at when a walk begins, and so are `dormant` ones."""
         self.counts = TrafficCounts()
         """Counters as of the last walk or look."""
         self.levels: Mapping[str, int] = {}
-        """Open topics and the sums of `SUMMED` as of the last full walk; empty before it."""
+        """Open and dormant topics, and the sums of `SUMMED`, as of the last full walk; empty before it."""
+        self.dormant = dormant
+        """The dormant topics."""
         self._topics = topics
         self._older = self._newer = _Walk({}, 0)
         # Sums that looks have found since the last walk.
@@ -148,9 +161,16 @@ class Traffic:
                 busy.append(topic)
             if number % TOPICS_PER_SLICE == 0:
                 yield
+        dormant = len(self.dormant)
+        for number, (_, record) in enumerate(self.dormant, 1):
+            sums[_BACKLOG] += sum([one.backlog for one in record.subscriptions])
+            sums[_STORED] += record.size_bytes
+            sums[_SUBSCRIPTIONS] += len(record.subscriptions)
+            if number % TOPICS_PER_SLICE == 0:
+                yield
         self._older, self._newer, self._looked = self._newer, _Walk(found, now_ns), _Walk({}, 0)
         self._busy = busy
-        self.levels = {"topics": len(topics), **dict(zip(SUMMED, sums, strict=True))}
+        self.levels = {"topics": len(topics) + dormant, **dict(zip(SUMMED, sums, strict=True))}
 
     def look(self, now_ns: int) -> Iterator[None]:
         """Looks at the topics that had clients at the last full walk; otherwise as `walk`, without levels."""

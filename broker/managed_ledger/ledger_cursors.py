@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from bookkeeper.ensembles.awaited_reads import read_entries
-from bookkeeper.metadata.metadata_store import ABSENT
+from bookkeeper.metadata.metadata_store import ABSENT, Versioned
 from broker.managed_ledger.acks import Acks
 from broker.managed_ledger.cursor_info_writer import CursorInfoWriter, NoCursorInfo
 from broker.managed_ledger.cursor_record import NO_LEDGER
@@ -46,15 +46,12 @@ class LedgerCursors:
         self._parts = parts
         self._context = parts.context
 
-    async def load(self) -> None:
-        """Opens all stored cursors. Raises MetadataError, and PersistenceError for a cursor's ledger."""
-        name, metadata = self._context.name, self._context.environment.metadata
-        for last_part in await metadata.children(managed_ledger_key(name)):
-            cursor_name = sys.intern(cursor_name_of(last_part))
-            found = await metadata.get(cursor_key(name, cursor_name))
-            # None: another broker has deleted it since it was listed.
-            if found is None:
-                continue
+    async def load(self, nodes: Sequence[tuple[str, Versioned]] | None = None) -> None:
+        """Opens all stored cursors; `nodes` has them where the caller knows them.
+
+        Raises MetadataError, and PersistenceError for a cursor's ledger.
+        """
+        for cursor_name, found in await self._stored() if nodes is None else nodes:
             if len(found.value) > THREAD_BYTES_MIN:
                 info, acks, ledger_id = await asyncio.to_thread(self._restored, found.value)
             else:
@@ -70,6 +67,17 @@ class LedgerCursors:
                 cursor.store.changed()
                 await cursor.store.flush()
                 await cursor.store.settle()
+
+    async def _stored(self) -> list[tuple[str, Versioned]]:
+        name, metadata = self._context.name, self._context.environment.metadata
+        nodes = []
+        for last_part in await metadata.children(managed_ledger_key(name)):
+            cursor_name = sys.intern(cursor_name_of(last_part))
+            found = await metadata.get(cursor_key(name, cursor_name))
+            # None: another broker has deleted it since it was listed.
+            if found is not None:
+                nodes.append((cursor_name, found))
+        return nodes
 
     def _restored(self, value: bytes) -> tuple[CursorInfo, Acks, int]:
         """Decodes a stored cursor. Safe in a thread, because no entry is added while cursors are loaded."""

@@ -26,6 +26,7 @@ from broker.managed_ledger.ledger_list_store import LedgerListStore
 from broker.managed_ledger.ledger_parts import LedgerParts
 from broker.managed_ledger.ledger_writer import LedgerWriter, ManagedLedgerState
 from broker.managed_ledger.managed_cursor import ManagedCursor
+from broker.managed_ledger.managed_ledger_info import StoredNodes, cursor_key, managed_ledger_key
 from broker.managed_ledger.opening import open_ledger_list
 from broker.managed_ledger.reading_cursors import ReadingCursors
 from broker.managed_ledger.settings import ManagedLedgerSettings
@@ -98,17 +99,19 @@ class ManagedLedger:
         settings: ManagedLedgerSettings,
         *,
         stamp: EntryStamp,
+        nodes: StoredNodes | None = None,
     ) -> ManagedLedger:
         """Opens the managed ledger, or makes a new one.
 
-        Another broker that has it open is fenced by this. Raises MetadataError or PersistenceError; opening may
-        then be tried again.
+        `nodes`: what the metadata store has of it, where the caller knows that; nothing is read from there then. Another
+        broker that has it open is fenced by this. Raises MetadataError or PersistenceError; opening may then be tried again.
         """
-        store: LedgerListStore = await open_ledger_list(name, environment, settings, stamp)
+        known = None if nodes is None else nodes.info
+        store: LedgerListStore = await open_ledger_list(name, environment, settings, stamp, known)
         ledger = cls(LedgerContext(name, environment, settings, store), stamp)
         # A new managed ledger has no cursors; not asking saves a round trip per topic.
         if not store.is_new:
-            await ledger.cursors.load()
+            await ledger.cursors.load(None if nodes is None else nodes.cursors)
         if store.buckets:
             await ledger.delayed_buckets.load(ledger.own_delayed())
         return ledger
@@ -241,6 +244,19 @@ class ManagedLedger:
             except BrokerError as error:
                 return error
         return None
+
+    async def stored_nodes(self) -> StoredNodes | None:
+        """Returns what the metadata store has of this managed ledger, once it is closed. Raises MetadataError.
+
+        None on a shared store, where another broker may change it.
+        """
+        metadata = self.environment.metadata
+        if metadata.is_shared:
+            return None
+        info = await metadata.get(managed_ledger_key(self.name))
+        cursors = [(name, await metadata.get(cursor_key(self.name, name))) for name in self.cursors.by_name]
+        found = tuple((name, node) for name, node in cursors if node is not None)
+        return None if info is None else StoredNodes(info, found)
 
     async def abandon(self) -> None:
         """Finishes adds and stores nothing more, because the managed ledger is being deleted (`deletion.py`)."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from bookkeeper.metadata.metadata_store import Versioned
 from broker.managed_ledger.ledger_list import LedgerInfo
 from foundation.model.position import Position
 
@@ -61,6 +63,15 @@ class CursorInfo:
     """Acknowledged entries that the limits left out; not stored."""
     batches_left_out: int = 0
     """Batches acknowledged in part that the limits left out; not stored."""
+
+
+class StoredNodes(NamedTuple):
+    """All that the metadata store has of a closed managed ledger."""
+
+    info: Versioned
+    """The list of its ledgers."""
+    cursors: tuple[tuple[str, Versioned], ...]
+    """Its cursors, by name."""
 
 
 def managed_ledger_key(name: str) -> str:

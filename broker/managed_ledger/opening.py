@@ -11,7 +11,7 @@ import contextlib
 import logging
 
 from bookkeeper.ensembles.awaited_reads import read_entries
-from bookkeeper.metadata.metadata_store import ABSENT
+from bookkeeper.metadata.metadata_store import ABSENT, Versioned
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.ledger_list_store import LedgerListStore
@@ -32,13 +32,18 @@ TIMESTAMP = "brokerTimestamp"
 
 
 async def open_ledger_list(
-    name: str, environment: ManagedLedgerEnvironment, settings: ManagedLedgerSettings, stamp: EntryStamp
+    name: str,
+    environment: ManagedLedgerEnvironment,
+    settings: ManagedLedgerSettings,
+    stamp: EntryStamp,
+    known: Versioned | None = None,
 ) -> LedgerListStore:
     """Loads the list, finishes interrupted work, and lets `stamp` go on after the last entry.
 
-    Raises MetadataError or PersistenceError; opening may then be tried again.
+    `known`: the stored list, where the caller has it. Raises MetadataError or PersistenceError; opening may then be tried
+    again.
     """
-    found = await environment.metadata.get(managed_ledger_key(name))
+    found = known or await environment.metadata.get(managed_ledger_key(name))
     info, version = (
         (decode_ledger_list(found.value), found.version) if found else (ManagedLedgerInfo(), ABSENT)
     )

@@ -134,6 +134,9 @@ class ServiceSettings(RoomSettings):
     compaction_memory_bytes: int = broker_key.int("magnetarCompactionMemoryLimitMB", "bytes")
     """Memory for the keys of a compaction; more keys take more rounds over the entries."""
     retention_minutes: int = broker_key.int("defaultRetentionTimeInMinutes")
+    trim_interval_s: int = broker_key.int("retentionCheckIntervalInSeconds")
+    dormant_after_s: int = broker_key.int("dormantTopicsAfterSeconds")
+    """0 = topics stay open."""
     retention_mib: int = broker_key.int("defaultRetentionSizeInMB")
     ttl_s: int = broker_key.int("ttlDurationDefaultInSeconds")
     ttl_interval_min: int = broker_key.int("messageExpiryCheckIntervalInMinutes")

@@ -17,6 +17,7 @@ from broker.service.namespaces.bundles import OwnedBundles
 from broker.service.namespaces.clusters import ClusterNotFound
 from broker.service.namespaces.namespaces import Json
 from foundation.model.errors import BrokerError
+from foundation.model.topic_name import parse_topic_name
 
 
 class BrokerNotFound(BrokerError):
@@ -113,6 +114,8 @@ async def owned_namespaces(request: web.Request) -> web.Response:
     _check_id(broker, request.match_info["broker"])
     owned = OwnedBundles(broker.namespaces)
     for _ in owned.add((str(topic.name), topic.name) for topic in list(broker.registry.topics.values())):
+        await asyncio.sleep(0)
+    for _ in owned.add((name, parse_topic_name(name)) for name, _ in broker.registry.dormant):
         await asyncio.sleep(0)
     state: Json = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
     return answer(dict.fromkeys(owned.names(), state))

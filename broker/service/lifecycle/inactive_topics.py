@@ -4,7 +4,7 @@
 
 A topic is in use while it has a producer. Else its policy's mode decides: `delete_when_no_subscriptions` keeps a topic with
 any subscription, `delete_when_subscriptions_caught_up` keeps one with a consumer or a backlog. Only open topics are looked
-at, as in Pulsar: a topic that nobody has asked for since the start stays.
+at, as in Pulsar: a topic that nobody has asked for since the start stays. A dormant one is opened when it may be due.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final
 from broker.service.lifecycle.deletion.deletions import Deletions
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import INACTIVE, RETAINED
+from broker.service.policies.values import WITHOUT_SUBSCRIPTIONS
 from broker.service.topics.non_persistent_topic import NonPersistentTopic
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
@@ -25,8 +26,6 @@ from foundation.model.errors import BrokerError
 
 log = logging.getLogger("magnetar")
 
-WITHOUT_SUBSCRIPTIONS: Final = "delete_when_no_subscriptions"
-"""The mode that keeps a topic while it has a subscription."""
 _S: Final = 1_000_000_000
 
 
@@ -89,10 +88,14 @@ class InactiveTopicRounds:
         self._running = True
         try:
             async for topic in in_slices(list(self._registry.topics.values()), self._registry.now_ns):
-                if self._may_go(topic) and is_due(topic, self._registry.policies, self._now_ns()):
-                    await self._end(topic)
+                await self.look_at(topic)
         finally:
             self._running = False
+
+    async def look_at(self, topic: Topic) -> None:
+        """Deletes or closes one topic if it is due."""
+        if self._may_go(topic) and is_due(topic, self._registry.policies, self._now_ns()):
+            await self._end(topic)
 
     def _may_go(self, topic: Topic) -> bool:
         name = topic.name

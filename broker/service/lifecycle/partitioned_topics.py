@@ -13,7 +13,8 @@ from broker.service.lifecycle.deletion.deletions import Deletions
 from broker.service.namespaces.namespaces import AlreadyExists
 from broker.service.policies.partition_limit import check_partitions
 from broker.service.topics.persistent_topic import PersistentTopic
-from broker.service.topics.topic_registry import TopicRegistry, check_unused
+from broker.service.topics.topic import check_unused
+from broker.service.topics.topic_registry import TopicRegistry
 from foundation.model.errors import BrokerError, InvalidTopicName, NotAllowed, TopicNotFound
 from foundation.model.position import EARLIEST
 from foundation.model.topic_name import TopicName, check_new_name

@@ -180,12 +180,16 @@ DELAYED_DELIVERY: Final = Structure(DelayedDeliveryPolicies)
 """Form of `DelayedDeliveryPolicies`."""
 
 
+WITHOUT_SUBSCRIPTIONS: Final = "delete_when_no_subscriptions"
+"""The mode that keeps a topic while it has a subscription."""
+
+
 class InactiveTopics(Value):
     """Deletion of topics that are not used."""
 
     mode: str | None = member(
         "inactiveTopicDeleteMode",
-        Choice("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"),
+        Choice(WITHOUT_SUBSCRIPTIONS, "delete_when_subscriptions_caught_up"),
         None,
     )
     """Condition under which a topic counts as unused; None = the broker's."""

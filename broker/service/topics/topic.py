@@ -16,6 +16,7 @@ from broker.service.settings import ServiceSettings
 from broker.service.topics.producer_access import ProducerAccess
 from foundation.model.errors import (
     BrokerError,
+    MetadataError,
     NotAllowed,
     ProducerBusy,
     ProducerFenced,
@@ -53,11 +54,19 @@ class EncryptionRequired(NotAllowed):
     """MetadataError on the wire."""
 
 
+class TopicBusy(MetadataError):
+    """Clients are connected to a topic that is to be deleted."""
+
+    status = 412
+    """HTTP status of the answer."""
+
+
 class Topic:
     """Accepts and removes producers; the subclasses store and deliver messages."""
 
     __slots__ = (
         "access",
+        "asked",
         "bytes_in",
         "closed",
         "encryption_required",
@@ -104,6 +113,8 @@ class Topic:
         """SENDs after which a connection had to wait for a publish rate."""
         self.closed = False
         """True from the moment closing or deleting begins; clients must look the topic up again."""
+        self.asked = 0
+        """Requests that have asked for the topic since it was opened; a topic that is asked for does not fall asleep."""
         self.used_at_ns = 0
         """When the topic was opened, or was last seen in use by `InactiveTopicRounds`; monotonic."""
         self.messages_in = 0
@@ -280,3 +291,11 @@ class Topic:
     async def abandon(self) -> None:
         """Disconnects all clients of a topic that is being deleted."""
         await self.close()
+
+
+def check_unused(topic: Topic) -> None:
+    """Raises TopicBusy while clients are connected."""
+    consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
+    connected = len(topic.access.producers) + consumers
+    if connected:
+        raise TopicBusy(f"Topic has {connected} connected producers/consumers")

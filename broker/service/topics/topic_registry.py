@@ -1,4 +1,4 @@
-"""TopicRegistry: all open topics of this broker; opens a topic at the first request for it.
+"""TopicRegistry: all open and dormant topics of this broker; opens a topic at the first request for it.
 
 Law: a topic is opened once and closed once. Requests that come while it is opened wait for the same opening; requests that
 come while it is closed or deleted wait for the end of that and open it again. Only the owner of a topic opens it
@@ -6,6 +6,7 @@ come while it is closed or deleted wait for the end of that and open it again. O
 
     lookup, producer, consumer, admin -> get -> ManagedLedger.open -> PersistentTopic
     broker stop, unload, delete, a fenced log -> PersistentTopic.close
+    no client for a while -> fall_asleep -> PersistentTopic.close, and a record in `dormant`
 """
 
 from __future__ import annotations
@@ -31,17 +32,19 @@ from broker.service.namespaces.stored_forms import DELETED
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import MAX_TOPICS
 from broker.service.settings import ServiceSettings
+from broker.service.topics.dormant_topic import DormantTopic, restore
+from broker.service.topics.dormant_topics import DormantTopics
 from broker.service.topics.namespace_names import names_of
 from broker.service.topics.non_persistent_topic import NonPersistentTopic
 from broker.service.topics.persistent_topic import PersistentTopic
-from broker.service.topics.topic import Topic
+from broker.service.topics.topic import Topic, check_unused
 from broker.service.topics.topic_ownership import TopicOwnership
 from broker.service.topics.topic_schemas import TopicSchemas, schemas_of
 from broker.service.topics.transaction_recovery import recover_transactions
 from broker.service.transactions.coordinators import Coordinators
 from foundation.loop.clock import CallLater
 from foundation.loop.slices import Slice, in_slices
-from foundation.model.errors import BrokerError, MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
+from foundation.model.errors import BrokerError, NotAllowed, ServiceNotReady, TopicNotFound
 from foundation.model.time_histogram import TimeHistogram
 from foundation.model.topic_name import (
     NON_PERSISTENT,
@@ -66,13 +69,6 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 TopicEvent = Callable[[TopicName, bool], None]
 """(topic, True = created, False = deleted)"""
-
-
-class TopicBusy(MetadataError):
-    """Clients are connected to a topic that is to be deleted."""
-
-    status = 412
-    """HTTP status of the answer."""
 
 
 class TooManyTopics(NotAllowed):
@@ -118,6 +114,8 @@ class TopicRegistry:
         """Raises an error for a topic whose deletion is decided; `Deletions` sets it."""
         self.topics: dict[str, Topic] = {}
         """Open topics by full name; `_of_namespace` has them, too."""
+        self.dormant = DormantTopics(self.policies, environment, call_later)
+        """Records of the topics that are dormant."""
         self.loads = 0
         """Topics opened since the start."""
         self.load_times_ms: deque[float] = deque(maxlen=LOAD_TIMES_KEPT)
@@ -153,6 +151,7 @@ class TopicRegistry:
         while True:
             topic = self.topics.get(str(name))
             if topic is not None and not topic.closed:
+                topic.asked += 1
                 return topic
             task = self._opening.get(str(name))
             if task is not None and task.done():
@@ -191,7 +190,8 @@ class TopicRegistry:
         await self.ownership.check_owned(name)
         self.check_open(name)
         started_ns = self._environment.now_ns()
-        existed = await self.is_stored(name)
+        record = self.dormant.get(str(name))
+        existed = record is not None or await self.is_stored(name)
         if name.partition >= 0 or not existed:
             # `check_open` knows the decisions of this broker alone.
             await self.partitions.usable_count(name)
@@ -199,7 +199,7 @@ class TopicRegistry:
             await self._check_may_create(name, create=create, by_admin=by_admin)
         topic: Topic
         if name.is_persistent:
-            topic = await self._open_persistent(name)
+            topic = await self._open_persistent(name, record)
         else:
             topic = NonPersistentTopic(name, self.settings, self.policies, self.limits)
         # Settings may have changed while the topic was opened.
@@ -211,6 +211,10 @@ class TopicRegistry:
             await topic.policies_changed()
         topic.used_at_ns = self._environment.now_ns()
         key = str(name)
+        if record is not None and isinstance(topic, PersistentTopic):
+            await restore(topic, record)
+        # Only now: a topic that cannot be opened stays dormant.
+        self.dormant.drop(key)
         self.topics[key] = topic
         self._of_namespace.setdefault(name.namespace, {})[key] = topic
         self.loads += 1
@@ -250,13 +254,17 @@ class TopicRegistry:
         if limit and len(await self.names(namespace, non_persistent=False)) + more > limit:
             raise TooManyTopics(f"Exceed maximum number of topics in namespace {namespace}: {limit}")
 
-    async def _open_persistent(self, name: TopicName) -> PersistentTopic:
+    async def _open_persistent(self, name: TopicName, record: DormantTopic | None) -> PersistentTopic:
         settings = self.settings
         stamp = self._environment.stamp(
             str(name), timestamp=settings.entry_timestamp, index=settings.entry_index
         )
         ledger = await ManagedLedger.open(
-            name.ledger_name, self._environment, self._ledger_settings_of(name), stamp=stamp
+            name.ledger_name,
+            self._environment,
+            self._ledger_settings_of(name),
+            stamp=stamp,
+            nodes=None if record is None else record.take_nodes(),
         )
         topic = PersistentTopic(
             name,
@@ -315,6 +323,7 @@ class TopicRegistry:
         # Before the topics, which look which of these limits are in force.
         self.limits.reconfigure(settings)
         self._reconfigure_slice(iter(list(self.topics.values())))
+        self.dormant.plan_all([name for name, _ in self.dormant])
 
     def _reconfigure_slice(self, topics: Iterator[Topic]) -> None:
         # Each topic takes the settings of the moment, so the slices of two changes may overlap.
@@ -336,12 +345,14 @@ class TopicRegistry:
 
     async def namespace_changed(self, namespace: str) -> None:
         """Applies the policies of a namespace to its open topics. Raises the first error, after the last topic."""
+        self.dormant.plan_all(self.dormant.in_namespace(namespace))
         await self._apply(self.open_in(namespace))
 
     async def topic_changed(self, topic: str) -> None:
         """Applies the policies of a topic to its open parts. Raises the first error, after the last part."""
         name = parse_topic_name(topic)
         names = [name, *(name.with_partition(index) for index in range(await self.partitions.count(name)))]
+        self.dormant.plan_all([str(one) for one in names])
         # By name, not by looking at all topics: there may be many thousands of them.
         await self._apply([self.topics[str(one)] for one in names if str(one) in self.topics])
 
@@ -370,6 +381,11 @@ class TopicRegistry:
         closing = self._closing.get(str(name)) or self._close_topic(topic)
         await asyncio.shield(closing)
 
+    async def fall_asleep(self, topic: PersistentTopic, oldest_ms: int) -> None:
+        """Closes a topic without clients and keeps its record; `oldest_ms` as in `record_of`. Raises MetadataError."""
+        closing = self._begin_closing(str(topic.name), topic, self.dormant.close(topic, oldest_ms))
+        await asyncio.shield(closing)
+
     async def shut(
         self,
         name: TopicName,
@@ -391,6 +407,7 @@ class TopicRegistry:
             raise ServiceNotReady("The broker is shutting down")
         if wanted is not None and not wanted():
             return
+        self.dormant.drop(key)
         topic = self.topics.get(key)
         if topic is None and not name.is_persistent:
             raise TopicNotFound(f"Topic {name} does not exist")
@@ -429,6 +446,7 @@ class TopicRegistry:
             await asyncio.gather(*closing, return_exceptions=True)
         self.topics.clear()
         self._of_namespace.clear()
+        self.dormant.clear()
 
     # Listing
 
@@ -479,11 +497,3 @@ def _remove(groups: dict[str, dict[_K, _V]], namespace: str, key: _K) -> None:
 
 def _is_never_deleted(_name: TopicName) -> None:
     """Stands for `TopicRegistry.check_open` in a registry without deletions."""
-
-
-def check_unused(topic: Topic) -> None:
-    """Raises TopicBusy while clients are connected."""
-    consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
-    connected = len(topic.access.producers) + consumers
-    if connected:
-        raise TopicBusy(f"Topic has {connected} connected producers/consumers")

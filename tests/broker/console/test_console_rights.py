@@ -160,7 +160,9 @@ async def test_static_files_need_no_token(admin: ClientSession) -> None:
 
 async def test_every_action_is_a_route_and_every_route_has_a_row(broker: BrokerService) -> None:
     topics, clients = broker.registry.topics, broker.net.connections
-    console = Console(broker.environment, topics, broker.cache, clients, broker.loop_watch)
+    console = Console(
+        broker.environment, topics, broker.registry.dormant, broker.cache, clients, broker.loop_watch
+    )
     app = create_app(broker, console.pages.routes())
     served = {
         (route.method, route.resource.canonical)

@@ -11,11 +11,13 @@ import pytest
 from broker.console.topic_rows import SORTS, TopicsQuery, topics_page
 from broker.console.traffic import Traffic
 from broker.managed_ledger.stats import ManagedLedgerStats
+from broker.service.topics.dormant_topics import DormantTopics
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 from foundation.model.topic_name import parse_topic_name
 
 SECOND_NS = 10**9
+NONE_DORMANT = cast("DormantTopics", {})
 
 
 class FakeTopic(PersistentTopic):
@@ -58,7 +60,7 @@ def run(slices: Any) -> int:
 def test_walk_sums_levels_and_growth() -> None:
     first, second = FakeTopic("a", bytes_stored=10), FakeTopic("b", clients=0, bytes_stored=5)
     topics: dict[str, Topic] = {"a": first, "b": second}
-    traffic = Traffic(topics)
+    traffic = Traffic(topics, NONE_DORMANT)
     first.send(7)
     run(traffic.walk(SECOND_NS))
     levels = traffic.levels
@@ -80,7 +82,7 @@ def test_walk_sums_levels_and_growth() -> None:
 
 def test_look_sees_only_topics_with_clients() -> None:
     busy, quiet = FakeTopic("a"), FakeTopic("b", clients=0)
-    traffic = Traffic({"a": busy, "b": quiet})
+    traffic = Traffic({"a": busy, "b": quiet}, NONE_DORMANT)
     run(traffic.walk(SECOND_NS))
     busy.send(5)
     quiet.send(5)
@@ -98,7 +100,7 @@ def test_look_sees_only_topics_with_clients() -> None:
 def test_topic_that_is_opened_anew_counts_from_zero() -> None:
     topics: dict[str, Topic] = {"a": FakeTopic("a")}
     cast(FakeTopic, topics["a"]).send(100)
-    traffic = Traffic(topics)
+    traffic = Traffic(topics, NONE_DORMANT)
     run(traffic.walk(SECOND_NS))
     topics["a"] = again = FakeTopic("a")
     again.send(4)
@@ -122,7 +124,7 @@ def everything(_: str) -> bool:
 async def test_page_of_many_topics_is_the_sorted_one(many: dict[str, Topic], sort: str, offset: int) -> None:
     for descending in (False, True):
         query = TopicsQuery(sort=sort, descending=descending, offset=offset, limit=10)
-        found = await topics_page(many, Traffic(many), query, everything)
+        found = await topics_page(many, Traffic(many, NONE_DORMANT), query, everything)
         shown = [cast(Any, row)["topic"] for row in cast(Any, found["topics"])]
         assert shown == sorted(many, reverse=descending)[offset : offset + 10]
 
@@ -139,7 +141,7 @@ async def test_many_topics_never_hold_the_loop_for_long(many: dict[str, Topic]) 
 
     counting = asyncio.create_task(count())
     query = TopicsQuery(search="9", sort="storageBytes", offset=6_000, limit=100)
-    found = await topics_page(many, Traffic(many), query, everything)
+    found = await topics_page(many, Traffic(many, NONE_DORMANT), query, everything)
     counting.cancel()
     assert cast(int, found["found"]) > 6_000
     # A turn has at most a thousand topics of one of four steps: allowed, search, key and order.
@@ -149,6 +151,6 @@ async def test_many_topics_never_hold_the_loop_for_long(many: dict[str, Topic]) 
 async def test_every_order_has_a_number_in_the_rows(many: dict[str, Topic]) -> None:
     some = dict(list(many.items())[:5])
     for sort in SORTS:
-        found = await topics_page(some, Traffic(some), TopicsQuery(sort=sort), everything)
+        found = await topics_page(some, Traffic(some, NONE_DORMANT), TopicsQuery(sort=sort), everything)
         row = cast(Any, found["topics"])[0]
         assert sort in row or sort == "name"

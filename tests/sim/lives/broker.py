@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,13 @@ from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.lifecycle.deletion.deletions import Deletions
+from broker.service.lifecycle.dormancy import Dormancy, stays_open
+from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
 from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.lifecycle.rounds import TopicRounds
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.settings import ServiceSettings
+from broker.service.topics.dormant_topic import NOT_KNOWN
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_ownership import Addresses, TopicOwnership
 from broker.service.topics.topic_registry import TopicRegistry
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 
 ENTRIES_PER_LEDGER = 5
 DUE_S, EXPIRY_S, TRIM_S, RESUME_S, COMPACT_S = 0.2, 4.0, 3.0, 6.0, 5.0
+DORMANCY_S, DOZE_S = 1.0, 2.5
 """Seconds between two rounds; a real broker's are longer."""
 
 
@@ -59,7 +64,13 @@ class SimBroker:
             ManagedLedgerSettings(
                 entries_per_ledger_max=ENTRIES_PER_LEDGER, rollover_ns_min=0, mark_delete_rate=1
             ),
-            ServiceSettings(force_delete_namespaces=True),
+            ServiceSettings(
+                force_delete_namespaces=True,
+                delete_inactive=False,
+                dormant_after_s=2,
+                ttl_interval_min=0,
+                trim_interval_s=1,
+            ),
             self.namespaces,
             ownership=TopicOwnership(Addresses("pulsar://here:1", "http://here:2")),
             call_later=loop.call_later,
@@ -67,6 +78,11 @@ class SimBroker:
         )
         self.deletions = Deletions(self.environment, self.registry)
         self.partitioned = PartitionedTopics(self.registry, self.deletions)
+        self._dormancy = Dormancy(
+            self.registry, InactiveTopicRounds(self.registry, self.deletions, loop.now_ns)
+        )
+        # Its own: the other histories' draws stay as they were.
+        self._dozing = random.Random(f"{history.seed} {number}")
         self.tasks: list[asyncio.Task[None]] = []
         """Of its rounds and of its clients; all end with it."""
 
@@ -87,6 +103,8 @@ class SimBroker:
         self.spawn(self._every(EXPIRY_S, expiry.run), "expiry")
         self.spawn(self._every(TRIM_S, self._trim), "trimming")
         self.spawn(self._every(COMPACT_S, self._compact), "compaction")
+        self.spawn(self._every(DORMANCY_S, self._dormancy.run), "dormant topics")
+        self.spawn(self._every(DOZE_S, self._doze), "falling asleep")
         self.spawn(self._every(RESUME_S, self.deletions.resume, at_once=True), "deletions")
 
     def spawn(self, work: Coroutine[object, object, None], name: str) -> None:
@@ -126,6 +144,19 @@ class SimBroker:
             if isinstance(topic, PersistentTopic) and not topic.closed:
                 removed = topic.ledger.trimming.trim(self.environment.wall_ms(), without_cursors=True)
                 self._history.counts.trimmed += len(removed)
+
+    async def _doze(self) -> None:
+        """Lets a topic fall asleep at a random moment, also with clients: they come back and wake it."""
+        await asyncio.sleep(self._dozing.uniform(0.0, DOZE_S))
+        topics = [
+            topic
+            for topic in self.registry.topics.values()
+            if isinstance(topic, PersistentTopic) and not stays_open(topic, frozenset())
+        ]
+        # The judgement looks at open topics.
+        if topics and not self._history.is_judged:
+            await self.registry.fall_asleep(self._dozing.choice(topics), NOT_KNOWN)
+            self._history.counts.fallen_asleep += 1
 
     async def _compact(self) -> None:
         """Compacts the topics with keys, one after the other."""

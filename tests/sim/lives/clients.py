@@ -149,6 +149,8 @@ class Slot:
         name = parse_topic_name(life.name)
         if str(name) in broker.registry.topics:
             await broker.registry.unload(name)
+        # Its record would outlive the node.
+        broker.registry.dormant.drop(str(name))
         if not await self._history.all_closed({ledger_id for ledger_id, _ in life.positions}):
             await self._topic(broker, life)
             return

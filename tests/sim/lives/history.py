@@ -57,6 +57,7 @@ class Counts:
     confirmed: int = 0
     trimmed: int = 0
     compacted: int = 0
+    fallen_asleep: int = 0
     expired: int = 0
     deleted: int = 0
     resumed: int = 0
@@ -112,6 +113,7 @@ class History:
 
     def __init__(self, seed: int, loop: SimLoop, trace: list[str], folder: Path) -> None:
         self.loop = loop
+        self.seed = seed
         self.trace = trace
         self.folder = folder
         """For exports."""
@@ -131,6 +133,8 @@ class History:
         self.broker: SimBroker | None = None
         """The one that runs; None in between."""
         self.is_calm = False
+        self.is_judged = False
+        """True once the last broker runs."""
         self._slots = [Slot(self, kind) for kind in KINDS]
         self._brokers = self._numbers = self._operators = 0
         self._processes = Processes(self, rng, 30.0)
@@ -390,6 +394,7 @@ class History:
         if self.broker is not None:
             self.counts.resumed += self.broker.resumed
             self.broker.crash()
+        self.is_judged = True
         self.broker = SimBroker(self, self._brokers)
         await self.broker.start()
         for _ in range(60):

@@ -16,7 +16,7 @@ import pytest
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.service.lifecycle.deletion.intents import ROOT, DeletedKind, Intent
 from broker.service.namespaces.namespaces import NotEmpty
-from broker.service.topics.topic_registry import TopicBusy
+from broker.service.topics.topic import TopicBusy
 from foundation.model.errors import BrokerError, MetadataError, ServiceNotReady, TopicNotFound
 from tests.deletion.compare import compare
 from tests.deletion.kinds import KINDS, NAMESPACE, delete, dump, make_plain, opened, topic, with_namespace

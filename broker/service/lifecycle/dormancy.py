@@ -1,0 +1,207 @@
+"""Dormancy: closes topics that are idle, and opens dormant ones when something of them falls due.
+
+`dormantTopicsAfterSeconds` switches it on. A topic falls asleep after so many seconds in which it had no client, nothing
+asked for it, and nothing was added, read or acknowledged. `stays_open` names the topics that do not.
+
+A dormant topic that is due is opened, everything that may be due is done, and it falls asleep again at once. The looks at
+open topics (`broker/compose/backlog_rounds.py`, `ledger_upkeep.py`) do the same work for those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Hashable, Iterable
+from itertools import islice
+from typing import Final, TypeVar
+
+from broker.managed_ledger.ledger_writer import ManagedLedgerState
+from broker.service.internal_cursors import INTERNAL_CURSORS
+from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
+from broker.service.lifecycle.rounds import Defects
+from broker.service.lifecycle.unused_subscriptions import delete_unused_subscriptions
+from broker.service.policies.table import COMPACTION
+from broker.service.topics.dormant_topic import NOT_KNOWN
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic_registry import TopicRegistry
+from foundation.loop.slices import in_slices
+from foundation.model.errors import BrokerError, TopicNotFound
+from foundation.model.topic_name import parse_topic_name
+from foundation.units import NS_PER_SECOND
+
+log = logging.getLogger("magnetar")
+
+AT_ONCE: Final = 20
+"""Topics that fall asleep or are opened together: their writes share commits of the metadata store."""
+DUE_PER_RUN: Final = 1_000
+"""Dormant topics that one run opens at most; the others follow in the next run."""
+RETRY_NS: Final = 60 * NS_PER_SECOND
+"""Time until a topic that could not be opened is tried again."""
+T = TypeVar("T")
+
+
+def stays_open(topic: PersistentTopic, kept: frozenset[str]) -> bool:
+    """Returns True for a topic that must not fall asleep now, beside those with clients.
+
+    Its memory has something that the store has not and that is expensive to make again, something of it goes on, or closing
+    it would change what clients find. `kept`: full names of topics to which the broker itself publishes.
+    """
+    name, log_, compaction = topic.name, topic.ledger, topic.compaction
+    if topic.closed or name.is_system or name.local.startswith("__") or str(name) in kept:
+        return True
+    if topic.deduplication is not None or topic.transactions.buffer is not None:
+        return True
+    # The compacted ledger would be opened and closed with the topic; a run ends with it.
+    if compaction.current is not None or compaction.running or topic.policies.of(name, COMPACTION):
+        return True
+    # Without its index, all delayed entries would be read again.
+    if len(log_.delayed) or log_.store.buckets:
+        return True
+    if log_.state not in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED):
+        return True
+    # Closing ends the ledger, and retention counts from there: without a subscription nothing else keeps the entries.
+    if log_.ledgers.entries and not topic.subscriptions:
+        return True
+    if any(one not in topic.subscriptions for one in log_.cursors.by_name):
+        return True
+    settings = log_.context.settings
+    for one in topic.subscriptions.values():
+        if not one.durable or one.resetting or one.transactional is not None or one.name in INTERNAL_CURSORS:
+            return True
+        info = one.cursor.acks.info(settings.ack_ranges_max, settings.batch_ack_sets_max)
+        # Acknowledgements that memory alone has.
+        if info.left_out or info.batches_left_out or one.cursor.store.left_out:
+            return True
+    return False
+
+
+def has_clients(topic: PersistentTopic) -> bool:
+    """Returns True while a producer or a consumer is connected, or waits."""
+    access = topic.access
+    return bool(access.producers or access.waiting) or any(
+        one.consumers for one in topic.subscriptions.values()
+    )
+
+
+def activity(topic: PersistentTopic) -> Hashable:
+    """Returns a value that changes with everything that is done with the topic.
+
+    Reads of single entries do not count: quotas and expiry make them in their rounds.
+    """
+    stats = topic.ledger.stats
+    acks = [(one.cursor.mark_delete_position, one.cursor.backlog) for one in topic.subscriptions.values()]
+    return topic.asked, stats.entries_added, stats.entries_read, *acks
+
+
+class Dormancy:
+    """Decides which topics of a broker are dormant."""
+
+    def __init__(
+        self, registry: TopicRegistry, inactive: InactiveTopicRounds, kept: frozenset[str] = frozenset()
+    ) -> None:
+        """`inactive` deletes unused topics; `kept` as in `stays_open`."""
+        self._registry = registry
+        self._inactive = inactive
+        self._kept = kept
+        # What each idle topic looked like when nothing more happened, and since when.
+        self._idle: dict[PersistentTopic, tuple[Hashable, int]] = {}
+        self.title = "dormant topics"
+        """Name of the work, for log lines."""
+        self.running = False
+        """True during a run; the next one leaves itself out."""
+
+    async def run(self) -> None:
+        """Lets idle topics fall asleep and does what is due; to be called every few seconds."""
+        if self.running:
+            return
+        self.running = True
+        defects = Defects()
+        try:
+            for topics in _in_groups(await self._ready_to_sleep()):
+                await asyncio.gather(*[self._sleep(topic, defects) for topic in topics])
+            due = self._registry.dormant.take_due(self._registry.now_ns(), DUE_PER_RUN)
+            for names in _in_groups(due):
+                await asyncio.gather(*[self._do_due(name, defects) for name in names])
+        finally:
+            self.running = False
+            defects.report(self.title)
+
+    async def _ready_to_sleep(self) -> list[PersistentTopic]:
+        after_ns = self._registry.settings.dormant_after_s * NS_PER_SECOND
+        if not after_ns:
+            self._idle.clear()
+            return []
+        before, self._idle = self._idle, {}
+        ready: list[PersistentTopic] = []
+        now_ns = self._registry.now_ns()
+        async for topic in in_slices(list(self._registry.topics.values()), self._registry.now_ns):
+            if isinstance(topic, PersistentTopic) and not has_clients(topic):
+                now = activity(topic)
+                then, since_ns = before.get(topic, (None, now_ns))
+                if now != then:
+                    since_ns = now_ns
+                if now_ns - since_ns >= after_ns and not stays_open(topic, self._kept):
+                    ready.append(topic)
+                else:
+                    self._idle[topic] = now, since_ns
+        return ready
+
+    async def _sleep(self, topic: PersistentTopic, defects: Defects) -> None:
+        try:
+            oldest_ms = await _oldest_ms(topic)
+            # A client may have come during the read.
+            if not (has_clients(topic) or stays_open(topic, self._kept)):
+                await self._registry.fall_asleep(topic, oldest_ms)
+        except BrokerError as error:
+            log.warning("! %s could not be closed as dormant: %s", topic.name, error)
+        except Exception as error:  # noqa: BLE001
+            # A defect that one topic meets must not keep all later ones open.
+            defects.add(str(topic.name), error)
+
+    async def _do_due(self, name: str, defects: Defects) -> None:
+        try:
+            topic = await self._registry.get(parse_topic_name(name), create=False)
+            if isinstance(topic, PersistentTopic):
+                await self._do_work(topic)
+                if self._registry.settings.dormant_after_s and not topic.closed:
+                    await self._sleep(topic, defects)
+        except TopicNotFound:
+            pass  # Deleted meanwhile.
+        except BrokerError as error:
+            log.warning("! what is due for %s is tried again later: %s", name, error)
+        except Exception as error:  # noqa: BLE001
+            # As in `_sleep`.
+            defects.add(name, error)
+        finally:
+            # One that could not be opened is dormant still, without a moment.
+            record = self._registry.dormant.get(name)
+            if record is not None and record.due_ns < self._registry.now_ns():
+                self._registry.dormant.plan(name, self._registry.now_ns() + RETRY_NS)
+
+    async def _do_work(self, topic: PersistentTopic) -> None:
+        # First: a topic that a backlog keeps in use is unused from the end of the backlog on, not from before it.
+        await self._inactive.look_at(topic)
+        if not topic.closed:
+            await topic.expiry.look()
+            await topic.quotas.look()
+            await delete_unused_subscriptions(topic)
+            topic.ledger.trimming.trim(topic.ledger.environment.wall_ms(), without_cursors=True)
+
+
+async def _oldest_ms(topic: PersistentTopic) -> int:
+    """Returns the time of the first entry that a subscription has not acknowledged; NOT_KNOWN without one."""
+    waiting = [one.cursor for one in topic.subscriptions.values() if one.cursor.backlog]
+    if not waiting:
+        return NOT_KNOWN
+    slowest = min([cursor.mark_delete_position for cursor in waiting])
+    try:
+        found = await topic.positions.time_of(topic.ledger.ledgers.next_valid(slowest))
+    except BrokerError:
+        return NOT_KNOWN  # An entry that is lost, or a bookie that does not answer: the look when it is due tells more.
+    return NOT_KNOWN if found is None else found
+
+
+def _in_groups(items: Iterable[T]) -> Iterable[list[T]]:
+    rest = iter(items)
+    while group := list(islice(rest, AT_ONCE)):
+        yield group

@@ -1,0 +1,99 @@
+"""When something of a dormant topic falls due: a pure function of its record and the policies in force.
+
+| falls due | computed from |
+|---|---|
+| the time to live of the oldest message | its time |
+| a backlog quota that evicts | by age: that time, or the end of its ledger; by size: at once |
+| removal of a ledger that everyone has acknowledged | the end of the ledger, the retention |
+| deletion of a subscription without consumers | when the last consumer left |
+| deletion of the topic | when it was last seen in use |
+
+Delayed messages need no moment: nothing can be delivered without a consumer, and a consumer opens the topic. Nor do quotas
+that hold producers: the topic is compared with them when it opens.
+
+A moment is never earlier than one interval of the round that looks at open topics after the last look. So a dormant topic
+is opened at most as often as an open one is looked at, also where a look finds nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from broker.service.policies import table
+from broker.service.policies.backlog_quota import AGE, EVICTION, SIZE
+from broker.service.policies.effective_policies import EffectivePolicies
+from broker.service.policies.values import WITHOUT_SUBSCRIPTIONS
+from broker.service.topics.dormant_topic import NEVER, NOT_KNOWN, DormantTopic
+from foundation.model.topic_name import TopicName
+from foundation.units import MIB, MS_PER_SECOND, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND
+
+_MS_PER_MINUTE: Final = 60 * MS_PER_SECOND
+
+
+def due_ns_of(
+    name: TopicName, record: DormantTopic, policies: EffectivePolicies, now_ns: int, wall_ms: int
+) -> int:
+    """Returns the moment at which the topic is to be opened, of the monotonic clock, or NEVER.
+
+    `now_ns`, `wall_ms`: the two clocks at this moment.
+    """
+    moments = [*_of_messages(name, record, policies, now_ns, wall_ms), *_of_use(name, record, policies)]
+    return min(moments, default=NEVER)
+
+
+def _of_messages(
+    name: TopicName, record: DormantTopic, policies: EffectivePolicies, now_ns: int, wall_ms: int
+) -> Iterator[int]:
+    settings = policies.settings
+
+    def moment(at_ms: int, interval_ns: int) -> int:
+        # A time that is not known may have come.
+        at_ns = now_ns if at_ms < 0 else now_ns + (at_ms - wall_ms) * NS_PER_MS
+        return max(at_ns, record.looked_ns + interval_ns)
+
+    if record.has_backlog:
+        ttl_s = policies.of(name, table.MESSAGE_TTL)
+        oldest_ms = record.oldest_ms
+        if ttl_s > 0:
+            # A message expires once it is older.
+            at_ms = NOT_KNOWN if oldest_ms < 0 else oldest_ms + ttl_s * MS_PER_SECOND + 1
+            yield moment(at_ms, settings.ttl_interval_min * NS_PER_MINUTE)
+        if settings.quotas_checked:
+            interval_ns = settings.quota_interval_s * NS_PER_SECOND
+            size, age = policies.backlog_quota(name, SIZE), policies.backlog_quota(name, AGE)
+            if 0 <= size.size_max <= record.backlog_bytes and _evicts(size.reaction, policies):
+                yield moment(wall_ms, interval_ns)
+            since_ms = oldest_ms if settings.quota_age_precise else record.oldest_closed_ms
+            if age.age_max_s >= 0 and _evicts(age.reaction, policies):
+                at_ms = NOT_KNOWN if since_ms < 0 else since_ms + age.age_max_s * MS_PER_SECOND + 1
+                yield moment(at_ms, interval_ns)
+    if record.acked_closed_ms != NOT_KNOWN:
+        retention = policies.of(name, table.RETAINED)
+        interval_ns = settings.trim_interval_s * NS_PER_SECOND
+        if 0 <= retention.mib * MIB < record.size_bytes:
+            yield moment(wall_ms, interval_ns)
+        elif retention.minutes >= 0:
+            yield moment(record.acked_closed_ms + retention.minutes * _MS_PER_MINUTE, interval_ns)
+
+
+def _evicts(reaction: str | None, policies: EffectivePolicies) -> bool:
+    return (reaction or policies.settings.quota_reaction) == EVICTION
+
+
+def _of_use(name: TopicName, record: DormantTopic, policies: EffectivePolicies) -> Iterator[int]:
+    settings = policies.settings
+    minutes = policies.of(name, table.SUBSCRIPTION_EXPIRATION)
+    unused = [one.left_at_ns for one in record.subscriptions if not one.replicated]
+    if minutes > 0 and unused:
+        interval_ns = settings.subscription_interval_min * NS_PER_MINUTE
+        yield max(min(unused) + minutes * NS_PER_MINUTE, record.looked_ns + interval_ns)
+    inactive = policies.of(name, table.INACTIVE)
+    retained_minutes = policies.of(name, table.RETAINED).minutes
+    # One that is to be closed is closed already.
+    if inactive.enabled and not settings.close_inactive and retained_minutes >= 0:
+        by_subscriptions = (inactive.mode or settings.inactive_mode) == WITHOUT_SUBSCRIPTIONS
+        if not (record.subscriptions if by_subscriptions else record.has_backlog):
+            after_ns = max(inactive.after_s * NS_PER_SECOND, retained_minutes * NS_PER_MINUTE)
+            interval_ns = settings.inactive_frequency_s * NS_PER_SECOND
+            yield max(record.used_at_ns + after_ns, record.looked_ns + interval_ns)

@@ -1,0 +1,145 @@
+"""DormantTopic: the record of a topic that is closed and counts as a topic all the same.
+
+    PersistentTopic -> close -> record_of -> DormantTopics
+    a lookup, a client, a request, a due time -> TopicRegistry.get -> opened from the record -> restore
+
+The record has what the metadata store has of the topic, so that opening it needs no read of the store; the levels that
+metrics show, while counters begin anew as after each opening; and the facts from which `due_ns_of` computes when something
+falls due. A change of policies computes anew.
+A topic is open, dormant, or neither: stored and not asked for since the start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from bookkeeper.metadata.metadata_store import Versioned
+from broker.managed_ledger.managed_ledger_info import StoredNodes
+from broker.service.consumer import SubscriptionType
+from broker.service.subscriptions.backlog.sizes import bytes_after
+from broker.service.topics.persistent_topic import PersistentTopic
+
+NEVER: Final = -1
+"""In the place of a moment: nothing falls due."""
+NOT_KNOWN: Final = -1
+"""In the place of a time."""
+_NO_SUBSCRIPTIONS: Final[tuple[DormantSubscription, ...]] = ()
+
+
+class DormantSubscription(NamedTuple):
+    """A durable subscription of a dormant topic."""
+
+    name: str
+    """Its name."""
+    node: Versioned | None
+    """Its cursor as the metadata store has it; None on a shared store."""
+    backlog: int
+    """Entries not acknowledged."""
+    left_at_ns: int
+    """When its last consumer left; monotonic."""
+    kind: SubscriptionType
+    """Type of the last consumer."""
+    replicated: bool
+    """It never counts as unused."""
+
+
+@dataclass(slots=True)
+class DormantTopic:
+    """The record of one dormant topic."""
+
+    info: Versioned | None
+    """The list of its ledgers as the metadata store has it; None on a shared store."""
+    subscriptions: tuple[DormantSubscription, ...]
+    """In the order of their creation."""
+    looked_ns: int
+    """When it fell asleep, after all that was due had been done; monotonic."""
+    used_at_ns: int
+    """`Topic.used_at_ns`."""
+    entries: int
+    """Stored entries."""
+    size_bytes: int
+    """Their bytes."""
+    backlog_bytes: int
+    """Bytes after the mark-delete position of the slowest subscription; 0 without a backlog."""
+    oldest_ms: int
+    """Time of the first entry after that position; NOT_KNOWN without a backlog, or if it could not be read."""
+    oldest_closed_ms: int
+    """When the ledger of that entry was closed; NOT_KNOWN without a backlog."""
+    acked_closed_ms: int
+    """When the first ledger was closed, if every subscription has acknowledged it; else NOT_KNOWN."""
+    due_ns: int = NEVER
+    """When it is to be opened for what falls due; monotonic, or NEVER."""
+
+    @property
+    def has_backlog(self) -> bool:
+        """True while a subscription has an entry to read."""
+        return any(one.backlog for one in self.subscriptions)
+
+    def take_nodes(self) -> StoredNodes | None:
+        """Returns the topic as the metadata store has it; None where the store must be asked, and from the second call on.
+
+        An opening may write before it fails, and the next one needs what was written.
+        """
+        info, self.info = self.info, None
+        if info is None:
+            return None
+        return StoredNodes(
+            info, tuple((one.name, one.node) for one in self.subscriptions if one.node is not None)
+        )
+
+
+async def record_of(topic: PersistentTopic, oldest_ms: int) -> DormantTopic:
+    """Returns the record of a topic that has just been closed. Raises MetadataError.
+
+    `oldest_ms`: time of the first entry that a subscription has not acknowledged, or NOT_KNOWN.
+    """
+    log = topic.ledger
+    ledgers = log.ledgers
+    nodes = await log.stored_nodes()
+    cursors = dict(nodes.cursors) if nodes is not None else {}
+    subscriptions = [
+        DormantSubscription(
+            one.name,
+            cursors.get(one.name),
+            one.cursor.backlog,
+            one.left_at_ns,
+            one.kind,
+            one.replicated,
+        )
+        for one in topic.subscriptions.values()
+    ]
+    slowest = min([one.cursor.mark_delete_position for one in topic.subscriptions.values()], default=None)
+    first = ledgers.infos()[0]
+    # The last ledger of a terminated topic stays the current one, which is never removed.
+    removable = first.entries and not (topic.is_terminated and len(ledgers) == 1)
+    acked = removable and (slowest is None or slowest >= (first.ledger_id, first.entries - 1))
+    acked_closed_ms = first.closed_at_ms if acked else None
+    has_backlog = slowest is not None and any(one.backlog for one in subscriptions)
+    oldest_info = ledgers.get(ledgers.next_valid(slowest).ledger_id) if slowest and has_backlog else None
+    oldest_closed_ms = None if oldest_info is None else oldest_info.closed_at_ms
+    return DormantTopic(
+        info=None if nodes is None else nodes.info,
+        subscriptions=tuple(subscriptions) or _NO_SUBSCRIPTIONS,
+        looked_ns=log.environment.now_ns(),
+        used_at_ns=topic.used_at_ns,
+        entries=ledgers.entries,
+        size_bytes=ledgers.size_bytes,
+        backlog_bytes=bytes_after(ledgers, slowest) if slowest and has_backlog else 0,
+        oldest_ms=oldest_ms,
+        oldest_closed_ms=NOT_KNOWN if oldest_closed_ms is None else oldest_closed_ms,
+        acked_closed_ms=NOT_KNOWN if acked_closed_ms is None else acked_closed_ms,
+    )
+
+
+async def restore(topic: PersistentTopic, record: DormantTopic) -> None:
+    """Gives an opened topic what its record has and the store has not."""
+    topic.used_at_ns = record.used_at_ns
+    for kept in record.subscriptions:
+        subscription = topic.subscriptions.get(kept.name)
+        # Another broker may have deleted it, on a shared store.
+        if subscription is not None:
+            subscription.left_at_ns, subscription.kind = kept.left_at_ns, kept.kind
+    if record.has_backlog and topic.quotas.age.age_max_s >= 0:
+        # Before its first producer, which the quota may have to refuse.
+        await topic.quotas.look()

@@ -1,0 +1,126 @@
+"""DormantTopics: the records of a broker's dormant topics, and the moments at which they are due."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Final
+
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.service.policies.effective_policies import EffectivePolicies
+from broker.service.topics.dormant_due import due_ns_of
+from broker.service.topics.dormant_topic import NEVER, DormantTopic, record_of
+from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.loop.clock import CallLater
+from foundation.loop.slices import Slice
+from foundation.model.topic_name import TopicName, parse_topic_name
+
+_SPARE_MOMENTS: Final = 1_000
+"""Former moments that are left in the heap whatever its size."""
+
+
+class DormantTopics:
+    """The records of a broker, and a heap of the moments at which something of them falls due."""
+
+    def __init__(
+        self, policies: EffectivePolicies, environment: ManagedLedgerEnvironment, call_later: CallLater
+    ) -> None:
+        """Has no record. `call_later` starts the slices of `plan_all`."""
+        self._policies, self._environment, self._call_later = policies, environment, call_later
+        self._of_namespace: dict[str, dict[str, DormantTopic]] = {}
+        # A moment counts while the record has it; a record that has left or was planned anew leaves the old one behind.
+        self._moments: list[tuple[int, str]] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[tuple[str, DormantTopic]]:
+        """Iterates over full names and records; topics may come and go between two of them."""
+        # A copy for each namespace: one of everything would hold the loop.
+        for namespace in [*self._of_namespace]:
+            yield from [*self._of_namespace.get(namespace, {}).items()]
+
+    def get(self, name: str) -> DormantTopic | None:
+        """Returns the record of the topic with this full name, None for a topic that is not dormant."""
+        records = self._of_namespace.get(_namespace_of(name))
+        return None if records is None else records.get(name)
+
+    def in_namespace(self, namespace: str) -> list[str]:
+        """Returns the full names of a namespace's dormant topics."""
+        return [*self._of_namespace.get(namespace, ())]
+
+    async def close(self, topic: PersistentTopic, oldest_ms: int) -> None:
+        """Closes a topic and keeps its record. Raises MetadataError; there is no record then."""
+        await topic.close()
+        self.add(topic.name, await record_of(topic, oldest_ms))
+
+    def add(self, name: TopicName, record: DormantTopic) -> None:
+        """Adds the record of a topic that has none."""
+        self._of_namespace.setdefault(name.namespace, {})[str(name)] = record
+        self._count += 1
+        self.plan(str(name))
+
+    def drop(self, name: str) -> None:
+        """Forgets the record of a topic that was opened or deleted, if there is one."""
+        namespace = _namespace_of(name)
+        records = self._of_namespace.get(namespace)
+        if records is not None and records.pop(name, None) is not None:
+            self._count -= 1
+            if not records:
+                del self._of_namespace[namespace]
+
+    def clear(self) -> None:
+        """Forgets all records."""
+        self._of_namespace.clear()
+        self._moments.clear()
+        self._count = 0
+
+    def plan(self, name: str, not_before_ns: int = 0) -> None:
+        """Computes anew when the topic is due, by the policies of now; ignores a topic that is not dormant."""
+        record = self.get(name)
+        if record is None:
+            return
+        environment = self._environment
+        now_ns, wall_ms = environment.now_ns(), environment.wall_ms()
+        due_ns = due_ns_of(parse_topic_name(name), record, self._policies, now_ns, wall_ms)
+        if due_ns != NEVER:
+            due_ns = max(due_ns, not_before_ns)
+        if record.due_ns == due_ns:
+            return
+        record.due_ns = due_ns
+        if due_ns != NEVER:
+            heapq.heappush(self._moments, (due_ns, name))
+            if len(self._moments) > 2 * self._count + _SPARE_MOMENTS:
+                self._forget_former_moments()
+
+    def plan_all(self, names: Iterable[str]) -> None:
+        """Plans these topics anew in slices, the first one now: their policies have changed."""
+        part, names = Slice(self._environment.now_ns), iter(names)
+        for name in names:
+            self.plan(name)
+            if part.is_over():
+                self._call_later(0, partial(self.plan_all, names))
+                return
+
+    def take_due(self, now_ns: int, most: int) -> list[str]:
+        """Takes the names of up to `most` topics that are due; each is due again only when it is planned again."""
+        found: list[str] = []
+        while self._moments and self._moments[0][0] <= now_ns and len(found) < most:
+            due_ns, name = heapq.heappop(self._moments)
+            record = self.get(name)
+            if record is not None and record.due_ns == due_ns:
+                record.due_ns = NEVER
+                found.append(name)
+        return found
+
+    def _forget_former_moments(self) -> None:
+        """Makes the heap anew: policies that change again and again would fill it with former moments."""
+        self._moments = [(one.due_ns, name) for name, one in self if one.due_ns != NEVER]
+        heapq.heapify(self._moments)
+
+
+def _namespace_of(name: str) -> str:
+    _, _, tenant, namespace, _ = name.split("/", 4)
+    return f"{tenant}/{namespace}"
