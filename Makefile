@@ -9,6 +9,7 @@
 #   make coverage    branch coverage of the tests, a line for each room
 #   make pipeline jobs on access records, by Spark  ARGS="JOB PATH" (recommend, on the sample that ships)
 #   make test-apache-bookkeeper  all tests with a broker, on every storage   MAGNETAR_BOOKKEEPER_HOME=... names Apache's
+#   make test-apache-metadata  brokers of ours and of Apache take turns on one ZooKeeper   MAGNETAR_PULSAR_HOME=... names Apache's
 #   make bench    workloads through the official client  ARGS="--help" shows the choices
 #   make docs     the documentation as pages with a search, in build/docs
 #   make dist     a wheel and a source archive in dist/, the first installed and tried in an empty environment;
@@ -31,7 +32,7 @@ WORKERS ?= 4
 # Tests start some hundreds of Python processes; with this set in the environment each would compile all its modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run demo pipeline test test-slow test-debug coverage test-apache-bookkeeper lint style format bench docs dist image generate constraints clean
+.PHONY: run demo pipeline test test-slow test-debug coverage test-apache-bookkeeper test-apache-metadata lint style format bench docs dist image generate constraints clean
 .DEFAULT_GOAL := run
 
 run: $(RUNTIME)
@@ -71,6 +72,12 @@ coverage: $(DEVELOPMENT)
 
 test-apache-bookkeeper: $(DEVELOPMENT)
 	$(PY) -m tests.storages $(ARGS)
+
+# Without Apache's distribution every test would be skipped, and the target would succeed without one comparison.
+test-apache-metadata: $(DEVELOPMENT)
+	@test -n "$(MAGNETAR_PULSAR_HOME)" -a -d "$(MAGNETAR_PULSAR_HOME)/lib" || { echo "MAGNETAR_PULSAR_HOME has to name an unpacked Apache Pulsar 4.2, the folder that has lib" >&2; exit 2; }
+	@command -v java >/dev/null || { echo "Java is missing" >&2; exit 2; }
+	MAGNETAR_PULSAR_HOME="$(MAGNETAR_PULSAR_HOME)" $(PY) -m pytest -ra -n0 tests/interop/test_apache_takes_turns.py $(ARGS)
 
 lint: style
 	$(PY) -m mypy

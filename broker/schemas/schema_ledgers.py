@@ -83,6 +83,12 @@ class SchemaLedgers(SchemaStore):
             await self._store.put(_locator_key(schema_id), locator.SerializeToString(), ABSENT)
         await former.forget(schema_id)
 
+    async def places(self, schema_id: str) -> list[tuple[int, Position]]:
+        """Returns each version's number and entry, those of deletions too, oldest first. MetadataError."""
+        found = await self._store.get(_locator_key(schema_id))
+        index = () if found is None else _locator_of(found.value).index
+        return [(one.version, Position(one.position.ledgerId, one.position.entryId)) for one in index]
+
     async def _load_index(self, schema_id: str) -> tuple[Index, int]:
         found = await self._store.get(_locator_key(schema_id))
         if found is None:

@@ -17,6 +17,7 @@ from broker.schemas.schema import Schema, VersionedSchema
 from broker.schemas.schema_store import Index, IndexedVersion, SchemaStore
 from broker.schemas.strategy import Strategy
 from foundation.model.errors import BadVersion, IncompatibleSchema
+from foundation.model.position import Position
 
 ATTEMPTS: Final = 3
 """Attempts to add a version while other brokers add some too."""
@@ -61,6 +62,10 @@ class SchemaRegistry:
         """Returns all versions that are not deleted, oldest first."""
         index = await self._store.index(schema_id)
         return [await self._store.read(schema_id, entry.version) for entry in index.entries]
+
+    async def places(self, schema_id: str) -> list[tuple[int, Position]]:
+        """Returns number and entry of each version and deletion, oldest first; ledger -1 without ledgers."""
+        return await self._store.places(schema_id)
 
     async def find_same(self, schema_id: str, schema: Schema) -> int | None:
         """Returns the version with exactly these bytes; None when there is none."""

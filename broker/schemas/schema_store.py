@@ -34,6 +34,7 @@ VERSIONS_MAX: Final = 1_500
 """Versions of one topic. Their index and a definition of SCHEMA_BYTES_MAX fit into one write of ZooKeeper."""
 CACHE_BYTES_MAX: Final = 16 << 20
 """Bytes of indexes and definitions that stay in memory."""
+_IN_NO_LEDGER: Final = Position(-1, 0)
 _CACHED_OVERHEAD: Final = 500
 """Bytes that Python needs for a cached value beside its content, roughly."""
 
@@ -94,6 +95,14 @@ class SchemaStore:
         index, size = await self._load_index(schema_id)
         self._keep(key, index, size)
         return index
+
+    async def places(self, schema_id: str) -> list[tuple[int, Position]]:
+        """Returns each version's number and entry, those of deletions too, oldest first.
+
+        Here definitions are in no ledger, which the ledger id -1 says. MetadataError.
+        """
+        # Every number since 0 is taken, some of them by deletions.
+        return [(version, _IN_NO_LEDGER) for version in range((await self.index(schema_id)).last_version + 1)]
 
     async def _load_index(self, schema_id: str) -> tuple[Index, int]:
         """Returns the stored index and its bytes."""

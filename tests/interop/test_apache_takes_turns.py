@@ -168,6 +168,7 @@ def test_schemas_pass_from_each_to_the_other(turns: Turns) -> None:
     """Each broker adds a version, deletes a schema, and has all that the other one did before."""
     ours, theirs = turns.cluster.broker, turns.apache
     added: list[str] = []
+    places: list[Json] = []
     for turn in range(4):
         if turn % 2:
             ours.start()
@@ -182,6 +183,10 @@ def test_schemas_pass_from_each_to_the_other(turns: Turns) -> None:
         admin.post("schemas/public/default/versions/schema", _schema(turn))
         added.append(str(_schema(turn)["schema"]))
         assert _versions(admin)[-1] == (turn, added[-1])
+        # Ledgers of the other's versions are those that the other one named.
+        index = _index(admin)
+        assert index[:-1] == places
+        places = index
         if turn == 1:
             admin.delete("schemas/public/default/deleted/schema")
         if turn >= 1:
@@ -197,6 +202,16 @@ def _schema(turn: int) -> dict[str, Json]:
     fields = [{"name": f"f{number}", "type": "int", "default": 0} for number in range(turn + 1)]
     definition = json.dumps({"type": "record", "name": "A", "fields": fields})
     return {"type": "AVRO", "schema": definition, "properties": {}}
+
+
+def _index(admin: Admin) -> list[Json]:
+    """Number, ledger and entry of each version."""
+    found = admin.get("schemas/public/default/versions/metadata")
+    assert isinstance(found, dict)
+    index = found["index"]
+    assert isinstance(index, list)
+    assert found["info"] == index[-1]
+    return index
 
 
 def _versions(admin: Admin) -> list[tuple[int, str]]:

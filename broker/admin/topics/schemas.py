@@ -20,6 +20,7 @@ from foundation.model.errors import (
     InvalidTopicName,
     TopicNotFound,
 )
+from foundation.model.position import Position
 from foundation.model.topic_name import PERSISTENT, TopicName, parse_topic_name
 
 _TOPIC = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
@@ -55,18 +56,15 @@ async def get_all(request: web.Request) -> web.Response:
 
 
 async def metadata(request: web.Request) -> web.Response:
-    """Returns the numbers of the versions and deletions; an empty answer for a topic that never had a schema.
+    """Returns the places of the versions and deletions; an empty answer for a topic that never had a schema.
 
-    Pulsar says which ledger holds each; here none does, which the ledger id -1 says.
+    The ledger id is -1 on a store of one broker, where definitions are in no ledger.
     """
-    schemas, name = _schemas(request), _topic(request)
-    newest = await schemas.get(name, None)
-    if newest is None:
+    found = await _schemas(request).registry.places(schema_id(_topic(request)))
+    if not found:
         return empty()
-    # Every number since 0 is taken, some of them by deletions, which Pulsar lists too.
-    return answer(
-        {"info": _place(newest.version), "index": [_place(number) for number in range(newest.version + 1)]}
-    )
+    index = [_place(version, place) for version, place in found]
+    return answer({"info": index[-1], "index": index})
 
 
 async def add(request: web.Request) -> web.Response:
@@ -135,8 +133,8 @@ def _topic(request: web.Request) -> TopicName:
         raise InvalidTopicName("Topic name is not valid") from None
 
 
-def _place(version: int) -> dict[str, Json]:
-    return {"ledgerId": -1, "entryId": 0, "version": version}
+def _place(version: int, place: Position) -> dict[str, Json]:
+    return {"ledgerId": place.ledger_id, "entryId": place.entry_id, "version": version}
 
 
 def _shown(found: VersionedSchema) -> dict[str, Json]:

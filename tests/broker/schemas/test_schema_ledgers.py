@@ -128,6 +128,21 @@ async def test_equal_schema_is_found_by_its_canonical_form(world: World, apache:
     assert await registry_of(world).find_equal(TOPIC, avro("a", doc="the same")) == 0
 
 
+async def test_places_name_the_ledger_of_each_version_and_deletion(world: World) -> None:
+    registry = registry_of(world)
+    assert await registry.places(TOPIC) == []
+    for name in ("a", "b"):
+        await registry.add(TOPIC, avro(name), ANY)
+    await registry.delete(TOPIC)
+    await registry.add(TOPIC, avro("z"), ANY)
+    found = await registry_of(world).places(TOPIC)
+    assert [version for version, _ in found] == [0, 1, 2, 3]
+    # Each entry has the definition of its version, so the places are those of the ledgers.
+    stored = [world.ledgers.stored[place.ledger_id][place.entry_id] for _, place in found]
+    infos = [SchemaInfo.FromString(SchemaEntry.FromString(one[36:]).schemaData) for one in stored]
+    assert [one.schema for one in infos] == [avro("a").data, avro("b").data, b"", avro("z").data]
+
+
 async def test_deletion_is_a_version_and_hides_those_before_it(world: World) -> None:
     registry = registry_of(world)
     await registry.add(TOPIC, avro("a"), ANY)
