@@ -63,7 +63,7 @@ async def metadata(request: web.Request) -> web.Response:
     found = await _schemas(request).registry.places(schema_id(_topic(request)))
     if not found:
         return empty()
-    index = [_place(version, place) for version, place in found]
+    index: list[Json] = [_place(version, place) for version, place in found]
     return answer({"info": index[-1], "index": index})
 
 
