@@ -5,7 +5,7 @@ Called for every scrape and window of topics, so it copies numbers and computes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 from broker.numbers.columns import Row
@@ -16,6 +16,7 @@ from broker.numbers.readings import (
     PRODUCERS,
     SUBSCRIPTIONS,
     TOPICS,
+    Chosen,
     CompactionSums,
     PartReading,
     SubscriptionSums,
@@ -65,13 +66,37 @@ class TopicReader:
         self._consumers = consumers
         self._producers = producers
 
+    def open_topics(self) -> list[Topic]:
+        """Returns the topics that are open now, in a list of the caller's own."""
+        return list(self._registry.topics.values())
+
     def topics(self) -> Iterator[TopicReading]:
         """Yields a reading of each topic that is open now.
 
         Goes over a copy of the registry, because the caller gives the loop a turn now and then, and topics are opened and
         unloaded meanwhile.
         """
-        for topic in list(self._registry.topics.values()):
+        return self._read_all(self.open_topics())
+
+    def chosen(self, chosen: Chosen) -> Iterator[TopicReading]:
+        """Yields a reading of each open topic of these namespaces, and of these topics; goes over a copy as `topics`."""
+        topics = {
+            topic: None for namespace in chosen.namespaces for topic in self._registry.open_in(namespace)
+        }
+        topics |= {self._registry.topics[name]: None for name in chosen.topics & self._registry.topics.keys()}
+        return self._read_all(topics)
+
+    def read(self, name: str) -> TopicReading | None:
+        """Returns a reading of one topic, None unless it is open."""
+        topic = self._registry.topics.get(name)
+        return None if topic is None else next(self._read_all((topic,)), None)
+
+    def notes_changes(self, name: str) -> bool:
+        """Returns True for an open topic that has a managed ledger to note its changes in."""
+        return isinstance(self._registry.topics.get(name), PersistentTopic)
+
+    def _read_all(self, topics: Iterable[Topic]) -> Iterator[TopicReading]:
+        for topic in topics:
             if isinstance(topic, PersistentTopic):
                 yield self._persistent(topic)
             elif isinstance(topic, NonPersistentTopic):

@@ -213,6 +213,7 @@ class TopicRegistry:
         key = str(name)
         self.topics[key] = topic
         self._of_namespace.setdefault(name.namespace, {})[key] = topic
+        self._environment.changed.note(name.ledger_name)
         self.loads += 1
         self.load_times_ms.append((self._environment.now_ns() - started_ns) / 1e6)
         if not existed:
@@ -301,6 +302,7 @@ class TopicRegistry:
         if topic is not None and self.topics.get(name) is topic:
             del self.topics[name]
             _remove(self._of_namespace, topic.name.namespace, name)
+            self._environment.changed.note(topic.name.ledger_name)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("! closing %s: %s", name, error)
 
