@@ -1,11 +1,11 @@
 """The longest pause of the event loop in each walk over many topics.
 
-`python -m bench.topic_pauses [--topics 20000]`, a minute for each 10,000
+`python -m bench.topic_pauses [--topics 20000] [--kind connected] [--only scrape]`, a minute for each 10,000
 
 Starts a broker with the embedded store in this process, opens topics with a subscription, a producer and a consumer on one
-connection, and begins the walks one after the other. A timer every millisecond stands for another client's PING: a pause is
-the CPU time of the loop's thread from one to the next. So other programs on the machine change nothing. Python's garbage
-collector is off: its pauses are no part of a walk.
+connection, or another kind of `bench.many_topics`, and begins the walks one after the other. A timer every millisecond stands
+for another client's PING: a pause is the CPU time of the loop's thread from one to the next. So other programs on the machine
+change nothing. Python's garbage collector is off: its pauses are no part of a walk.
 """
 
 from __future__ import annotations
@@ -19,9 +19,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from bench.many_topics import Topics, embedded_broker
+from bench.many_topics import KINDS, Topics, embedded_broker
 from broker.compose.broker_service import BrokerService
-from broker.compose.metrics_source import scraper_of
+from broker.compose.metrics_source import MetricsSource, scraper_of
+from broker.metrics.exposition import ExpositionSettings
+from broker.metrics.http import compressed
+from broker.metrics.network import NetworkSettings
+from broker.metrics.scraper import Scraper
 from broker.service.lifecycle import namespace_topics
 from broker.service.lifecycle.hole_rounds import HoleRounds
 from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
@@ -95,7 +99,19 @@ async def lose(broker: BrokerService, connection: RawConnection) -> None:
     await asyncio.sleep(len(topics) / 20_000)
 
 
-async def main(topics: int, folder: Path) -> None:
+def scraper_with(broker: BrokerService, settings: ExpositionSettings) -> Scraper:
+    """Returns a scraper that keeps sums and has read no topic."""
+    source = MetricsSource(broker, consumers=False, producers=False, keeps_sums=True)
+    return Scraper(settings, "bench", source, broker.environment.now_ns, NetworkSettings())
+
+
+async def sent(scraper: Scraper) -> None:
+    """Scrapes, and compresses the text as the admin port does."""
+    for _ in compressed((await scraper.scrape("")).chunks):
+        await asyncio.sleep(0)
+
+
+async def main(topics: int, kind: str, only: str, folder: Path) -> None:
     """Opens, walks, and prints."""
     async with embedded_broker(folder) as broker:
         registry, now_ns = broker.registry, broker.environment.now_ns
@@ -103,13 +119,16 @@ async def main(topics: int, folder: Path) -> None:
         await connection.connect()
         made = Topics(broker, connection)
         for _ in range(topics):
-            await made.connected()
+            await KINDS[kind](made)
         watching = await RawConnection.open(broker.addresses.service_url)
         await watching.connect()
         scraper, pattern = scraper_of(broker), TopicsPattern("public/default/.*")
 
         async def chosen() -> None:
             await pattern.choose(await registry.names(NAMESPACE))
+
+        by_namespace = scraper_with(broker, ExpositionSettings(cluster="bench", topic_level=False))
+        without_idle = scraper_with(broker, ExpositionSettings(cluster="bench", idle_topics=False))
 
         def trim(topic: PersistentTopic) -> None:
             topic.ledger.trimming.trim(0, without_cursors=True)
@@ -126,6 +145,11 @@ async def main(topics: int, folder: Path) -> None:
             "trimming": TopicRounds(registry, "trimming", trim).run,
             "window of the metrics": scraper.roll_topics,
             "scrape": lambda: scraper.scrape(""),
+            "scrape and its compression": lambda: sent(scraper),
+            "first scrape by namespace": lambda: sent(by_namespace),
+            "scrape by namespace": lambda: sent(by_namespace),
+            "first scrape without idle topics": lambda: sent(without_idle),
+            "scrape without idle topics": lambda: sent(without_idle),
             f"{WATCHERS} watchers": lambda: watch(broker, watching),
             f"{CREATIONS} topics that {WATCHERS} watchers hear of": lambda: create(made, watching),
             "connection lost": lambda: lose(broker, connection),
@@ -134,11 +158,13 @@ async def main(topics: int, folder: Path) -> None:
         gc.disable()
         print(f"{topics:,} topics; the longest pause in ms, and the CPU of the walk in s")
         for title, walk in walks.items():
+            if only not in title:
+                continue
             began_s, pauses = time.thread_time(), Pauses()
             await walk()
             worst_ms = await pauses.stop()
             print(f"{worst_ms:8.1f} {time.thread_time() - began_s:8.2f}  {title}", flush=True)
-        for number in range(topics):
+        for number in range(0 if only else topics):
             if number % 2:
                 await made.open()
         began_s, pauses = time.thread_time(), Pauses()
@@ -154,6 +180,8 @@ if __name__ == "__main__":
         description="The longest pause of the loop in each walk over many topics."
     )
     parser.add_argument("--topics", type=int, default=20_000)
+    parser.add_argument("--kind", choices=KINDS, default="connected")
+    parser.add_argument("--only", default="", help="walks whose title has this text; without the stop")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        asyncio.run(main(given.topics, Path(name)))
+        asyncio.run(main(given.topics, given.kind, given.only, Path(name)))

@@ -10,7 +10,8 @@ from broker.metrics.broker_reading import BrokerReading
 from broker.metrics.exposition import ExpositionSettings
 from broker.metrics.network import NetworkSettings
 from broker.metrics.scraper import Scraper
-from broker.numbers.readings import TopicReading
+from broker.numbers.namespace_sums import NamespaceSums
+from broker.numbers.readings import Chosen, TopicReading
 from broker.numbers.topic_reader import TopicReader
 from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.namespaces.bundles import OwnedBundles
@@ -28,13 +29,19 @@ def scraper_of(broker: BrokerService) -> Scraper:
     exposition = ExpositionSettings(
         cluster=settings.str("clusterName"),
         topic_level=settings.bool("exposeTopicLevelMetricsInPrometheus"),
+        idle_topics=settings.bool("exposeIdleTopicsInPrometheus"),
         consumer_level=settings.bool("exposeConsumerLevelMetricsInPrometheus"),
         producer_level=settings.bool("exposeProducerLevelMetricsInPrometheus"),
         managed_ledger=settings.bool("exposeManagedLedgerMetricsInPrometheus"),
         split_partition=settings.bool("splitTopicAndPartitionLabelInPrometheus"),
         cache_subscriptions_max=settings.int("entryCacheSubscriptionMetricsMax"),
     )
-    source = MetricsSource(broker, consumers=exposition.consumer_level, producers=exposition.producer_level)
+    source = MetricsSource(
+        broker,
+        consumers=exposition.consumer_level,
+        producers=exposition.producer_level,
+        keeps_sums=not (exposition.topic_level and exposition.idle_topics),
+    )
     network = NetworkSettings(
         names=settings.list("loadBalancerOverrideBrokerNics"),
         gbit_per_s=settings.optional_float("loadBalancerOverrideBrokerNicSpeedGbps") or 0.0,
@@ -45,8 +52,13 @@ def scraper_of(broker: BrokerService) -> Scraper:
 class MetricsSource:
     """The readings of one broker."""
 
-    def __init__(self, broker: BrokerService, *, consumers: bool, producers: bool) -> None:
-        """`consumers`, `producers`: read each of them too; without, their readings stay empty."""
+    def __init__(
+        self, broker: BrokerService, *, consumers: bool, producers: bool, keeps_sums: bool = False
+    ) -> None:
+        """`consumers`, `producers`: read each of them too; without, their readings stay empty.
+
+        `keeps_sums`: a scrape does not print every topic, so it shall not read every topic either.
+        """
         self._broker = broker
         self._topics = TopicReader(
             broker.registry,
@@ -54,6 +66,8 @@ class MetricsSource:
             consumers=consumers,
             producers=producers,
         )
+        self.sums = NamespaceSums(self._topics, broker.environment.changed) if keeps_sums else None
+        """Sums over all topics, kept between scrapes."""
         self._reads = ReadStats()
         self._expected = ExpectedLevel(0, 0)
         self._bundles = 0
@@ -62,6 +76,10 @@ class MetricsSource:
     def topics(self) -> Iterator[TopicReading]:
         """Yields a reading of each open topic; see `TopicReader.topics`."""
         return self._topics.topics()
+
+    def chosen(self, chosen: Chosen) -> Iterator[TopicReading]:
+        """Yields a reading of each chosen topic; see `TopicReader.chosen`."""
+        return self._topics.chosen(chosen)
 
     def since(self, before: Mapping[str, TopicReading]) -> Iterator[TopicReading | None]:
         """Yields a reading of each topic for a window; see `TopicReader.since`."""

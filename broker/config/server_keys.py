@@ -178,6 +178,9 @@ ENTRY_METADATA = Section("Broker entry metadata", (
 METRICS = Section("Metrics", (
     Key("exposeTopicLevelMetricsInPrometheus", "bool", True,
         doc="Give every topic its own series in `/metrics`; otherwise sums per namespace."),
+    Key("exposeIdleTopicsInPrometheus", "bool", True, ours=True,
+        doc="Give idle topics their own series, too. `false` leaves out topics without a producer and a consumer that "
+            "have not changed since the last whole window began; sums over topics still count them."),
     Key("exposeConsumerLevelMetricsInPrometheus", "bool", False,
         doc="Give every consumer its own series as well."),
     Key("exposeProducerLevelMetricsInPrometheus", "bool", False,

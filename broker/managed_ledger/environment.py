@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from bookkeeper.ensembles.ledger_ids import LedgerIdSource
 from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.metadata.metadata_store import MetadataStore
+from broker.managed_ledger.changed_ledgers import ChangedLedgers
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.read_deadlines import ReadDeadlines
 from broker.managed_ledger.stats import AckStateCuts, TimeSearches
@@ -58,6 +59,8 @@ class ManagedLedgerEnvironment(Value):
     """Counts entries whose timestamp is later than the clock."""
     time_searches: TimeSearches = field(default_factory=TimeSearches)
     """Counts searches by time, and the entries that they read."""
+    changed: ChangedLedgers = field(default_factory=ChangedLedgers)
+    """Managed ledgers whose numbers are to be summed again."""
     interceptors: OwnInterceptors | None = None
     """Add fields of one's own to the broker entry metadata; None, the usual case, adds none."""
 

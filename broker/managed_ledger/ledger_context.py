@@ -136,6 +136,13 @@ class LedgerContext:
         """Returns the estimated bytes of so many entries of the ledger."""
         return entries * (self.ledgers.average_entry_bytes(ledger_id) + OVERHEAD_ESTIMATE_BYTES)
 
+    def note_change(self) -> None:
+        """Notes that a number of the topic has changed: of its entries, its cursors or its clients."""
+        # As `ChangedLedgers.note`, written out: this runs several times per message.
+        names = self.environment.changed.names
+        if names is not None:
+            names.add(self.name)
+
     def at_end_of_turn(self, callback: Callable[[], None]) -> None:
         """Calls back at the end of this loop turn, before the dispatchers."""
         self.environment.turn.confirm(lambda _: callback())

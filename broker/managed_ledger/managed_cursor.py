@@ -206,6 +206,7 @@ class ManagedCursor:
         if view is not None and taken:
             taken = self.shown(view, taken)
         self.ledger.stats.took(taken)
+        self.ledger.note_change()
         return taken
 
     def shown(self, view: ReadView, taken: list[Entry]) -> list[Entry]:
@@ -248,6 +249,7 @@ class ManagedCursor:
         elif self._ready is not None:
             self._ready.drop()
         self.ledger.stats.took_back(rest)
+        self.ledger.note_change()
         self._move_to(position)
 
     def request(self, entries_max: int, bytes_max: int, ready: Callable[[], None]) -> None:
@@ -413,6 +415,7 @@ class ManagedCursor:
 
     def _acknowledged(self) -> None:
         acks = self.acks
+        self.ledger.note_change()
         if self.durable:
             self.store.changed()
         # Integers first: nearly every acknowledgement is before the read position, and no Position is made for it.
@@ -452,6 +455,7 @@ class ManagedCursor:
         self.acks.reset(self._ledgers.previous(start))
         self.sought = position, self.acks.mark_delete
         self.seeks += 1
+        self.ledger.note_change()
         self.jump(start)
         if self.active:
             self._reading_cursors.acknowledged(self)

@@ -72,6 +72,7 @@ class Trimming:
                 self._storage_reads.invalidate_ledger(ledger_id)
             # The last confirmed entry may have been in a ledger that is gone, when the current one is still empty.
             context.last_confirmed = ledgers.last()
+            context.note_change()
             self._remove_from_store(removed)
         return removed
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappush, heapreplace
-from typing import Final
+from typing import Final, Protocol
 
 from broker.numbers.columns import Columns, Row
 from broker.numbers.family import Family
@@ -50,7 +50,7 @@ from broker.numbers.topic_families import (
     TRANSACTIONS,
     overflow_of,
 )
-from broker.numbers.windows import TopicWindow, TopicWindows, Window
+from broker.numbers.windows import TopicWindow, TopicWindows, Window, printed_row
 from foundation.model.topic_name import PERSISTENT
 
 SLICE_TOPICS: Final = 64
@@ -67,6 +67,10 @@ class ExpositionSettings:
     """clusterName, a label of every series."""
     topic_level: bool = True
     """exposeTopicLevelMetricsInPrometheus; False prints sums per namespace in place of topics."""
+    idle_topics: bool = True
+    """exposeIdleTopicsInPrometheus; False leaves topics out that have no client and count nothing."""
+    sums: bool = True
+    """False for a scrape of chosen topics, which has neither sums over topics nor the broker's own families."""
     consumer_level: bool = False
     """exposeConsumerLevelMetricsInPrometheus"""
     producer_level: bool = False
@@ -84,6 +88,18 @@ QUOTA_TYPES: Final = ("size", "time")
 _READS: Final = tuple(SUBSCRIPTIONS.place(family) for family in SUBSCRIPTION_CACHE)
 """Places of the entries that a subscription has read."""
 _NO_DELIVERIES: Final = Window(SUBSCRIPTIONS.no_window)
+
+
+class KeptSums(Protocol):
+    """Sums over all topics (`broker/numbers/namespace_sums.py`)."""
+
+    def by_namespace(self, windows: TopicWindows) -> dict[str, Row]:
+        """Returns whole rows of `TOPICS` by namespace."""
+        ...
+
+    def evictions(self) -> tuple[Row, Row]:
+        """Returns the evictions by both quotas, of all topics together."""
+        ...
 
 
 class Busiest:
@@ -176,7 +192,7 @@ class TopicExposition:
         self._settings = settings
         self._windows = windows
         self._cluster = f'{{cluster="{escape(settings.cluster)}"'
-        zero = self._cluster + "}"
+        zero = self._cluster + "}" if settings.sums else ""
         sums = (*(family for family in TOPIC if family.sums), *OUT_TOTALS)
         topic = TOPIC if settings.topic_level else sums
         self._topics = Block(topic, TOPICS, zero)
@@ -199,17 +215,25 @@ class TopicExposition:
         self._buckets: list[tuple[Family, list[bytes]]] = []
         self._sums: dict[str, Row] = {}
 
-    def slices(self, topics: Iterable[TopicReading]) -> Iterator[None]:
-        """Writes everything; yields after every SLICE_TOPICS topics. At its end the text is complete."""
+    def slices(self, topics: Iterable[TopicReading], kept: KeptSums | None = None) -> Iterator[None]:
+        """Writes everything; yields after every SLICE_TOPICS topics. At its end the text is complete.
+
+        `kept` has the sums over all topics, of which `topics` may then be a part; without it they are added up here.
+        """
         batch: list[TopicReading] = []
+        add_up = kept is None and self._settings.sums
         for reading in topics:
             batch.append(reading)
             if len(batch) == SLICE_TOPICS:
-                self._write(batch)
+                self._write(batch, sums=add_up)
                 batch = []
                 yield
-        self._write(batch)
-        self._write_sums()
+        self._write(batch, sums=add_up)
+        if kept is not None:
+            self._sums = kept.by_namespace(self._windows)
+            self._evictions = dict(zip(QUOTA_TYPES, kept.evictions(), strict=True))
+        if self._settings.sums:
+            self._write_sums()
         self._cache_readers.add(*self._busiest.labels_and_rows())
 
     def size(self, openmetrics: bool) -> int:
@@ -238,6 +262,8 @@ class TopicExposition:
         yield from self._quotas.text(openmetrics)
         yield from self._broker_quotas.text(openmetrics)
         yield from self._cache_readers.text(openmetrics)
+        if not self._settings.sums:
+            return
         yield _head(CACHE_SUBSCRIPTIONS_LEFT_OUT, openmetrics)
         yield f"{CACHE_SUBSCRIPTIONS_LEFT_OUT.name}{self._cluster}}} {self._busiest.left_out}\n".encode()
         yield from self._ledgers.text(openmetrics)
@@ -246,15 +272,19 @@ class TopicExposition:
             yield from parts
         yield from self._totals.text(openmetrics)
 
-    def _write(self, batch: Sequence[TopicReading]) -> None:
-        rows: list[Row] = []
-        windows: list[TopicWindow] = []
+    def _write(self, batch: Sequence[TopicReading], *, sums: bool) -> None:
+        windows = [self._windows.of(reading.topic) for reading in batch]
+        rows: list[Row] = [
+            (*reading.row, *printed_row(window), 1) for reading, window in zip(batch, windows, strict=True)
+        ]
+        if sums:
+            self._add_to_sums(batch, rows)
+        if self._settings.topic_level:
+            self._write_topics(batch, rows, windows)
+
+    def _add_to_sums(self, batch: Sequence[TopicReading], rows: Sequence[Row]) -> None:
         by_namespace: dict[str, list[Row]] = {}
-        for reading in batch:
-            window = self._windows.of(reading.topic)
-            row = reading.row + window.row + (window.mean_size, *window.write_latency, *window.entry_size, 1)
-            rows.append(row)
-            windows.append(window)
+        for reading, row in zip(batch, rows, strict=True):
             by_namespace.setdefault(reading.namespace, []).append(row)
         for namespace, of_it in by_namespace.items():
             so_far = self._sums.get(namespace, TOPICS.nothing)
@@ -263,22 +293,24 @@ class TopicExposition:
         for place, word in enumerate(QUOTA_TYPES):
             of_type = [reading.quotas[place] for reading in batch]
             self._evictions[word] = tuple(map(sum, zip(self._evictions[word], *of_type, strict=True)))
-        if self._settings.topic_level:
-            # Without the closing brace, so that subscriptions, consumers and producers append labels of their own.
-            labels = [
-                f'{self._cluster},namespace="{escape(t.namespace)}",{self._topic_labels(t.topic)}'
-                for t in batch
-            ]
-            self._topics.add([f"{label}}}" for label in labels], rows)
-            self._compactions.add_known(labels, [topic.compaction for topic in batch])
-            self._transactions.add_known(labels, [topic.transactions for topic in batch])
-            for place, word in enumerate(QUOTA_TYPES):
-                typed = [f'{label},quota_type="{word}"}}' for label in labels]
-                self._quotas.add(typed, [reading.quotas[place] for reading in batch])
-            self._write_subscriptions(labels, batch, windows)
-            if self._settings.producer_level:
-                for label, topic, window in zip(labels, batch, windows, strict=True):
-                    self._write_clients(self._producers, "producer", label, topic.producers, window.producers)
+
+    def _write_topics(
+        self, batch: Sequence[TopicReading], rows: Sequence[Row], windows: Sequence[TopicWindow]
+    ) -> None:
+        # Without the closing brace, so that subscriptions, consumers and producers append labels of their own.
+        labels = [
+            f'{self._cluster},namespace="{escape(t.namespace)}",{self._topic_labels(t.topic)}' for t in batch
+        ]
+        self._topics.add([f"{label}}}" for label in labels], rows)
+        self._compactions.add_known(labels, [topic.compaction for topic in batch])
+        self._transactions.add_known(labels, [topic.transactions for topic in batch])
+        for place, word in enumerate(QUOTA_TYPES):
+            typed = [f'{label},quota_type="{word}"}}' for label in labels]
+            self._quotas.add(typed, [reading.quotas[place] for reading in batch])
+        self._write_subscriptions(labels, batch, windows)
+        if self._settings.producer_level:
+            for label, topic, window in zip(labels, batch, windows, strict=True):
+                self._write_clients(self._producers, "producer", label, topic.producers, window.producers)
 
     def _topic_labels(self, topic: str) -> str:
         if not self._settings.split_partition:

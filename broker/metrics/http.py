@@ -1,17 +1,25 @@
 """Serves `/metrics` through aiohttp, at once, without the redirect to `/metrics/` that Pulsar makes.
 
-`/metrics/` and `?cluster=` answer the same. The text is sent piece by piece, so that a slow scraper delays its own
-answer alone.
+`/metrics/` and `?cluster=` answer the same; `?namespace=` and `?topic=` choose topics. The text is sent piece by piece, so
+that a slow scraper delays its own answer alone, and by gzip to a scraper that takes it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import zlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Final
 
 from aiohttp import web
 
 from broker.metrics.scraper import Scraper
+from broker.numbers.readings import Chosen
+
+GZIP_LEVEL: Final = 1
+"""zlib's fastest: the text repeats itself, and higher levels take a multiple of the time."""
+GZIP_WINDOW_BITS: Final = 31
+"""zlib's largest window, with gzip's header and checksum."""
 
 
 def metrics_routes(scraper: Scraper) -> list[web.RouteDef]:
@@ -22,11 +30,19 @@ def metrics_routes(scraper: Scraper) -> list[web.RouteDef]:
 
 def _handler(scraper: Scraper) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def metrics(request: web.Request) -> web.StreamResponse:
-        scrape = await scraper.scrape(request.headers.get("Accept", ""))
-        response = web.StreamResponse(headers={"Content-Type": scrape.content_type})
-        response.content_length = scrape.size
+        chosen = Chosen(*(frozenset(request.query.getall(word, ())) for word in ("namespace", "topic")))
+        scrape = await scraper.scrape(request.headers.get("Accept", ""), chosen)
+        response = web.StreamResponse(
+            headers={"Content-Type": scrape.content_type, "Vary": "Accept-Encoding"}
+        )
+        chunks: Iterable[bytes] = scrape.chunks
+        if takes_gzip(request.headers.get("Accept-Encoding", "")):
+            response.headers["Content-Encoding"] = "gzip"
+            chunks = compressed(chunks)
+        else:
+            response.content_length = scrape.size
         await response.prepare(request)
-        for chunk in scrape.chunks:
+        for chunk in chunks:
             await response.write(chunk)
             # `write` does not wait for a reader that keeps up, so without this all pieces would go in one turn.
             await asyncio.sleep(0)
@@ -34,3 +50,20 @@ def _handler(scraper: Scraper) -> Callable[[web.Request], Awaitable[web.StreamRe
         return response
 
     return metrics
+
+
+def takes_gzip(accepted: str) -> bool:
+    """Returns True for a header `Accept-Encoding` that names gzip with a weight above 0."""
+    for each in accepted.lower().split(","):
+        coding, _, weight = each.replace(" ", "").partition(";q=")
+        if coding == "gzip":
+            return weight.strip("0.") != "" or not weight
+    return False
+
+
+def compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields one gzip file of all chunks in pieces, one for each chunk and one more; a piece may be empty."""
+    gzip = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, GZIP_WINDOW_BITS)
+    for chunk in chunks:
+        yield gzip.compress(chunk)
+    yield gzip.flush()

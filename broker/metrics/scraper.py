@@ -1,7 +1,8 @@
 """Scraper: answers scrapes and closes windows; the only module of this room that uses the event loop.
 
 A scrape is written in slices, with a turn of the loop between two of them, so that messages flow meanwhile. Scrapes that
-come while one is being written share its text, so that many or slow scrapers cost no more than one. The text of topics
+come while one is being written share its text, so that many or slow scrapers cost no more than one; scrapes of chosen
+topics share it with those that choose the same. The text of topics
 comes from `exposition.py`, the rest from prometheus-client's registry (`collectors.py`).
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -18,12 +20,15 @@ from broker.metrics.broker_window import BrokerWindow
 from broker.metrics.exposition import ExpositionSettings, TopicExposition
 from broker.metrics.network import NetworkSettings, NetworkWindow
 from broker.metrics.process import CpuWindow, GarbageTimes
-from broker.numbers.readings import TopicReading
+from broker.numbers.namespace_sums import NamespaceSums
+from broker.numbers.readings import Chosen, TopicReading
 from broker.numbers.windows import TopicWindow, TopicWindows
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
+ALL: Final = Chosen()
+"""Chosen by a scrape of the whole broker."""
 EOF: Final = b"# EOF\n"
 """End of an OpenMetrics text; anything after it is an error."""
 
@@ -41,6 +46,15 @@ class Scrape(NamedTuple):
 
 class BrokerSource(Protocol):
     """The readings of a broker; `MetricsSource` takes them from its rooms."""
+
+    @property
+    def sums(self) -> NamespaceSums | None:
+        """Sums that are kept between scrapes; None where each scrape reads every topic anyway."""
+        ...
+
+    def chosen(self, chosen: Chosen) -> Iterable[TopicReading]:
+        """Yields a reading of each chosen topic; iterates over a copy as `topics`."""
+        ...
 
     def topics(self) -> Iterable[TopicReading]:
         """Yields a reading of each topic.
@@ -88,7 +102,7 @@ class Scraper:
         self._network = NetworkWindow(network, now_ns())
         self._garbage = GarbageTimes()
         self._registry: CollectorRegistry | None = None
-        self._writing: asyncio.Task[TopicExposition] | None = None
+        self._writing: dict[Chosen, asyncio.Task[TopicExposition]] = {}
 
     async def run_windows(self, topics_s: float, broker_s: float) -> None:
         """Closes windows until cancelled: every `topics_s` for topics, every `broker_s` for cache and process."""
@@ -109,7 +123,13 @@ class Scraper:
     async def roll_topics(self) -> None:
         """Closes the window of the topics now."""
         windows = self._topic_windows
+        sums = self._source.sums
+        if sums is not None:
+            await _in_slices(sums.update())
+            sums.begin_window()
         await _in_slices(windows.roll(self._source.since(windows.readings), self._now_ns()))
+        if sums is not None:
+            sums.window_closed()
 
     async def roll_broker(self) -> None:
         """Closes the window of the cache and the process now."""
@@ -123,10 +143,11 @@ class Scraper:
         """Returns the topic's last whole window; the admin API shows its rates in `…/stats`."""
         return self._topic_windows.of(topic)
 
-    async def scrape(self, accept: str) -> Scrape:
+    async def scrape(self, accept: str, chosen: Chosen = ALL) -> Scrape:
         """Writes a scrape, or shares one that is being written.
 
         `accept` is the request's header `Accept`: OpenMetrics when it asks for that, else text format 0.0.4.
+        A scrape of chosen topics has their series alone.
         """
         if self._registry is None:
             # The import takes 50 ms and more; in a thread it leaves the loop free for messages.
@@ -135,26 +156,33 @@ class Scraper:
 
         encode, content_type = choose_encoder(accept)
         openmetrics = content_type.startswith("application/openmetrics-text")
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write())
+        writing = self._writing.get(chosen)
+        if writing is None:
+            writing = self._writing[chosen] = asyncio.create_task(self._write(chosen))
             # By a callback, so that a text which failed is forgotten too: otherwise every later scrape would share
             # its error.
-            self._writing.add_done_callback(self._written)
+            writing.add_done_callback(lambda _: self._writing.pop(chosen))
         # Shielded: a scraper that gives up must not cancel the text that others wait for.
-        exposition = await asyncio.shield(self._writing)
-        broker = encode(self._broker_registry()).removesuffix(EOF)
+        exposition = await asyncio.shield(writing)
+        broker = b"" if chosen != ALL else encode(self._broker_registry()).removesuffix(EOF)
         end = EOF if openmetrics else b""
         size = len(broker) + exposition.size(openmetrics) + len(end)
         return Scrape(content_type, size, chain([broker], exposition.chunks(openmetrics), [end]))
 
-    async def _write(self) -> TopicExposition:
+    async def _write(self, chosen: Chosen) -> TopicExposition:
+        settings, windows, sums = self._settings, self._topic_windows, self._source.sums
+        if chosen != ALL:
+            exposition = TopicExposition(replace(settings, topic_level=True, sums=False), windows)
+            await _in_slices(exposition.slices(self._source.chosen(chosen)))
+            return exposition
         await _in_slices(self._source.count_levels())
-        exposition = TopicExposition(self._settings, self._topic_windows)
-        await _in_slices(exposition.slices(self._source.topics()))
+        exposition = TopicExposition(settings, windows)
+        if sums is None:
+            await _in_slices(exposition.slices(self._source.topics()))
+        else:
+            await _in_slices(sums.update())
+            await _in_slices(exposition.slices(sums.busy(windows) if settings.topic_level else (), sums))
         return exposition
-
-    def _written(self, _: asyncio.Task[TopicExposition]) -> None:
-        self._writing = None
 
     def _broker_registry(self) -> CollectorRegistry:
         if self._registry is None:

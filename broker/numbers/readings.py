@@ -147,6 +147,15 @@ EVICTIONS: Final = Columns(QUOTAS, "evictions", "evicted_entries")
 """Rows of the two quotas of a topic."""
 
 
+class Chosen(NamedTuple):
+    """The topics that a scrape asks for; none chosen stands for all."""
+
+    namespaces: frozenset[str] = frozenset()
+    """`tenant/namespace`"""
+    topics: frozenset[str] = frozenset()
+    """Full names."""
+
+
 class PartReading(NamedTuple):
     """One subscription, consumer or producer."""
 

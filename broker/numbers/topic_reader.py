@@ -5,7 +5,7 @@ Called for every scrape and window of topics, so it copies numbers and computes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 from broker.numbers.columns import Row
@@ -16,6 +16,7 @@ from broker.numbers.readings import (
     PRODUCERS,
     SUBSCRIPTIONS,
     TOPICS,
+    Chosen,
     CompactionSums,
     PartReading,
     SubscriptionSums,
@@ -67,6 +68,13 @@ class TopicReader:
         self._consumers = consumers
         self._producers = producers
 
+    def ledger_names(self) -> set[str]:
+        """Returns the names of the managed ledgers of all open and dormant topics."""
+        dormant = [parse_topic_name(name) for name, _ in self._registry.dormant]
+        return {
+            name.ledger_name for name in (*(topic.name for topic in self._registry.topics.values()), *dormant)
+        }
+
     def topics(self) -> Iterator[TopicReading]:
         """Yields a reading of each topic that is open or dormant now.
 
@@ -74,15 +82,42 @@ class TopicReader:
         unloaded meanwhile.
         """
         dormant, began_ns = self._registry.dormant, self._registry.now_ns()
-        for topic in list(self._registry.topics.values()):
-            if isinstance(topic, PersistentTopic):
-                yield self._persistent(topic)
-            elif isinstance(topic, NonPersistentTopic):
-                yield self._non_persistent(topic)
+        yield from self._read_all(list(self._registry.topics.values()))
         for name, record in dormant:
             # One that has fallen asleep since was open above, and two series of one topic would spoil the scrape.
             if record.looked_ns <= began_ns and dormant.get(name) is record:
                 yield self._dormant(name, record)
+
+    def chosen(self, chosen: Chosen) -> Iterator[TopicReading]:
+        """Yields a reading of each topic of these namespaces, and of these topics; goes over copies as `topics`."""
+        registry = self._registry
+        names = dict.fromkeys(chosen.topics)
+        for namespace in chosen.namespaces:
+            names |= dict.fromkeys(str(topic.name) for topic in registry.open_in(namespace))
+            names |= dict.fromkeys(registry.dormant.in_namespace(namespace))
+        for name in names:
+            reading = self.read(name)
+            if reading is not None:
+                yield reading
+
+    def read(self, name: str) -> TopicReading | None:
+        """Returns a reading of one topic, None unless it is open or dormant."""
+        topic = self._registry.topics.get(name)
+        if topic is not None:
+            return next(self._read_all((topic,)), None)
+        record = self._registry.dormant.get(name)
+        return None if record is None else self._dormant(name, record)
+
+    def notes_changes(self, name: str) -> bool:
+        """Returns False for an open topic that has no managed ledger to note its changes in."""
+        return not isinstance(self._registry.topics.get(name), NonPersistentTopic)
+
+    def _read_all(self, topics: Iterable[Topic]) -> Iterator[TopicReading]:
+        for topic in topics:
+            if isinstance(topic, PersistentTopic):
+                yield self._persistent(topic)
+            elif isinstance(topic, NonPersistentTopic):
+                yield self._non_persistent(topic)
 
     def since(self, before: Mapping[str, TopicReading]) -> Iterator[TopicReading | None]:
         """Yields a reading of each topic for the end of a window that began with those in `before`.

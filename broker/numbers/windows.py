@@ -8,10 +8,10 @@ so the new window replaces the old one only when it is complete.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from operator import add, sub
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.numbers.columns import Columns, Row
 from broker.numbers.readings import (
@@ -72,6 +72,15 @@ class TopicWindow(NamedTuple):
 
 NOTHING_YET = TopicWindow()
 """Stands for a topic that no whole window has seen."""
+
+
+def printed_row(window: TopicWindow) -> Row:
+    """Returns the numbers of a window in the order in which they follow those of the moment."""
+    return (*window.row, window.mean_size, *window.write_latency, *window.entry_size)
+
+
+NO_WINDOW: Final = printed_row(NOTHING_YET)
+"""The sum of the windows of a namespace without busy topics."""
 _MESSAGES_IN, _BYTES_IN = map(TOPICS.names.index, ("messages_in", "bytes_in"))
 _ADDED = TOPICS.names.index("ledger.stats.entries_added")
 _LATENCY_SUM = TOPICS.names.index("write_latency_sum_us")
@@ -90,10 +99,16 @@ class TopicWindows:
         """Entries of all topics in the last whole window by write latency."""
         self.seconds = 0.0
         """Length of the last whole window; 0 before the first."""
+        self.sums: Mapping[str, Row] = {}
+        """By namespace, the sums of the windows of its topics."""
 
     def of(self, topic: str) -> TopicWindow:
         """Returns the topic's last whole window, all zero if no whole window has seen it."""
         return self._windows.get(topic, NOTHING_YET)
+
+    def names(self) -> Set[str]:
+        """Returns the topics that have counted something in the last whole window."""
+        return self._windows.keys()
 
     @property
     def readings(self) -> Mapping[str, TopicReading]:
@@ -113,6 +128,7 @@ class TopicWindows:
         # Into new dictionaries: topics that are gone are forgotten, and `of` shows the old window until the end.
         previous: dict[str, TopicReading] = {}
         windows: dict[str, TopicWindow] = {}
+        sums: dict[str, Row] = {}
         counts = NO_LATENCIES
         total_us: float = 0
         for number, reading in enumerate(topics, 1):
@@ -135,10 +151,13 @@ class TopicWindows:
             counts = tuple(map(add, counts, window.write_latency))
             total_us += reading.row[_LATENCY_SUM] - before.row[_LATENCY_SUM]
             windows[reading.topic] = window
+            so_far = sums.get(reading.namespace, NO_WINDOW)
+            sums[reading.namespace] = tuple(map(add, so_far, printed_row(window)))
         self._rolled_ns = now_ns
         self.seconds = seconds
         self._previous = previous
         self._windows = windows
+        self.sums = sums
         self.write_latency_ms = Histogram(WRITE_LATENCY_BOUNDS_MS, counts, total_us / 1000)
 
 

@@ -181,6 +181,7 @@ class Subscription:
         self.transactional: SubscriptionTransactions | None = None
         """Acknowledgements of open transactions; None before the first one."""
         self._call_later = call_later
+        cursor.ledger.note_change()
 
     @property
     def consumers(self) -> list[Consumer]:
@@ -249,6 +250,7 @@ class Subscription:
             self._renew_dispatcher(options)
         assert self.dispatcher is not None
         self.cursor.activate()
+        self.cursor.ledger.note_change()
         try:
             self.dispatcher.add_consumer(consumer)
         except BrokerError:
@@ -336,6 +338,7 @@ class Subscription:
         self.retired_flow_ms = max(self.retired_flow_ms, consumer.last_consumed_flow_ms)
         self.dispatcher.remove_consumer(consumer)
         self.left_at_ns = self.cursor.ledger.environment.now_ns()
+        self.cursor.ledger.note_change()
         self._deactivate_if_empty()
 
     def _deactivate_if_empty(self) -> None:

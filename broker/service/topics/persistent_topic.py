@@ -182,6 +182,10 @@ class PersistentTopic(Topic):
         """Writes the access epoch into the log's properties."""
         await self.ledger.set_properties({_EPOCH_PROPERTY: str(self.access.epoch)})
 
+    def producers_changed(self) -> None:
+        """Notes that a producer has come or left, for the sums over topics."""
+        self.ledger.context.note_change()
+
     # Publishing
 
     def publish(self, sends: Sends) -> None:

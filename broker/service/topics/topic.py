@@ -196,7 +196,9 @@ class Topic:
             raise ProducerBusy(f"Topic '{self.name}' reached max producers limit")
         epoch = self.access.epoch
         # Only waiting producers are told. A fenced one finds out with its next SEND.
-        for other in self.access.enter(producer):
+        fenced = self.access.enter(producer)
+        self.producers_changed()
+        for other in fenced:
             if other.waiting:
                 other.port.failed(ProducerFenced("Fenced out"))
         if self.access.epoch != epoch:
@@ -215,6 +217,7 @@ class Topic:
         A waiting producer whose epoch cannot be made durable is refused, and the next one is tried.
         """
         heir = self.access.leave(producer)
+        self.producers_changed()
         while heir is not None:
             try:
                 await self.keep_epoch()
@@ -226,6 +229,9 @@ class Topic:
             if self.access.exclusive is heir:
                 heir.port.ready(heir.topic_epoch)
             return
+
+    def producers_changed(self) -> None:
+        """Notes that a producer has come or left, for the sums over topics; a topic without a log has nothing to note in."""
 
     def publish(self, sends: Sends) -> None:
         """Stores or forwards a run of SENDs; the producer's port gets the outcomes.
@@ -283,6 +289,7 @@ class Topic:
         self.access.producers.clear()
         self.access.waiting.clear()
         self.access.exclusive = None
+        self.producers_changed()
 
     async def close(self) -> None:
         """Disconnects all clients and releases the topic's storage; nothing stored is lost."""

@@ -217,6 +217,7 @@ class TopicRegistry:
         self.dormant.drop(key)
         self.topics[key] = topic
         self._of_namespace.setdefault(name.namespace, {})[key] = topic
+        self._environment.changed.note(name.ledger_name)
         self.loads += 1
         self.load_times_ms.append((self._environment.now_ns() - started_ns) / 1e6)
         if not existed:
@@ -309,6 +310,7 @@ class TopicRegistry:
         if topic is not None and self.topics.get(name) is topic:
             del self.topics[name]
             _remove(self._of_namespace, topic.name.namespace, name)
+            self._environment.changed.note(topic.name.ledger_name)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("! closing %s: %s", name, error)
 
@@ -408,6 +410,7 @@ class TopicRegistry:
         if wanted is not None and not wanted():
             return
         self.dormant.drop(key)
+        self._environment.changed.note(name.ledger_name)
         topic = self.topics.get(key)
         if topic is None and not name.is_persistent:
             raise TopicNotFound(f"Topic {name} does not exist")

@@ -12,6 +12,7 @@ from aiohttp import ClientSession
 from broker.compose.broker_service import BrokerService
 from broker.compose.metrics_source import MetricsSource
 from broker.numbers.readings import CONSUMERS, PRODUCERS
+from foundation.model.topic_name import parse_topic_name
 from tests.metrics_check import core_names, names_in
 
 TOPIC = "persistent://public/default/counted"
@@ -198,3 +199,51 @@ async def test_age_of_a_backlog_grows_while_nobody_reads_it(
             ages.append(values.get(age, -1.0))
             await asyncio.sleep(0.02)
     assert ages == sorted(ages)
+
+
+NOBODY = "persistent://public/default/nobody"
+"""A topic without clients."""
+
+
+async def text_with(admin: ClientSession, query: str = "") -> list[str]:
+    async with admin.get(f"/metrics{query}") as answer:
+        return (await answer.text()).splitlines()
+
+
+@pytest.mark.parametrize("more_settings", [["exposeIdleTopicsInPrometheus=false"]])
+async def test_idle_topics_have_no_series_and_are_counted(
+    broker: BrokerService, admin: ClientSession
+) -> None:
+    client = await asyncio.to_thread(work, broker.addresses.service_url)
+    await broker.registry.get(parse_topic_name(NOBODY), create=True)
+    # A window of its own ends the time in which a topic counts as busy because it was opened.
+    lines = await text_with(admin)
+    async with asyncio.timeout(60):
+        while f'topic="{NOBODY}"' in "".join(lines):
+            await asyncio.sleep(0.02)
+            lines = await text_with(admin)
+    assert any(line.startswith("pulsar_producers_count") and TOPIC in line for line in lines)
+    assert 'pulsar_topics_count{cluster="standalone",namespace="public/default"} 2' in lines
+    assert 'pulsar_broker_topics_count{cluster="standalone"} 2' in lines
+    assert any(NOBODY in line for line in await text_with(admin, f"?topic={NOBODY}"))
+    await asyncio.to_thread(client.close)
+
+
+@pytest.mark.parametrize("more_settings", [["exposeTopicLevelMetricsInPrometheus=false"]])
+async def test_namespaces_have_their_sums_and_a_chosen_one_its_topics(
+    broker: BrokerService, admin: ClientSession
+) -> None:
+    client = await asyncio.to_thread(work, broker.addresses.service_url)
+    of_namespace = 'cluster="standalone",namespace="public/default"'
+    lines = await text_with(admin)
+    assert f"pulsar_in_messages_total{{{of_namespace}}} {MESSAGES}" in lines
+    assert f"pulsar_out_messages_total{{{of_namespace}}} {MESSAGES}" in lines
+    assert f"pulsar_producers_count{{{of_namespace}}} 1" in lines
+    assert [line for line in lines if "topic=" in line] == []
+    series = [
+        line for line in await text_with(admin, "?namespace=public/default") if not line.startswith("#")
+    ]
+    assert f'pulsar_in_messages_total{{{of_namespace},topic="{TOPIC}"}} {MESSAGES}' in series
+    assert [line for line in series if TOPIC not in line] == []
+    assert await text_with(admin, "?namespace=public/functions") == []
+    await asyncio.to_thread(client.close)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -16,11 +17,11 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from broker.metrics import broker_families
 from broker.metrics.broker_reading import BrokerReading
 from broker.metrics.exposition import ExpositionSettings
-from broker.metrics.http import metrics_routes
+from broker.metrics.http import metrics_routes, takes_gzip
 from broker.metrics.network import NetworkSettings
 from broker.metrics.scraper import Scraper
 from broker.numbers import topic_families
-from broker.numbers.readings import TopicReading
+from broker.numbers.readings import Chosen, TopicReading
 from entry_cache.cache_stats import Reason
 from entry_cache.observe.curve import Curve, Point
 from entry_cache.observe.expected_level import ExpectedLevel
@@ -62,6 +63,11 @@ class FakeBroker:
 
     def since(self, before: Mapping[str, TopicReading]) -> Iterator[TopicReading]:
         return self.topics()
+
+    sums = None
+
+    def chosen(self, chosen: Chosen) -> Iterator[TopicReading]:
+        return (each for each in self.topics() if each.topic in chosen.topics)
 
     def topics(self) -> Iterator[TopicReading]:
         self.times_read += 1
@@ -217,6 +223,56 @@ async def test_both_paths_answer_without_a_redirect_over_http() -> None:
         answer = await client.get("/metrics", headers={"Accept": OPENMETRICS})
         assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
         assert (await answer.text()).endswith("# EOF\n")
+
+
+async def test_scraper_that_takes_gzip_gets_the_same_text_compressed() -> None:
+    app = web.Application()
+    app.add_routes(metrics_routes(FakeBroker(topics=300).scraper()))
+    async with TestClient(TestServer(app), auto_decompress=False) as client:
+        plain = await client.get("/metrics", headers={"Accept-Encoding": "identity"})
+        packed = await client.get("/metrics", headers={"Accept-Encoding": "deflate, gzip;q=0.5"})
+        text, body = await plain.read(), await packed.read()
+    assert plain.headers["Content-Length"] == str(len(text))
+    assert "Content-Encoding" not in plain.headers
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert len(body) < len(text) / 10
+    assert [line for line in gzip.decompress(body).splitlines() if b"topic=" in line] == [
+        line for line in text.splitlines() if b"topic=" in line
+    ]
+
+
+def test_gzip_is_taken_unless_its_weight_is_0() -> None:
+    accepted = ("gzip", "br, GZIP", "gzip;q=0.1", "gzip; q=1.0", "deflate,gzip")
+    refused = ("", "identity", "gzip;q=0", "gzip; q=0.000", "x-gzip-like", "*")
+    assert [takes_gzip(each) for each in accepted] == [True] * len(accepted)
+    assert [takes_gzip(each) for each in refused] == [False] * len(refused)
+
+
+async def test_scrape_of_chosen_topics_has_their_series_alone() -> None:
+    scraper = FakeBroker(topics=300).scraper()
+    chosen = Chosen(topics=frozenset(("persistent://public/default/t7", "persistent://public/default/none")))
+    scrape = await scraper.scrape(OPENMETRICS, chosen)
+    body = b"".join(scrape.chunks)
+    assert len(body) == scrape.size
+    text = body.decode()
+    parse_openmetrics(text)  # type: ignore[no-untyped-call]  # not typed there
+    series = [line for line in text.splitlines() if not line.startswith("#")]
+    assert series
+    assert [line for line in series if 'topic="persistent://public/default/t7"' not in line] == []
+
+
+async def test_different_choices_do_not_share_a_text() -> None:
+    scraper = FakeBroker(topics=300).scraper()
+    await scraper.scrape("")
+
+    async def text(*topics: str) -> str:
+        chosen = Chosen(topics=frozenset(f"persistent://public/default/{topic}" for topic in topics))
+        return b"".join((await scraper.scrape("", chosen)).chunks).decode()
+
+    first, second, whole = await asyncio.gather(text("t1"), text("t2"), text_of(scraper))
+    assert ("/t1" in first, "/t2" in first) == (True, False)
+    assert ("/t1" in second, "/t2" in second) == (False, True)
+    assert "pulsar_broker_topics_count" in whole
 
 
 async def test_scrape_has_the_policy_and_the_curve_while_it_is_sampled() -> None:

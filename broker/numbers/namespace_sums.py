@@ -1,0 +1,131 @@
+"""NamespaceSums: sums over the topics of each namespace, kept from one scrape to the next.
+
+`update` reads the topics again that have changed and replaces their share in the sums, so a scrape of 100,000 silent topics
+reads none. A change is noted where it happens (`LedgerContext.note_change`); topics without a log note nothing and are read
+each time. Rates are added from the windows, which have busy topics alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import add, sub
+from typing import Final, NamedTuple
+
+from broker.managed_ledger.changed_ledgers import ChangedLedgers
+from broker.numbers.columns import Row
+from broker.numbers.readings import EVICTIONS, TOPICS, TopicReading
+from broker.numbers.topic_reader import TopicReader
+from broker.numbers.windows import NO_WINDOW, TopicWindows
+from foundation.model.topic_name import TopicName
+
+SLICE_TOPICS: Final = 64
+"""Topics that are read between two pauses: about 1 ms."""
+SHARED_ROWS_MAX: Final = 1_000
+"""Rows that are remembered so that topics with equal numbers, as silent ones have, share one of 500 bytes."""
+_CLIENTS: Final = tuple(map(TOPICS.names.index, ("producers", "consumers")))
+_MOMENT: Final = len(TOPICS.names)
+_EVICTIONS: Final = len(EVICTIONS.names)
+_NOTHING: Final[Row] = (0,) * (_MOMENT + 2 * _EVICTIONS + 1)
+
+
+class _Share(NamedTuple):
+    """The numbers of one topic in a sum."""
+
+    namespace: str
+    row: Row
+    """Its row, those of its two quotas, and 1, whose sum is the number of topics."""
+
+
+class NamespaceSums:
+    """Sums by namespace, and the topics that are not idle."""
+
+    def __init__(self, reader: TopicReader, changed: ChangedLedgers) -> None:
+        """The first `update` reads every open or dormant topic; from then on those in `changed`."""
+        self._reader = reader
+        self._changed = changed
+        changed.take()
+        self._unread = reader.ledger_names()
+        self._shares: dict[str, _Share] = {}
+        """By topic."""
+        self._sums: dict[str, Row] = {}
+        """By namespace."""
+        self._shared: dict[Row, Row] = {}
+        self._without_log: set[str] = set()
+        """Topics that are read each time."""
+        self._with_clients: set[str] = set()
+        self._used: set[str] = set()
+        """Topics that have changed since the window under way began."""
+        self._used_before: set[str] = set()
+        """The same of the window that is being closed; empty otherwise."""
+
+    def update(self) -> Iterator[None]:
+        """Reads the topics that have changed, in slices."""
+        names = {str(TopicName.of_ledger_name(name)) for name in self._unread | self._changed.take()}
+        self._unread = set()
+        self._used |= names
+        for number, name in enumerate(names | self._without_log, 1):
+            self._renew(name)
+            if number % SLICE_TOPICS == 0:
+                yield
+
+    def begin_window(self) -> None:
+        """Begins to note topics for the next window; those noted so far count as busy until `window_closed`."""
+        self._used_before, self._used = self._used, set()
+
+    def window_closed(self) -> None:
+        """Forgets the topics that had changed before the window under way; the closed window knows those that counted."""
+        self._used_before = set()
+
+    def _renew(self, name: str) -> None:
+        """Replaces the share of one topic; one that is neither open nor dormant has none."""
+        before = self._shares.pop(name, None)
+        reading = self._reader.read(name)
+        if before is not None:
+            self._add(before.namespace, tuple(map(sub, _NOTHING, before.row)))
+        if reading is None:
+            for names in (self._without_log, self._with_clients, self._used, self._used_before):
+                names.discard(name)
+            return
+        row = self._equal_row((*reading.row, *reading.quotas[0], *reading.quotas[1], 1))
+        self._shares[name] = _Share(reading.namespace, row)
+        self._add(reading.namespace, row)
+        _keep(self._with_clients, name, wanted=any(row[place] for place in _CLIENTS))
+        _keep(self._without_log, name, wanted=not self._reader.notes_changes(name))
+
+    def _equal_row(self, row: Row) -> Row:
+        if len(self._shared) >= SHARED_ROWS_MAX:
+            self._shared.clear()
+        return self._shared.setdefault(row, row)
+
+    def _add(self, namespace: str, row: Row) -> None:
+        row = tuple(map(add, self._sums.get(namespace, _NOTHING), row))
+        if row[-1]:
+            self._sums[namespace] = row
+        else:
+            self._sums.pop(namespace, None)
+
+    def by_namespace(self, windows: TopicWindows) -> dict[str, Row]:
+        """Returns rows as `TOPICS` prints them, with the rates of the last whole window."""
+        return {
+            namespace: row[:_MOMENT] + windows.sums.get(namespace, NO_WINDOW) + row[-1:]
+            for namespace, row in self._sums.items()
+        }
+
+    def evictions(self) -> tuple[Row, Row]:
+        """Returns the evictions by both quotas, of all topics together."""
+        total = tuple(map(sum, zip(_NOTHING, *self._sums.values(), strict=True)))
+        return total[_MOMENT : _MOMENT + _EVICTIONS], total[_MOMENT + _EVICTIONS : -1]
+
+    def busy(self, windows: TopicWindows) -> Iterator[TopicReading]:
+        """Yields readings of the topics that have clients or have changed since the last whole window began."""
+        for name in self._with_clients.union(self._used, self._used_before, windows.names()):
+            reading = self._reader.read(name)
+            if reading is not None:
+                yield reading
+
+
+def _keep(names: set[str], name: str, *, wanted: bool) -> None:
+    if wanted:
+        names.add(name)
+    else:
+        names.discard(name)

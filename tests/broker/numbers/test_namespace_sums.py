@@ -1,0 +1,305 @@
+"""NamespaceSums over a broker in memory: equal to the sums of a walk after every change, and silent topics are not read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pulsar
+import pytest
+
+from broker.compose.broker_service import BrokerService
+from broker.metrics.exposition import ExpositionSettings, TopicExposition
+from broker.numbers.namespace_sums import NamespaceSums
+from broker.numbers.readings import TopicReading
+from broker.numbers.topic_reader import TopicReader
+from broker.numbers.windows import TopicWindows
+from broker.service.subscriptions.subscription import Subscription
+from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.model.position import EARLIEST, LATEST
+from foundation.model.topic_name import parse_topic_name
+from tests.support.memory_broker import memory_broker
+
+TOPIC = "persistent://public/default/t"
+OTHER = "persistent://public/default/other"
+LIVE = "non-persistent://public/default/live"
+WAIT_MS = 60_000
+SETTINGS = ExpositionSettings(cluster="c", topic_level=False)
+
+
+class CountingReader(TopicReader):
+    """Knows which topics were read one by one."""
+
+    def __init__(self, broker: BrokerService) -> None:
+        super().__init__(broker.registry, 1, consumers=False, producers=False)
+        self.read_names: list[str] = []
+
+    def read(self, name: str) -> TopicReading | None:
+        self.read_names.append(name)
+        return super().read(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Fixture:
+    broker: BrokerService
+    reader: CountingReader
+    sums: NamespaceSums
+    windows: TopicWindows
+    client: pulsar.Client
+
+    def check(self) -> None:
+        """Compares the text that the kept sums give with that of a walk, in one turn of the loop."""
+        list(self.sums.update())
+        walk, kept = TopicExposition(SETTINGS, self.windows), TopicExposition(SETTINGS, self.windows)
+        list(walk.slices(self.reader.topics()))
+        list(kept.slices((), self.sums))
+        assert sorted(text_of(kept).splitlines()) == sorted(text_of(walk).splitlines())
+
+    def busy(self) -> set[str]:
+        list(self.sums.update())
+        return {reading.topic for reading in self.sums.busy(self.windows)}
+
+    async def topic(self, name: str = TOPIC) -> PersistentTopic:
+        topic = await self.broker.registry.get(parse_topic_name(name), create=True)
+        assert isinstance(topic, PersistentTopic)
+        return topic
+
+    async def subscription(self) -> Subscription:
+        topic = await self.topic()
+        await topic.subscribing.create("s", LATEST)
+        return topic.subscriptions["s"]
+
+    async def publish(self, messages: int) -> None:
+        def work() -> None:
+            producer = self.client.create_producer(TOPIC, batching_enabled=False)
+            for _ in range(messages):
+                producer.send(b"x" * 100)
+            producer.close()
+
+        await asyncio.to_thread(work)
+
+    async def receive(self, messages: int, acked: int) -> pulsar.Consumer:
+        def work() -> pulsar.Consumer:
+            consumer = self.client.subscribe(TOPIC, "s", consumer_type=pulsar.ConsumerType.Shared)
+            for number in range(messages):
+                message = consumer.receive(timeout_millis=WAIT_MS)
+                if number < acked:
+                    consumer.acknowledge(message)
+            return consumer
+
+        return await asyncio.to_thread(work)
+
+
+def text_of(exposition: TopicExposition) -> str:
+    return b"".join(exposition.chunks(openmetrics=False)).decode()
+
+
+@asynccontextmanager
+async def fixture() -> AsyncIterator[Fixture]:
+    async with memory_broker() as broker:
+        reader = CountingReader(broker)
+        client = pulsar.Client(
+            broker.addresses.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        )
+        sums = NamespaceSums(reader, broker.environment.changed)
+        yield Fixture(broker, reader, sums, TopicWindows(0), client)
+        await asyncio.to_thread(client.close)
+
+
+async def opened(made: Fixture) -> None:
+    await made.topic()
+
+
+async def subscribed(made: Fixture) -> None:
+    await made.subscription()
+
+
+async def published(made: Fixture) -> None:
+    await made.publish(3)
+
+
+async def producer_connected(made: Fixture) -> None:
+    await asyncio.to_thread(made.client.create_producer, TOPIC)
+
+
+async def producer_left(made: Fixture) -> None:
+    await producer_connected(made)
+    made.check()
+    (await made.topic()).disconnect_producers()
+
+
+async def delivered(made: Fixture) -> None:
+    await made.subscription()
+    await made.publish(3)
+    made.check()
+    await made.receive(3, acked=0)
+
+
+async def acknowledged(made: Fixture) -> None:
+    subscription = await made.subscription()
+    await made.publish(3)
+    made.check()
+    subscription.acknowledge_through((await made.topic()).ledger.last_confirmed)
+
+
+async def consumer_left(made: Fixture) -> None:
+    subscription = await made.subscription()
+    await made.receive(0, acked=0)
+    made.check()
+    subscription.disconnect()
+
+
+async def sought(made: Fixture) -> None:
+    subscription = await made.subscription()
+    await made.publish(3)
+    subscription.acknowledge_through((await made.topic()).ledger.last_confirmed)
+    made.check()
+    await subscription.seek(EARLIEST)
+
+
+async def unsubscribed(made: Fixture) -> None:
+    subscription = await made.subscription()
+    made.check()
+    await (await made.topic()).subscribing.delete(subscription, None, force=True)
+
+
+async def redelivered(made: Fixture) -> None:
+    await made.subscription()
+    await made.publish(2)
+    consumer = await made.receive(2, acked=0)
+    made.check()
+
+    def work() -> None:
+        consumer.redeliver_unacknowledged_messages()
+        for _ in range(2):
+            consumer.receive(timeout_millis=WAIT_MS)
+
+    await asyncio.to_thread(work)
+
+
+async def trimmed(made: Fixture) -> None:
+    await made.publish(3)
+    topic = await made.topic()
+    made.check()
+    topic.ledger.writer._roll_at_ns = 0
+    await made.publish(1)
+    async with asyncio.timeout(60):
+        while len(topic.ledger.ledgers) < 2:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.01)
+    made.check()
+    assert topic.ledger.trimming.trim(10**15, without_cursors=True)
+
+
+async def deleted(made: Fixture) -> None:
+    await made.publish(3)
+    await made.topic(OTHER)
+    made.check()
+    await made.broker.registry.unload(parse_topic_name(TOPIC))
+
+
+async def without_a_log(made: Fixture) -> None:
+    producer = await asyncio.to_thread(made.client.create_producer, LIVE)
+    made.check()
+    await asyncio.to_thread(producer.send, b"x")
+    made.check()
+    await asyncio.to_thread(producer.send, b"x")
+
+
+CHANGES: dict[str, Callable[[Fixture], Awaitable[None]]] = {
+    each.__name__: each
+    for each in (
+        opened,
+        subscribed,
+        published,
+        producer_connected,
+        producer_left,
+        delivered,
+        acknowledged,
+        consumer_left,
+        sought,
+        unsubscribed,
+        redelivered,
+        trimmed,
+        deleted,
+        without_a_log,
+    )
+}
+"""Everything that changes a number of a sum."""
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_kept_sums_equal_those_of_a_walk_after_a_change(change: str) -> None:
+    async with fixture() as made:
+        made.check()
+        await CHANGES[change](made)
+        made.check()
+
+
+async def test_sums_begin_with_the_topics_that_were_open_before() -> None:
+    async with memory_broker() as broker:
+        await broker.registry.get(parse_topic_name(TOPIC), create=True)
+        reader = CountingReader(broker)
+        sums = NamespaceSums(reader, broker.environment.changed)
+        list(sums.update())
+        assert list(sums.by_namespace(TopicWindows(0))) == ["public/default"]
+
+
+async def test_silent_topics_are_not_read_again() -> None:
+    async with fixture() as made:
+        for number in range(100):
+            await made.topic(f"persistent://public/default/silent-{number}")
+        await made.publish(1)
+        list(made.sums.update())
+        made.reader.read_names.clear()
+        list(made.sums.update())
+        assert made.reader.read_names == []
+        await made.publish(1)
+        list(made.sums.update())
+        assert made.reader.read_names == [TOPIC]
+
+
+async def test_nothing_is_noted_while_nobody_sums() -> None:
+    async with memory_broker() as broker:
+        await broker.registry.get(parse_topic_name(TOPIC), create=True)
+        assert broker.environment.changed.names is None
+
+
+async def test_rates_of_the_last_window_are_part_of_the_sums() -> None:
+    async with fixture() as made:
+        await made.topic(OTHER)
+        await made.publish(5)
+        list(made.windows.roll(made.reader.since(made.windows.readings), 10**9))
+        made.check()
+        assert 'pulsar_rate_in{cluster="c",namespace="public/default"} 5.0' in _kept_text(made)
+
+
+def _kept_text(made: Fixture) -> str:
+    kept = TopicExposition(SETTINGS, made.windows)
+    list(kept.slices((), made.sums))
+    return text_of(kept)
+
+
+async def test_idle_topic_becomes_busy_by_a_client_or_a_message_until_a_window_without() -> None:
+    async with fixture() as made:
+        await made.topic(OTHER)
+
+        def close_window(second: int) -> None:
+            list(made.sums.update())
+            made.sums.begin_window()
+            list(made.windows.roll(made.reader.since(made.windows.readings), second * 10**9))
+            made.sums.window_closed()
+
+        assert made.busy() == {OTHER}, "opened in this window"
+        close_window(1)
+        assert made.busy() == set()
+        await made.publish(1)
+        assert made.busy() == {TOPIC}
+        close_window(2)
+        assert made.busy() == {TOPIC}, "the last whole window has its rates"
+        close_window(3)
+        assert made.busy() == set()
+        await producer_connected(made)
+        close_window(4)
+        assert made.busy() == {TOPIC}, "silent, with a producer"
