@@ -247,3 +247,23 @@ async def test_namespaces_have_their_sums_and_a_chosen_one_its_topics(
     assert [line for line in series if TOPIC not in line] == []
     assert await text_with(admin, "?namespace=public/functions") == []
     await asyncio.to_thread(client.close)
+
+
+@pytest.mark.parametrize(
+    "more_settings", [["exposeTopicLevelMetricsInPrometheus=false", "dormantTopicsAfterSeconds=1"]]
+)
+async def test_sums_of_a_namespace_keep_the_levels_of_a_dormant_topic(
+    broker: BrokerService, admin: ClientSession
+) -> None:
+    client = await asyncio.to_thread(work, broker.addresses.service_url)
+    backlog = f'pulsar_msg_backlog{{cluster="standalone",namespace="public/default"}} {MESSAGES - ACKED}'
+    async with asyncio.timeout(60):
+        while backlog not in await text_with(admin):
+            await asyncio.sleep(0.02)
+        await asyncio.to_thread(client.close)
+        while broker.registry.dormant.get(TOPIC) is None:  # noqa: ASYNC110 - nobody waits for it
+            await asyncio.sleep(0.02)
+    lines = await text_with(admin)
+    assert backlog in lines
+    assert 'pulsar_topics_count{cluster="standalone",namespace="public/default"} 1' in lines
+    assert any(TOPIC in line for line in await text_with(admin, "?namespace=public/default"))
