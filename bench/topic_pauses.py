@@ -3,9 +3,9 @@
 `python -m bench.topic_pauses [--topics 20000] [--kind connected] [--only scrape]`, a minute for each 10,000
 
 Starts a broker with the embedded store in this process, opens topics with a subscription, a producer and a consumer on one
-connection, or another kind of `bench.many_topics`, and begins the walks one after the other. A timer every millisecond stands
-for another client's PING: a pause is the CPU time of the loop's thread from one to the next. So other programs on the machine
-change nothing. Python's garbage collector is off: its pauses are no part of a walk.
+connection, or another kind of `bench.many_topics`, and begins the walks one after the other. A timer every millisecond
+stands for another client's PING: a pause is the CPU time of the loop's thread from one to the next. So other programs on the
+machine change nothing. Python's garbage collector is off: its pauses are no part of a walk.
 """
 
 from __future__ import annotations
@@ -111,6 +111,21 @@ async def sent(scraper: Scraper) -> None:
         await asyncio.sleep(0)
 
 
+def scrapes(broker: BrokerService) -> dict[str, Callable[[], Awaitable[object]]]:
+    """Returns scrapes of each kind by their title; the first of a kind that keeps sums reads every topic."""
+    every_topic = scraper_of(broker)
+    by_namespace = scraper_with(broker, ExpositionSettings(cluster="bench", topic_level=False))
+    without_idle = scraper_with(broker, ExpositionSettings(cluster="bench", idle_topics=False))
+    return {
+        "first scrape by namespace": lambda: sent(by_namespace),
+        "scrape by namespace": lambda: sent(by_namespace),
+        "first scrape without idle topics": lambda: sent(without_idle),
+        "windows, without which every topic would be new": without_idle.roll_topics,
+        "scrape without idle topics": lambda: sent(without_idle),
+        "scrape of every topic": lambda: sent(every_topic),
+    }
+
+
 async def main(topics: int, kind: str, only: str, folder: Path) -> None:
     """Opens, walks, and prints."""
     async with embedded_broker(folder) as broker:
@@ -127,9 +142,6 @@ async def main(topics: int, kind: str, only: str, folder: Path) -> None:
         async def chosen() -> None:
             await pattern.choose(await registry.names(NAMESPACE))
 
-        by_namespace = scraper_with(broker, ExpositionSettings(cluster="bench", topic_level=False))
-        without_idle = scraper_with(broker, ExpositionSettings(cluster="bench", idle_topics=False))
-
         def trim(topic: PersistentTopic) -> None:
             topic.ledger.trimming.trim(0, without_cursors=True)
 
@@ -144,12 +156,7 @@ async def main(topics: int, kind: str, only: str, folder: Path) -> None:
             "unused topics": InactiveTopicRounds(registry, broker.deletions, now_ns).look,
             "trimming": TopicRounds(registry, "trimming", trim).run,
             "window of the metrics": scraper.roll_topics,
-            "scrape": lambda: scraper.scrape(""),
-            "scrape and its compression": lambda: sent(scraper),
-            "first scrape by namespace": lambda: sent(by_namespace),
-            "scrape by namespace": lambda: sent(by_namespace),
-            "first scrape without idle topics": lambda: sent(without_idle),
-            "scrape without idle topics": lambda: sent(without_idle),
+            **scrapes(broker),
             f"{WATCHERS} watchers": lambda: watch(broker, watching),
             f"{CREATIONS} topics that {WATCHERS} watchers hear of": lambda: create(made, watching),
             "connection lost": lambda: lose(broker, connection),

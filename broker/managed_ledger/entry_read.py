@@ -213,6 +213,7 @@ class EntryRead:
         if not self._repeating:
             read = StorageRead.MISS if fetched else StorageRead.COALESCED
             self._context.cache.count_arrived(read, self._request.reader, entries)
+            self._context.note_change()
         self._gather(entries)
         self._part_ended()
 
@@ -298,6 +299,7 @@ class EntryRead:
                     if _is_in(entry, part.wanted.ledger_id, part.first, part.last)
                 ]
                 self._context.cache.count_arrived(StorageRead.MISS, self._request.reader, found)
+                self._context.note_change()
         if lost:
             self._error = self._error or self._failed[0].error
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from bookkeeper.ensembles.ledger_ids import LedgerIdSource
 from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.metadata.metadata_store import MetadataStore
-from broker.managed_ledger.changed_ledgers import ChangedLedgers
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.read_deadlines import ReadDeadlines
-from broker.managed_ledger.stats import AckStateCuts, TimeSearches
+from broker.managed_ledger.stats import AckStateCuts, ChangedLedgers, TimeSearches
 from broker.managed_ledger.unsaved_cursors import UnsavedCursors
 from entry_cache.entry_cache_manager import EntryCacheManager
 from foundation.loop.turn import Turn

@@ -113,6 +113,7 @@ class LedgerContext:
     @property
     def single_reader(self) -> Reader:
         """Counts the reads that belong to no cursor; made by the first of them."""
+        self.note_change()
         return self.cache.reader(LOOKS_ONLY)
 
     def read_failed(self, ledger_id: int, entry_id: int, error: BrokerError) -> None:

@@ -206,7 +206,6 @@ class ManagedCursor:
         if view is not None and taken:
             taken = self.shown(view, taken)
         self.ledger.stats.took(taken)
-        self.ledger.note_change()
         return taken
 
     def shown(self, view: ReadView, taken: list[Entry]) -> list[Entry]:
@@ -249,7 +248,6 @@ class ManagedCursor:
         elif self._ready is not None:
             self._ready.drop()
         self.ledger.stats.took_back(rest)
-        self.ledger.note_change()
         self._move_to(position)
 
     def request(self, entries_max: int, bytes_max: int, ready: Callable[[], None]) -> None:

@@ -81,7 +81,6 @@ class RedeliveryReads:
         if over:
             self.drop_redeliveries(over)
         context.stats.took(found)
-        context.note_change()
         return found, missing
 
     def request(self, positions: Sequence[Position], ready: Callable[[list[Entry]], None]) -> None:
@@ -113,7 +112,6 @@ class RedeliveryReads:
             self._cursor.skip_lost(read.positions())
         self.last_error = error
         self._parts.context.stats.took(entries)
-        self._parts.context.note_change()
         # Last, because the dispatcher may begin the next read inside this call.
         ready(entries)
 

@@ -49,6 +49,30 @@ class TimeSearches:
         """Entries that they have read, from the cache or from storage."""
 
 
+class ChangedLedgers:
+    """Names of the managed ledgers whose numbers have changed since the last `take`; notes nothing before the first one.
+
+    Sums over topics read these again and no others (`broker/numbers/namespace_sums.py`).
+    """
+
+    __slots__ = ("names",)
+
+    def __init__(self) -> None:
+        self.names: set[str] | None = None
+        """None while nobody looks: `LedgerContext.note_change` runs several times per message."""
+
+    def note(self, name: str) -> None:
+        """Notes a managed ledger that was opened or closed, or a topic without one that was."""
+        if self.names is not None:
+            self.names.add(name)
+
+    def take(self) -> set[str]:
+        """Returns the names that were noted since the last call."""
+        names = self.names
+        self.names = set()
+        return names or set()
+
+
 class ManagedLedgerStats:
     """Counts adds and reads of one managed ledger."""
 

@@ -84,7 +84,6 @@ class CompactedReads:
             if wanted:
                 self._took_compacted = True
                 cursor.ledger.stats.took(wanted)
-                cursor.ledger.note_change()
                 return wanted
         if self._below_horizon() is not None:
             return []
@@ -98,7 +97,6 @@ class CompactedReads:
             return
         self._ready.prepend(rest)
         self._cursor.ledger.stats.took_back(rest)
-        self._cursor.ledger.note_change()
         self._move_to(position)
 
     def _move_to(self, position: Position) -> None:

@@ -250,7 +250,6 @@ class Subscription:
             self._renew_dispatcher(options)
         assert self.dispatcher is not None
         self.cursor.activate()
-        self.cursor.ledger.note_change()
         try:
             self.dispatcher.add_consumer(consumer)
         except BrokerError:
