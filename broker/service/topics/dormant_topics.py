@@ -68,6 +68,7 @@ class DormantTopics:
         records = self._of_namespace.get(namespace)
         if records is not None and records.pop(name, None) is not None:
             self._count -= 1
+            self._environment.changed.note(parse_topic_name(name).ledger_name)
             if not records:
                 del self._of_namespace[namespace]
 

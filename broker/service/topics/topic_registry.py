@@ -1,8 +1,7 @@
 """TopicRegistry: all open and dormant topics of this broker; opens a topic at the first request for it.
 
 Law: a topic is opened once and closed once. Requests that come while it is opened wait for the same opening; requests that
-come while it is closed or deleted wait for the end of that and open it again. Only the owner of a topic opens it
-(`TopicOwnership`).
+come while it is closed or deleted wait for the end of that and open it again. Only its owner opens it (`TopicOwnership`).
 
     lookup, producer, consumer, admin -> get -> ManagedLedger.open -> PersistentTopic
     broker stop, unload, delete, a fenced log -> PersistentTopic.close
@@ -410,7 +409,6 @@ class TopicRegistry:
         if wanted is not None and not wanted():
             return
         self.dormant.drop(key)
-        self._environment.changed.note(name.ledger_name)
         topic = self.topics.get(key)
         if topic is None and not name.is_persistent:
             raise TopicNotFound(f"Topic {name} does not exist")
