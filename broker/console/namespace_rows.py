@@ -32,7 +32,7 @@ async def namespaces_page(
         namespace = name.partition("://")[2].rpartition("/")[0]
         row = rows.setdefault(namespace, dict.fromkeys(("topics", *RATES, "backlog"), 0))
         row["topics"] += 1
-        row["backlog"] += sum([one.backlog for one in record.subscriptions])
+        row["backlog"] += record.backlog
         if number % TOPICS_PER_SLICE == 0:
             await asyncio.sleep(0)
     none = dict.fromkeys(("topics", *RATES, "backlog"), 0.0)

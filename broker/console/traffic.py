@@ -59,7 +59,7 @@ LEVELS: Final[Mapping[str, Callable[[Topic], float | None]]] = {
 def dormant_levels(record: DormantTopic) -> dict[str, float | None]:
     """Returns all levels of a dormant topic, by the names of `LEVELS`."""
     levels: dict[str, float | None] = dict.fromkeys(LEVELS, 0)
-    levels["backlog"] = sum([one.backlog for one in record.subscriptions])
+    levels["backlog"] = record.backlog
     levels["storageBytes"], levels["subscriptions"] = record.size_bytes, len(record.subscriptions)
     levels["hitRatio"] = None
     return levels
@@ -163,7 +163,7 @@ class Traffic:
                 yield
         dormant = len(self.dormant)
         for number, (_, record) in enumerate(self.dormant, 1):
-            sums[_BACKLOG] += sum([one.backlog for one in record.subscriptions])
+            sums[_BACKLOG] += record.backlog
             sums[_STORED] += record.size_bytes
             sums[_SUBSCRIPTIONS] += len(record.subscriptions)
             if number % TOPICS_PER_SLICE == 0:

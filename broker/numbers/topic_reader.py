@@ -219,11 +219,10 @@ class TopicReader:
     def _dormant(self, text: str, record: DormantTopic) -> TopicReading:
         """Returns the levels of a dormant topic; its counters are 0, as after each opening."""
         name, policies = parse_topic_name(text), self._registry.policies
-        backlogs = [one.backlog for one in record.subscriptions]
         size = record.size_bytes
         numbers = {
-            "subscriptions": len(backlogs),
-            "backlog": sum(backlogs),
+            "subscriptions": len(record.subscriptions),
+            "backlog": record.backlog,
             "backlog_size": record.backlog_bytes,
             "storage_size": size * self._write_quorum,
             "storage_logical_size": size,

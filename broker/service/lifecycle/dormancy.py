@@ -103,7 +103,7 @@ class Dormancy:
         self._registry = registry
         self._inactive = inactive
         self._kept = kept
-        # What each idle topic looked like when nothing more happened, and since when.
+        # By idle topic: its last `activity`, and the time since which that has not changed.
         self._idle: dict[PersistentTopic, tuple[Hashable, int]] = {}
         self.title = "dormant topics"
         """Name of the work, for log lines."""

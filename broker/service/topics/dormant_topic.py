@@ -72,6 +72,11 @@ class DormantTopic:
     """When it is to be opened for what falls due; monotonic, or NEVER."""
 
     @property
+    def backlog(self) -> int:
+        """Returns the entries that wait, of all subscriptions together."""
+        return sum([one.backlog for one in self.subscriptions])
+
+    @property
     def has_backlog(self) -> bool:
         """True while a subscription has an entry to read."""
         return any(one.backlog for one in self.subscriptions)
