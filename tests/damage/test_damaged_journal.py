@@ -34,7 +34,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         producer = client.create_producer("t", batching_enabled=False)
         for number in range(MESSAGES):
             producer.send(body(number))
-        broker.kill()
+    broker.kill()
     return broker.folder
 
 

@@ -54,7 +54,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             producer.send(body(number))
         data = broker.folder / "data"
         wait_until(lambda: is_checkpointed(data, body(MESSAGES - 1)), "the entries to be flushed", WAIT_S)
-        broker.kill()
+    broker.kill()
     flip_in(data, "*.log", body(MESSAGES - 1))
     return broker.folder
 
