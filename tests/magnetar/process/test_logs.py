@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
-import queue
+from queue import SimpleQueue
 
 import pytest
 
@@ -70,8 +70,9 @@ def test_root_handlers_are_restored_after_the_block() -> None:
     assert logging.getLogger().handlers == handlers
 
 
-def test_full_queue_drops_records_and_logs_their_count() -> None:
-    records: queue.Queue[logging.LogRecord] = queue.Queue(2)
+def test_full_queue_drops_records_and_logs_their_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "QUEUE_RECORDS_MAX", 2)
+    records: SimpleQueue[logging.LogRecord] = SimpleQueue()
     handler = logs.BoundedQueueHandler(records)
     for number in range(5):
         handler.emit(logging.makeLogRecord({"msg": f"line {number}"}))
