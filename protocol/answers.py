@@ -125,10 +125,13 @@ def partitions_failed(request_id: int, code: int, message: str) -> bytes:
     )
 
 
-def lookup(request_id: int, service_url: str, service_url_tls: str = "") -> bytes:
+def lookup(
+    request_id: int, service_url: str, service_url_tls: str = "", *, through_service_url: bool = True
+) -> bytes:
     """LOOKUP_RESPONSE of the type Connect: the URLs of the broker that owns the topic; an empty URL is left out.
 
-    A client that came by TLS uses `service_url_tls`, any other one `service_url`.
+    A client that came by TLS uses `service_url_tls`, any other one `service_url`. `through_service_url`: it names that URL
+    to the broker, and connects to the address of the lookup.
     """
     return frame_of(
         api.CommandLookupTopicResponse(
@@ -137,7 +140,26 @@ def lookup(request_id: int, service_url: str, service_url_tls: str = "") -> byte
             brokerServiceUrlTls=service_url_tls or None,
             response=api.CommandLookupTopicResponse.Connect,
             authoritative=True,
-            proxy_through_service_url=True,
+            proxy_through_service_url=through_service_url,
+        )
+    )
+
+
+def lookup_redirect(
+    request_id: int, service_url: str, service_url_tls: str = "", *, authoritative: bool
+) -> bytes:
+    """LOOKUP_RESPONSE of the type Redirect: the URLs of the broker to ask next.
+
+    `authoritative` goes into that request, and makes the asked broker the owner.
+    """
+    return frame_of(
+        api.CommandLookupTopicResponse(
+            request_id=request_id,
+            brokerServiceUrl=service_url or None,
+            brokerServiceUrlTls=service_url_tls or None,
+            response=api.CommandLookupTopicResponse.Redirect,
+            authoritative=authoritative,
+            proxy_through_service_url=False,
         )
     )
 

@@ -26,7 +26,7 @@ from bookkeeper.ensembles.own_ledger import OwnLedger, RecoveringLedger, read_me
 from bookkeeper.ensembles.racks import BookieRacks
 from bookkeeper.ensembles.recovery import recover
 from bookkeeper.ensembles.settings import Copies, EnsembleSettings
-from bookkeeper.metadata.metadata_store import MetadataStore, Put
+from bookkeeper.metadata.metadata_store import Check, MetadataStore, Put
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError, NoSuchLedger
 from protocol.ledger_metadata import LedgerMetadata, LedgerSegment, ledger_key
@@ -86,7 +86,11 @@ class Ledgers:
         return own
 
     async def create_beside(
-        self, ledger_id: int, custom: dict[str, bytes], beside: Sequence[Put], copies: Copies | None = None
+        self,
+        ledger_id: int,
+        custom: dict[str, bytes],
+        beside: Sequence[Put | Check],
+        copies: Copies | None = None,
     ) -> tuple[OwnLedger, list[int]]:
         """Begins a ledger as `create` does, together with the writes in `beside`.
 

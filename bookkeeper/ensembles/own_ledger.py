@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Put
+from bookkeeper.metadata.metadata_store import ABSENT, Check, MetadataStore, Put
 from foundation.model.errors import BadVersion, LedgerFenced, MetadataError
 from protocol.ledger_metadata import (
     LedgerMetadata,
@@ -63,7 +63,7 @@ class OwnLedger:
         ledger_id: int,
         metadata: LedgerMetadata,
         closed: Closed,
-        beside: Sequence[Put] = (),
+        beside: Sequence[Put | Check] = (),
     ) -> tuple[OwnLedger, list[int]]:
         """Begins a ledger together with the writes in `beside`; returns it and the new versions of `beside`.
 
@@ -87,6 +87,9 @@ class OwnLedger:
             metadata, version = found
             others = []
             for put in beside:
+                if isinstance(put, Check):
+                    others.append(put.expected)
+                    continue
                 there = await store.get(put.key)
                 if there is None or there.value != put.value:
                     raise

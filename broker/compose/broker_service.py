@@ -38,6 +38,7 @@ from broker.compose.backlog_rounds import start_backlog_rounds
 from broker.compose.cache_counts import CacheCounts
 from broker.compose.cache_passes import CachePasses
 from broker.compose.cache_settings import EntryCacheSettings
+from broker.compose.cluster_membership import ownership_of, unload_bundle
 from broker.compose.confirmed_rights import ConfirmedRights
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.compose.ledger_upkeep import LedgerUpkeep
@@ -63,7 +64,7 @@ from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.lifecycle.transaction_participants import RegistryParticipants
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.settings import ServiceSettings
-from broker.service.topics.topic_ownership import Addresses, Listener, TopicOwnership
+from broker.service.topics.topic_ownership import Addresses, Listener
 from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.transaction_limits import TransactionLimits
@@ -185,7 +186,9 @@ class BrokerService:
             interceptors=interceptors_of(settings),
         )
         self.namespaces = Namespaces(metadata, settings.str("clusterName"))
-        self._ownership = TopicOwnership()
+        self._ownership = ownership_of(
+            self.environment, self.namespaces, version, self._timers, self._tasks, self._close_bundle
+        )
         self.registry = self._topic_registry(clock.later())
         self.deletions = Deletions(self.environment, self.registry)
         self.partitioned = PartitionedTopics(self.registry, self.deletions)
@@ -241,6 +244,9 @@ class BrokerService:
         if self.controls is not None:
             self.controls.unloads(registry, self._tasks.spawn)
         return registry
+
+    async def _close_bundle(self, bundle: str) -> None:
+        await unload_bundle(self.registry, bundle)
 
     # Start
 
@@ -376,7 +382,8 @@ class BrokerService:
 
             self._health_port = HealthPort(self.loop_watch)
             self._health_port.open(bind_address, health_port)
-        self.addresses = self._ownership.owner = Addresses(**urls, listeners=_listeners(settings))
+        self.addresses = Addresses(**urls, listeners=_listeners(settings))
+        await self._ownership.open(self.addresses)
 
     @property
     def _around(self) -> Callable[[ServerCnx], asyncio.BufferedProtocol] | None:
@@ -440,6 +447,7 @@ class BrokerService:
             await self.net.coordinators.close()
         # Topics before connections: a topic's last receipts and acknowledgements still go through them.
         await self.deletions.close()
+        await self._ownership.leave()
         await self.registry.close()
         # Over a copy: a connection that closes removes itself.
         for connection in list(self.net.connections):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from bookkeeper.metadata.metadata_store import Check
 from broker.managed_ledger.delayed.bucket_ledgers import BucketLedgers
 from broker.managed_ledger.delayed.delayed_entries import NONE_DELAYED, DelayedEntries
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
@@ -100,14 +101,16 @@ class ManagedLedger:
         *,
         stamp: EntryStamp,
         nodes: StoredNodes | None = None,
+        lease: Check | None = None,
     ) -> ManagedLedger:
         """Opens the managed ledger, or makes a new one.
 
         `nodes`: what the metadata store has of it, where the caller knows that; nothing is read from there then. Another
-        broker that has it open is fenced by this. Raises MetadataError or PersistenceError; opening may then be tried again.
+        broker that has it open is fenced by this. `lease`: the condition for the first write of the list. Raises
+        MetadataError or PersistenceError; opening may then be tried again.
         """
         known = None if nodes is None else nodes.info
-        store: LedgerListStore = await open_ledger_list(name, environment, settings, stamp, known)
+        store: LedgerListStore = await open_ledger_list(name, environment, settings, stamp, known, lease)
         ledger = cls(LedgerContext(name, environment, settings, store), stamp)
         # A new managed ledger has no cursors; not asking saves a round trip per topic.
         if not store.is_new:

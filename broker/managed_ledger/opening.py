@@ -11,7 +11,7 @@ import contextlib
 import logging
 
 from bookkeeper.ensembles.awaited_reads import read_entries
-from bookkeeper.metadata.metadata_store import ABSENT, Versioned
+from bookkeeper.metadata.metadata_store import ABSENT, Check, Versioned
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.ledger_list_store import LedgerListStore
@@ -37,11 +37,12 @@ async def open_ledger_list(
     settings: ManagedLedgerSettings,
     stamp: EntryStamp,
     known: Versioned | None = None,
+    lease: Check | None = None,
 ) -> LedgerListStore:
     """Loads the list, finishes interrupted work, and lets `stamp` go on after the last entry.
 
-    `known`: the stored list, where the caller has it. Raises MetadataError or PersistenceError; opening may then be tried
-    again.
+    `known`: the stored list, where the caller has it. `lease`: the condition for the first write. Raises MetadataError or
+    PersistenceError; opening may then be tried again.
     """
     found = known or await environment.metadata.get(managed_ledger_key(name))
     info, version = (
@@ -77,7 +78,7 @@ async def open_ledger_list(
     ledgers = _list(info, ends, current_id)
     metadata, client, compression = environment.metadata, environment.ledgers, settings.list_compression
     store = LedgerListStore(name, metadata, client, ledgers, info, version, compression)
-    store.affinity = settings.affinity
+    store.affinity, store.lease = settings.affinity, lease
     if emptied or info.deleting:
         store.mark_deleting(emptied)
         await store.delete_marked()

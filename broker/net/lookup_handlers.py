@@ -104,12 +104,26 @@ async def _lookup(cnx: Connection, request: CommandLookupTopic) -> None:
     name = _looked_up(cnx, request.topic)
     if not registry.namespaces.exists(name.namespace):
         raise TopicNotFound("Namespace not found")
-    owner = await registry.ownership.owner_of(name)
-    listener = owner.listener(request.advertised_listener_name)
+    owner = await registry.ownership.owner_of(name, authoritative=request.authoritative)
+    listener = owner.addresses.listener(request.advertised_listener_name)
     if listener is None:
         # The C++ client looks for these words.
         raise ServiceNotReady(f"the broker do not have {request.advertised_listener_name} listener")
-    cnx.send(answers.lookup(request.request_id, listener.url, listener.url_tls))
+    if owner.is_redirect:
+        cnx.send(
+            answers.lookup_redirect(
+                request.request_id, listener.url, listener.url_tls, authoritative=owner.authoritative
+            )
+        )
+    else:
+        cnx.send(
+            answers.lookup(
+                request.request_id,
+                listener.url,
+                listener.url_tls,
+                through_service_url=owner.through_service_url,
+            )
+        )
 
 
 def _looked_up(cnx: Connection, topic: str) -> TopicName:

@@ -214,7 +214,7 @@ async def _watch_coordinators(cnx: Connection, request: CommandWatchTcAssignment
     ownership = cnx.context.registry.ownership
     addresses = []
     for number in range(await coordinators.count()):
-        owner = await ownership.owner_of(ASSIGN_TOPIC.with_partition(number))
+        owner = (await ownership.owner_of(ASSIGN_TOPIC.with_partition(number))).addresses
         addresses.append((owner.service_url, owner.service_url_tls))
     cnx.send(scalable_answers.coordinators(request.watch_id, addresses))
 

@@ -1,4 +1,4 @@
-"""`/admin/v2/brokers`: health, readiness, and the name, address, version and namespaces of this broker.
+"""`/admin/v2/brokers`: the brokers of the cluster; health, readiness, version and namespaces of this one.
 
 `/admin/v2/metadata/migration`, which Pulsar has for a move to another metadata store, is here too.
 """
@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -50,14 +49,14 @@ async def ready(request: web.Request) -> web.Response:
 
 
 async def names(request: web.Request) -> web.Response:
-    """Returns the brokers of the cluster: this one.
+    """Returns the brokers of the cluster.
 
     Where rights are checked, a cluster that does not exist is 404; otherwise its name is not looked at, as in Pulsar.
     """
     broker, cluster = request.app[BROKER], request.match_info.get("cluster")
     if cluster is not None and broker.authorizer.enabled and not await request.app[CLUSTERS].exists(cluster):
         raise ClusterNotFound("Cluster does not exist")
-    return answer([broker_id(broker)])
+    return answer([*sorted(broker.registry.ownership.brokers)])
 
 
 async def check_quotas(request: web.Request) -> web.Response:
@@ -82,9 +81,13 @@ async def migrate_metadata(request: web.Request) -> web.Response:
 
 
 async def leader(request: web.Request) -> web.Response:
-    """Returns the leader of the cluster: this broker."""
-    broker = request.app[BROKER]
-    return answer({"serviceUrl": admin_url(broker), "brokerId": broker_id(broker)})
+    """Returns the leader of the cluster. 404 while nobody leads, or its registration is not read yet."""
+    ownership = request.app[BROKER].registry.ownership
+    leader = ownership.leader
+    found = None if leader is None else ownership.brokers.get(leader)
+    if found is None:
+        raise BrokerNotFound("Couldn't find leader broker")
+    return answer({"serviceUrl": found.admin_url or found.admin_url_tls, "brokerId": leader})
 
 
 async def version(request: web.Request) -> web.Response:
@@ -130,18 +133,8 @@ async def shutdown(request: web.Request) -> web.Response:
     return done()
 
 
-def broker_id(broker: BrokerView) -> str:
-    """Returns `host:port` of the admin port, which is a broker's name in Pulsar."""
-    return urlsplit(admin_url(broker)).netloc
-
-
-def admin_url(broker: BrokerView) -> str:
-    """Returns the URL of the admin port, the one with TLS where no other is open."""
-    return broker.addresses.admin_url or broker.addresses.admin_url_tls
-
-
 def _check_id(broker: BrokerView, name: str) -> None:
-    if name != broker_id(broker):
+    if name != broker.addresses.broker_id:
         raise BrokerNotFound(f"Broker id '{name}' not found in available brokers.")
 
 

@@ -13,7 +13,6 @@ from typing import Any, Final, cast
 import re2
 from aiohttp import web
 
-from broker.admin.cluster.brokers import broker_id
 from broker.admin.http.answers import body_of
 from broker.admin.http.fields import checked_fields, fields_of
 from broker.admin.service_view import BROKER, CLUSTERS
@@ -88,7 +87,7 @@ async def remove_policy(request: web.Request) -> None:
 async def brokers(request: web.Request) -> Json:
     """Returns this broker with the namespaces that policies give it."""
     found = await request.app[CLUSTERS].isolation_policies(request.match_info["cluster"])
-    return [_assigned(broker_id(request.app[BROKER]), found)]
+    return [_assigned(request.app[BROKER].addresses.broker_id, found)]
 
 
 async def broker(request: web.Request) -> Json:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 from aiohttp import web
 
-from broker.admin.cluster.brokers import broker_id
 from broker.admin.http.answers import (
     BadRequest,
     Conflict,
@@ -69,20 +69,28 @@ async def split(request: web.Request) -> web.Response:
         known = Bundles.stored(stored)
         return known.split(known.find(namespace, str(bundle)), at).json()
 
-    known = bundles_of(broker.namespaces, namespace).json()
-    await broker.namespaces.change_local_policy(namespace, BUNDLES_KEY, divided, known)
+    known = bundles_of(broker.namespaces, namespace)
+    parts = [
+        f"{namespace}/{one}" for one in known.split(bundle, at).all() if bundle.low <= one.low < bundle.high
+    ]
+
+    async def store() -> None:
+        await broker.namespaces.change_local_policy(namespace, BUNDLES_KEY, divided, known.json())
+
+    await broker.registry.ownership.split(f"{namespace}/{bundle}", parts, store)
     if is_true(request, "unload"):
         await namespace_topics.unload(broker.registry, namespace, bundle)
     return done()
 
 
 async def unload_bundle(request: web.Request) -> web.Response:
-    """Closes the open topics of a bundle. 409 for another broker than this one as the new owner."""
+    """Closes the open topics of a bundle and gives it up. 409 for another broker than this one as the new owner."""
     broker, namespace = request.app[BROKER], _namespace(request)
     bundle = await _chosen(request)
-    if request.query.get("destinationBroker", "") not in ("", broker_id(broker)):
+    if request.query.get("destinationBroker", "") not in ("", broker.addresses.broker_id):
         raise Conflict("Not allowed unload namespace bundle to inactive destination broker")
-    await namespace_topics.unload(broker.registry, namespace, bundle)
+    close = partial(namespace_topics.unload, broker.registry, namespace, bundle)
+    await broker.registry.ownership.unload(f"{namespace}/{bundle}", close)
     return done()
 
 

@@ -16,7 +16,7 @@ async def topic(request: web.Request) -> web.Response:
     """Returns the addresses of the topic's owner; with `listenerName` those of that listener."""
     broker = request.app[BROKER]
     _check(request, broker)
-    owner = await broker.registry.ownership.owner_of(topic_of(request))
+    owner = (await broker.registry.ownership.owner_of(topic_of(request))).addresses
     name = request.query.get("listenerName", "")
     listener = owner.listener(name)
     if listener is None:

@@ -6,11 +6,12 @@ of topics. An operation that failed halfway can be repeated.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 from broker.service.namespaces.bundles import Bundle
 from broker.service.topics.persistent_topic import PersistentTopic
-from broker.service.topics.topic_registry import TopicRegistry
+from broker.service.topics.topic_registry import CLOSINGS_AT_ONCE, TopicRegistry
 from foundation.loop.slices import in_slices
 from foundation.model.errors import BrokerError, TopicNotFound
 from foundation.model.topic_name import parse_topic_name
@@ -24,12 +25,22 @@ class SubscriptionInUse(BrokerError):
 
 
 async def unload(registry: TopicRegistry, namespace: str, bundle: Bundle | None = None) -> None:
-    """Closes the open topics; clients connect again and so open them again."""
+    """Closes the open topics, some at a time; clients look them up again and so open them again."""
+    # Those that are being opened would be open afterwards.
+    await registry.openings_ended(namespace)
     # Over a copy: unloading waits, and topics may come and go meanwhile.
-    async for topic in in_slices(registry.open_in(namespace), registry.now_ns):
-        name = str(topic.name)
-        if registry.topics.get(name) is topic and (bundle is None or bundle.has(name)):
-            await registry.unload(topic.name)
+    chosen = [
+        topic
+        async for topic in in_slices(registry.open_in(namespace), registry.now_ns)
+        if bundle is None or bundle.has(str(topic.name))
+    ]
+    for first in range(0, len(chosen), CLOSINGS_AT_ONCE):
+        open_ones = [
+            registry.unload(topic.name)
+            for topic in chosen[first : first + CLOSINGS_AT_ONCE]
+            if registry.topics.get(str(topic.name)) is topic
+        ]
+        await asyncio.gather(*open_ones)
 
 
 async def clear_backlog(

@@ -2,15 +2,17 @@
 
 Two kinds of callers use it: lookups of both edges (`broker/net/lookup_handlers.py`, `broker/admin/topics/lookup.py`)
 return the owner's addresses to clients, and `TopicRegistry` opens a topic only on the broker that owns it. With several
-brokers it asks the metadata store; no caller has to change, because both methods may wait.
+brokers it is a `ClusterOwnership` (`broker/cluster`), which asks the metadata store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
+from bookkeeper.metadata.metadata_store import Check
 from foundation.model.topic_name import TopicName
 from foundation.value import Value
 
@@ -38,21 +40,79 @@ class Addresses(Value):
     listeners: Mapping[str, Listener] = field(default_factory=dict)
     """Further URLs of the data ports by listener name (`advertisedListeners`)."""
 
+    @property
+    def broker_id(self) -> str:
+        """The broker's name in Pulsar: `host:port` of its admin port, the one with TLS where no other is open."""
+        return urlsplit(self.admin_url or self.admin_url_tls).netloc
+
     def listener(self, name: str) -> Listener | None:
         """Returns the URLs for clients that name this listener, None for an unknown name; "" = the broker's own."""
         return self.listeners.get(name) if name else Listener(self.service_url, self.service_url_tls)
 
 
+class Owner(NamedTuple):
+    """The answer to a lookup."""
+
+    addresses: Addresses
+    """Of the owner, or of the broker to ask next."""
+    is_redirect: bool = False
+    """True where the client shall ask that broker."""
+    authoritative: bool = False
+    """Of a redirect: that broker shall take the bundle."""
+    through_service_url: bool = False
+    """True where the client keeps to the address by which it came, which may be a mapped port of a container."""
+
+
 class TopicOwnership:
-    """Assigns topics to brokers: the one broker of the cluster owns every topic."""
+    """Assigns topics to brokers: the one broker of a store of its own owns every topic."""
+
+    is_shared: bool = False
+    """True where other brokers may own topics."""
 
     def __init__(self, owner: Addresses | None = None) -> None:
         self.owner = owner or Addresses()
         """This broker's addresses. Set before the first client connects: the ports are known once they are open."""
 
-    async def owner_of(self, name: TopicName) -> Addresses:
-        """Returns the addresses of the broker that serves the topic, which need not exist."""
-        return self.owner
+    @property
+    def brokers(self) -> Mapping[str, Addresses]:
+        """The brokers that are there, by name, this one among them."""
+        return {self.owner.broker_id: self.owner}
 
-    async def check_owned(self, name: TopicName) -> None:
-        """Raises ServiceNotReady unless this broker may open the topic; the client then looks it up again."""
+    @property
+    def leader(self) -> str | None:
+        """The name of the broker that chooses owners; None while nobody does."""
+        return self.owner.broker_id
+
+    async def open(self, owner: Addresses) -> None:
+        """Sets this broker's addresses."""
+        self.owner = owner
+
+    def bundle_of(self, name: TopicName) -> str:
+        """Returns the part of the topics that has one owner: all of them."""
+        return ""
+
+    async def owner_of(self, name: TopicName, *, authoritative: bool = False) -> Owner:
+        """Returns the broker that serves the topic, which need not exist; `authoritative` as the lookup says it."""
+        return await self.owner_of_bundle(self.bundle_of(name), authoritative=authoritative)
+
+    async def owner_of_bundle(self, bundle: str, *, authoritative: bool = False) -> Owner:
+        """Returns the broker that serves the topics of a bundle, `tenant/namespace/range`."""
+        return Owner(self.owner, through_service_url=True)
+
+    async def check_owned(self, name: TopicName) -> Check | None:
+        """Raises ServiceNotReady unless this broker may open the topic; the client then looks it up again.
+
+        Returns the condition under which the first write of the topic's list holds; None = without one.
+        """
+        return None
+
+    async def unload(self, bundle: str, close: Callable[[], Awaitable[None]]) -> None:
+        """Gives up a bundle that this broker owns: `close` closes its topics. Another broker may own it then."""
+        await close()
+
+    async def split(self, bundle: str, parts: Sequence[str], store: Callable[[], Awaitable[None]]) -> None:
+        """Owns the parts of a bundle in its place; `store` stores the division."""
+        await store()
+
+    async def leave(self) -> None:
+        """Gives all topics up, before the broker stops."""

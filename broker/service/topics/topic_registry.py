@@ -18,6 +18,7 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
+from bookkeeper.metadata.metadata_store import Check
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
@@ -56,8 +57,8 @@ from foundation.model.topic_name import (
 log = logging.getLogger("magnetar")
 
 CLOSINGS_AT_ONCE = 50
-"""Topics that close together when the broker stops: their first steps fall into one turn of the loop, 40 µs each, and their
-writes share commits of the metadata store."""
+"""Topics that close together when the broker stops or gives a bundle up: their first steps fall into one turn of the loop,
+40 µs each, and their writes share commits of the metadata store."""
 LOAD_TIMES_KEPT = 10_000
 """Durations of openings that are remembered, the newest ones."""
 QUOTA_CHECK_BOUNDS_NS = tuple(seconds * 1_000_000_000 for seconds in (5, 10, 30, 60, 300))
@@ -186,7 +187,7 @@ class TopicRegistry:
         if not (settings.persistent_topics if name.is_persistent else settings.non_persistent_topics):
             domain = PERSISTENT if name.is_persistent else NON_PERSISTENT
             raise NotAllowed(f"Broker is unable to load {domain} topic")
-        await self.ownership.check_owned(name)
+        lease = await self.ownership.check_owned(name)
         self.check_open(name)
         started_ns = self._environment.now_ns()
         record = self.dormant.get(str(name))
@@ -198,7 +199,7 @@ class TopicRegistry:
             await self._check_may_create(name, create=create, by_admin=by_admin)
         topic: Topic
         if name.is_persistent:
-            topic = await self._open_persistent(name, record)
+            topic = await self._open_persistent(name, record, lease)
         else:
             topic = NonPersistentTopic(name, self.settings, self.policies, self.limits)
         # Settings may have changed while the topic was opened.
@@ -254,7 +255,9 @@ class TopicRegistry:
         if limit and len(await self.names(namespace, non_persistent=False)) + more > limit:
             raise TooManyTopics(f"Exceed maximum number of topics in namespace {namespace}: {limit}")
 
-    async def _open_persistent(self, name: TopicName, record: DormantTopic | None) -> PersistentTopic:
+    async def _open_persistent(
+        self, name: TopicName, record: DormantTopic | None, lease: Check | None
+    ) -> PersistentTopic:
         settings = self.settings
         stamp = self._environment.stamp(
             str(name), timestamp=settings.entry_timestamp, index=settings.entry_index
@@ -265,6 +268,7 @@ class TopicRegistry:
             self._ledger_settings_of(name),
             stamp=stamp,
             nodes=None if record is None else record.take_nodes(),
+            lease=lease,
         )
         topic = PersistentTopic(
             name,

@@ -1,0 +1,91 @@
+"""The middleware that sends a request about a topic or a bundle to the broker that owns it, as Apache 4.2.4 does.
+
+A request that any broker can answer (policies of namespaces, lists, numbers of partitions, lookups) stays here, and so does
+one about all partitions of a topic, which have owners of their own. The answer is 307 with the same path at the owner, or
+at the broker that finds one; `authoritative` then says whether the asked broker leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import web
+from yarl import URL
+
+from broker.admin.service_view import BROKER
+from broker.service.namespaces.bundles import bundles_of
+from broker.service.namespaces.namespaces import NamespaceNotFound
+from broker.service.topics.topic_registry import TopicRegistry
+from foundation.model.errors import InvalidTopicName
+from foundation.model.topic_name import PERSISTENT, TopicName, parse_topic_name
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+"""The handler of a route."""
+_ANYWHERE: Final = (
+    "/partitions",
+    "/partitioned-",
+    "/createMissedPartitions",
+    "/permissions",
+    "/terminate/partitions",
+)
+"""Ends of paths of a topic, or their beginnings, that any broker answers."""
+_BUNDLE: Final = "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}"
+_OF_BUNDLE: Final = (_BUNDLE + "/unload", _BUNDLE + "/split")
+_ROOTS: Final = (
+    "/admin/v2/{domain}",
+    "/admin/v2/persistent",
+    "/admin/v2/non-persistent",
+    "/admin/v2/schemas",
+)
+
+
+@web.middleware
+async def send_to_owner(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answers 307 where another broker owns the topic or bundle in the path, or has to find the owner."""
+    registry = request.app[BROKER].registry
+    ownership = registry.ownership
+    if not ownership.is_shared:
+        return await handler(request)
+    try:
+        bundle = await _bundle_of(request, registry)
+    except (InvalidTopicName, NamespaceNotFound):
+        return await handler(request)  # The handler refuses it in its own words.
+    if bundle is None:
+        return await handler(request)
+    authoritative = request.query.get("authoritative") == "true"
+    owner = (await ownership.owner_of_bundle(bundle, authoritative=authoritative)).addresses
+    if owner == ownership.owner:
+        return await handler(request)
+    base = owner.admin_url_tls if request.secure else owner.admin_url
+    leads = ownership.leader == ownership.owner.broker_id
+    path = request.rel_url.update_query(authoritative="true" if leads else "false")
+    return web.Response(status=307, headers={"Location": str(URL(base).join(path))})
+
+
+async def _bundle_of(request: web.Request, registry: TopicRegistry) -> str | None:
+    """Returns the bundle whose owner answers the request; None where every broker does."""
+    resource = request.match_info.route.resource
+    path = "" if resource is None else resource.canonical
+    if path in _OF_BUNDLE:
+        return _named_bundle(request, registry)
+    name = _topic_of(request, path)
+    if name is None or await registry.partitions.count(name):
+        return None
+    return registry.ownership.bundle_of(name)
+
+
+def _named_bundle(request: web.Request, registry: TopicRegistry) -> str | None:
+    namespace = f"{request.match_info['tenant']}/{request.match_info['namespace']}"
+    text = request.match_info["bundle"]
+    known = {str(bundle) for bundle in bundles_of(registry.namespaces, namespace).all()}
+    return f"{namespace}/{text}" if text in known else None
+
+
+def _topic_of(request: web.Request, path: str) -> TopicName | None:
+    root, found, rest = path.partition("/{tenant}/{namespace}/{topic}")
+    if not found or root not in _ROOTS or rest.startswith(_ANYWHERE):
+        return None
+    match = request.match_info
+    domain = match.get("domain", "non-persistent" if root.endswith("non-persistent") else PERSISTENT)
+    return parse_topic_name(f"{domain}://{match['tenant']}/{match['namespace']}/{match['topic']}")

@@ -1,0 +1,7 @@
+"""Several brokers on one metadata store: who is there, who leads, and who owns which bundle, in Pulsar's nodes.
+
+records     the JSON of the nodes, as Apache's brokers read and write it
+members     the brokers that are there (`/loadbalance/brokers`), and their leader (`/loadbalance/leader`)
+leases      the bundles that this broker owns (`/namespace/<tenant>/<namespace>/<range>`)
+ownership   the answers to lookups; what may be opened here
+"""

@@ -1,0 +1,127 @@
+"""Leases: the bundles that this broker owns. A lease is a node that ends with the session that made it.
+
+Nobody else has a bundle while its node is there. A node with this broker's own addresses that it did not make in this
+session is one of its earlier life: it is made anew, as Apache's brokers do (ResourceLockImpl).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Final
+from weakref import WeakValueDictionary
+
+from bookkeeper.metadata.metadata_store import Check, Ephemeral, MetadataStore, Stop
+from broker.cluster.records import BUNDLES, decode_owner, encode_owner
+from broker.service.topics.topic_ownership import Addresses
+from foundation.model.errors import BadVersion, MetadataError
+
+_FRESH: Final = 0
+"""The version of a node that was just made; a lease is never written again."""
+
+
+class Leases:
+    """Bundles are named `tenant/namespace/range`."""
+
+    def __init__(self, store: MetadataStore, lost: Callable[[str], None]) -> None:
+        """`lost` is called with a bundle whose node may have gone or changed."""
+        self._store = store
+        self._lost = lost
+        self._stops: dict[str, Stop] = {}
+        """Ends of the watches of owned bundles."""
+        # Two requests for one bundle would take each other's node for one of an earlier life.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._own = Addresses()
+        self._value = b""
+
+    def open(self, own: Addresses) -> None:
+        """Sets the addresses of this broker."""
+        self._own, self._value = own, encode_owner(own)
+
+    def __contains__(self, bundle: str) -> bool:
+        return bundle in self._stops
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._stops))
+
+    def __len__(self) -> int:
+        return len(self._stops)
+
+    def check(self, bundle: str) -> Check:
+        """Returns the condition that the lease still stands, for a write."""
+        return Check(_key(bundle), _FRESH)
+
+    async def owner(self, bundle: str) -> Addresses | None:
+        """Returns the addresses of the bundle's owner; None while nobody has it. Raises MetadataError."""
+        if bundle in self._stops:
+            return self._own
+        node = await self._store.get(_key(bundle))
+        return None if node is None else _decoded(bundle, node.value)
+
+    async def acquire(self, bundle: str) -> Addresses:
+        """Takes the bundle unless another broker has it; returns its owner. Raises MetadataError."""
+        lock = self._locks.setdefault(bundle, asyncio.Lock())
+        async with lock:
+            while bundle not in self._stops:
+                try:
+                    await self._store.put_all([Ephemeral(_key(bundle), self._value)])
+                except BadVersion:
+                    node = await self._store.get(_key(bundle))
+                    owner = None if node is None else _decoded(bundle, node.value)
+                    if owner is not None and owner != self._own:
+                        return owner
+                    if node is not None:
+                        # Its session may end meanwhile, and take the node.
+                        with contextlib.suppress(BadVersion):
+                            await self._store.delete(_key(bundle), node.version)
+                else:
+                    # Noted before the watch answers: the bundle is owned from the write on.
+                    self._stops[bundle] = _nothing
+                    self._stops[bundle] = await self._store.watch(_key(bundle), partial(self._lost, bundle))
+        return self._own
+
+    async def release(self, bundle: str) -> None:
+        """Gives the bundle up, whose topics are closed. Raises MetadataError."""
+        stop = self._stops.pop(bundle, None)
+        if stop is not None:
+            stop()
+            await self._store.delete(_key(bundle))
+
+    async def is_kept(self, bundle: str) -> bool:
+        """Makes the node of an owned bundle again if it has gone; False if another broker has the bundle now.
+
+        Raises MetadataError.
+        """
+        node = await self._store.get(_key(bundle))
+        if node is not None and node.value == self._value:
+            return True
+        self.drop(bundle)
+        return await self.acquire(bundle) == self._own
+
+    def drop(self, bundle: str) -> None:
+        """Forgets a bundle whose node is gone, or another broker's."""
+        stop = self._stops.pop(bundle, None)
+        if stop is not None:
+            stop()
+
+
+def _key(bundle: str) -> str:
+    return f"{BUNDLES}/{bundle}"
+
+
+def _nothing() -> None:
+    """Stands for the end of a watch that is not there yet."""
+
+
+def _decoded(bundle: str, value: bytes) -> Addresses:
+    try:
+        return decode_owner(value)
+    except ValueError as error:
+        raise MetadataError(f"the owner of bundle {bundle} cannot be read: {error}") from error
+
+
+def fewest(loads: Mapping[str, int]) -> str:
+    """Returns the broker with the fewest bundles, the first by name among equals. `loads` has one at least."""
+    return min(loads, key=lambda name: (loads[name], name))

@@ -1,0 +1,156 @@
+"""Members: the brokers of the cluster, this one among them, and which of them leads.
+
+Each broker keeps a node that ends with its session, and one of them the node of the leader too. Every broker follows both by
+watches: a watch tells that something may have changed, and the newest value is what counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from bookkeeper.metadata.metadata_store import Ephemeral, MetadataStore, Stop
+from broker.cluster.records import BROKERS, LEADER, Member, decode_leader, decode_member
+from broker.service.transactions.coordinator import Spawn
+from foundation.model.errors import BadVersion, BrokerError
+
+log = logging.getLogger("magnetar")
+
+RETRY_S: Final = 1.0
+"""Seconds after a failed read until the next one."""
+
+
+class Members:
+    """Opened with `open`; `members` and `leader` follow the store from then on."""
+
+    def __init__(self, store: MetadataStore, spawn: Spawn) -> None:
+        self.members: Mapping[str, Member] = {}
+        """The brokers that are there, by name, as read last."""
+        self.leader: str | None = None
+        """The name of the leading broker; None while nobody leads."""
+        self._store = store
+        self._spawn = spawn
+        self._name = ""
+        self._report: bytes = b""
+        self._leader_value: bytes = b""
+        self._stops: list[Stop] = []
+        self._due = False
+        self._reading = False
+        self._is_candidate = False
+
+    async def open(self, name: str, report: bytes, leader: bytes) -> None:
+        """Registers this broker, and leads if nobody does. `report` and `leader` are the values of its nodes.
+
+        Raises MetadataError.
+        """
+        self._name, self._report, self._leader_value = name, report, leader
+        self._is_candidate = True
+        await self.register()
+        self._stops.append(await self._store.watch_children(BROKERS, self.changed))
+        self._stops.append(await self._store.watch(LEADER, self.changed))
+        await self._read()
+
+    async def register(self) -> None:
+        """Makes the node of this broker anew; that of an earlier session of it, which may still be there, goes."""
+        await put_own(self._store, f"{BROKERS}/{self._name}", self._report)
+
+    async def report(self, report: bytes) -> None:
+        """Writes the load report. Raises MetadataError."""
+        self._report = report
+        if self._is_candidate:
+            await self._store.put(f"{BROKERS}/{self._name}", report)
+
+    async def leave(self) -> None:
+        """Removes the registration, so that nobody chooses this broker any more. Raises MetadataError."""
+        self._is_candidate = False
+        await self._store.delete(f"{BROKERS}/{self._name}")
+
+    async def close(self) -> None:
+        """Gives up the lead, and follows no more. Raises MetadataError."""
+        for stop in self._stops:
+            stop()
+        if self.leader == self._name:
+            await self._store.delete(LEADER)
+
+    def changed(self) -> None:
+        """Reads everything again, once at a time."""
+        self._due = True
+        if not self._reading:
+            self._reading = True
+            self._spawn(self._follow(), "members of the cluster")
+
+    async def _follow(self) -> None:
+        try:
+            while self._due:
+                self._due = False
+                try:
+                    await self._read()
+                except BrokerError as error:
+                    log.warning("! the brokers of the cluster cannot be read: %s", error)
+                    self._due = True
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            self._reading = False
+
+    async def _read(self) -> None:
+        names = await self._store.children(BROKERS)
+        found = await asyncio.gather(*(self._store.get(f"{BROKERS}/{name}") for name in names))
+        members: dict[str, Member] = {}
+        for name, node in zip(names, found, strict=True):
+            if node is not None:
+                try:
+                    members[name] = decode_member(name, node.value)
+                except ValueError as error:
+                    log.warning("! the registration of broker %s cannot be read: %s", name, error)
+        self._note_members(members)
+        self._note_leader(await self._elect())
+
+    def _note_members(self, members: Mapping[str, Member]) -> None:
+        for name in members.keys() - self.members.keys():
+            log.info("+ broker %s is in the cluster", name)
+        for name in self.members.keys() - members.keys():
+            log.info("- broker %s has left the cluster", name)
+        self.members = members
+
+    def _note_leader(self, leader: str | None) -> None:
+        if leader != self.leader:
+            log.info("broker %s leads the cluster", leader)
+        self.leader = leader
+
+    async def _elect(self) -> str | None:
+        """Returns the leader's name; leads if nobody does."""
+        while True:
+            node = await self._store.get(LEADER)
+            if node is not None:
+                leader = decode_leader(node.value)
+                if leader != self._name or not self._is_candidate or self.leader == self._name:
+                    return leader
+                # Of an earlier session of this broker: that node ends with it.
+                await put_own(self._store, LEADER, self._leader_value)
+                return leader
+            if not self._is_candidate:
+                return None
+            try:
+                await self._store.put_all([Ephemeral(LEADER, self._leader_value)])
+            except BadVersion:
+                continue  # Another was faster.
+            return self._name
+
+    def forget_session(self) -> None:
+        """Notes that the nodes of this broker are gone."""
+        self.leader = None
+
+
+async def put_own(store: MetadataStore, key: str, value: bytes) -> None:
+    """Makes an ephemeral key of this session, in place of one that an earlier session of this broker has left.
+
+    The caller makes sure that no other process keeps the key. Raises MetadataError.
+    """
+    while True:
+        try:
+            await store.put_all([Ephemeral(key, value)])
+            return
+        except BadVersion:
+            await store.delete(key)

@@ -1,0 +1,243 @@
+"""ClusterOwnership: which broker serves a topic where several share a metadata store, by the rules of Apache 4.2.4.
+
+    the bundle has an owner       -> its addresses, whichever broker is asked
+    nobody has it, and the request says that this broker shall take it (`authoritative`) -> taken, own addresses
+    nobody has it, this broker leads or nobody does -> the broker with the fewest bundles; if that is another one, the client
+                                     is sent there with `authoritative`
+    nobody has it, another leads  -> the client is sent to the leader
+
+A lookup takes three steps at most: any broker, the leader, the chosen one. Only a broker with the lease opens topics of a
+bundle. A session that has ended takes its leases along: nothing new opens until each is taken again, and the topics of a
+bundle that another broker has by then are closed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from bookkeeper.metadata.metadata_store import Check, MetadataStore, SessionState
+from broker.cluster.leases import Leases, fewest
+from broker.cluster.members import Members
+from broker.cluster.records import encode_leader, encode_member
+from broker.service.namespaces.bundles import bundles_of
+from broker.service.namespaces.namespaces import Namespaces
+from broker.service.topics.topic_ownership import Addresses, Owner, TopicOwnership
+from broker.service.transactions.coordinator import Spawn
+from foundation.model.errors import BrokerError, MetadataError, ServiceNotReady
+from foundation.model.topic_name import TopicName
+
+log = logging.getLogger("magnetar")
+
+REPORT_INTERVAL_S: Final = 5.0
+"""Seconds between two looks whether the load report is to be written, as in Apache."""
+
+
+class ClusterOwnership(TopicOwnership):
+    """Assigns topics to brokers by leases of bundles."""
+
+    is_shared = True
+    """Other brokers may come at any time."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        namespaces: Namespaces,
+        version: str,
+        *,
+        spawn: Spawn,
+        wall_ms: Callable[[], int],
+        close_bundle: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """`close_bundle` closes the topics of a bundle, named `tenant/namespace/range`, that another broker has now."""
+        super().__init__()
+        self.members = Members(store, spawn)
+        """The brokers of the cluster."""
+        self.leases = Leases(store, self._look_at)
+        """The bundles of this broker."""
+        self._store = store
+        self._namespaces = namespaces
+        self._version = version
+        self._spawn = spawn
+        self._wall_ms = wall_ms
+        self._close_bundle = close_bundle
+        self._started_ms = wall_ms()
+        self._is_certain = False
+        """True while the store answers, and every lease of this session has been taken."""
+        self._is_leaving = False
+        self._reported = 0
+        self._unloading: set[str] = set()
+        """Bundles that are given up: nobody opens a topic of them here."""
+        self._chosen: dict[str, str] = {}
+        """Brokers that this one has chosen as the leader, by bundle, until their report can show it."""
+
+    @property
+    def brokers(self) -> Mapping[str, Addresses]:
+        """The brokers whose registrations were read last."""
+        return {name: member.addresses for name, member in self.members.members.items()}
+
+    @property
+    def leader(self) -> str | None:
+        """The leader, as read last."""
+        return self.members.leader
+
+    async def open(self, owner: Addresses) -> None:
+        """Joins the cluster with these addresses. Raises MetadataError."""
+        self.owner = owner
+        self.leases.open(owner)
+        self._store.listen(self._told)
+        await self.members.open(self.owner.broker_id, self._report(), encode_leader(owner))
+        self._is_certain = True
+
+    async def owner_of_bundle(self, bundle: str, *, authoritative: bool = False) -> Owner:
+        """Returns the bundle's owner, or the broker to ask next; takes the bundle where that is this broker's part.
+
+        Raises ServiceNotReady where no broker can be chosen, and MetadataError.
+        """
+        if bundle in self._unloading:
+            raise ServiceNotReady(f"Namespace bundle {bundle} is being unloaded")
+        found = await self.leases.owner(bundle)
+        # Addresses of this broker without a lease are of its earlier life.
+        if found is not None and (found != self.owner or bundle in self.leases):
+            return Owner(found)
+        if authoritative and not self._is_leaving:
+            return Owner(await self._acquire(bundle))
+        members, leader = self.members.members, self.members.leader
+        if leader is not None and leader in members and leader != self.owner.broker_id:
+            return Owner(members[leader].addresses, is_redirect=True)
+        return await self._choose(bundle)
+
+    async def _choose(self, bundle: str) -> Owner:
+        loads = {name: member.bundles for name, member in self.members.members.items()}
+        loads.pop(self.owner.broker_id, None)
+        for name in self._chosen.values():
+            if name in loads:
+                loads[name] += 1
+        if not self._is_leaving:
+            loads[self.owner.broker_id] = len(self.leases)
+        if not loads:
+            raise ServiceNotReady(f"No broker was available to own {bundle}")
+        # Asked twice, the answer stays the same until the broker has taken the bundle.
+        before = self._chosen.get(bundle)
+        chosen = before if before in loads else fewest(loads)
+        if chosen == self.owner.broker_id:
+            return Owner(await self._acquire(bundle))
+        self._chosen[bundle] = chosen
+        return Owner(self.members.members[chosen].addresses, is_redirect=True, authoritative=True)
+
+    async def _acquire(self, bundle: str) -> Addresses:
+        self._check_certain()
+        self._chosen.pop(bundle, None)
+        return await self.leases.acquire(bundle)
+
+    async def check_owned(self, name: TopicName) -> Check | None:
+        """Returns the condition for the first write of the topic's list. Raises ServiceNotReady in Apache's words."""
+        bundle = self.bundle_of(name)
+        if bundle not in self.leases:
+            raise ServiceNotReady(
+                f"Namespace bundle ({bundle}) for topic ({name}) not served by this instance:{self.owner.broker_id}."
+                " Please redo the lookup."
+            )
+        if bundle in self._unloading:
+            raise ServiceNotReady(f"Namespace bundle {bundle} is being unloaded")
+        self._check_certain()
+        return self.leases.check(bundle)
+
+    def _check_certain(self) -> None:
+        if not self._is_certain:
+            raise ServiceNotReady(
+                "The metadata store does not answer; this broker opens nothing until it does"
+            )
+
+    def bundle_of(self, name: TopicName) -> str:
+        """Returns the topic's bundle as `tenant/namespace/range`. Raises NamespaceNotFound."""
+        return f"{name.namespace}/{bundles_of(self._namespaces, name.namespace).of(str(name))}"
+
+    # News of leases and of the session
+
+    def _look_at(self, bundle: str) -> None:
+        self._spawn(self._keep(bundle), f"lease of {bundle}")
+
+    async def _keep(self, bundle: str) -> None:
+        """Takes an owned bundle again, or closes its topics if another broker has it."""
+        if bundle in self.leases and not self._is_leaving and not await self.leases.is_kept(bundle):
+            log.warning("! bundle %s is another broker's now; its topics are closed here", bundle)
+            await self._close_bundle(bundle)
+
+    def _told(self, state: SessionState) -> None:
+        if state is SessionState.RE_ESTABLISHED:
+            self.members.forget_session()
+            self._spawn(self._return(), "leases of a new session")
+        else:
+            self._is_certain = state is SessionState.CONNECTED
+
+    async def _return(self) -> None:
+        """Joins the cluster again after the end of a session."""
+        try:
+            await self.members.register()
+            self.members.changed()
+            for bundle in self.leases:
+                await self._keep(bundle)
+        except MetadataError as error:
+            # The next session tries again; until then nothing opens here.
+            log.warning("! the leases of this broker cannot be taken again: %s", error)
+        else:
+            self._is_certain = True
+
+    # Load reports
+
+    async def tick(self) -> None:
+        """Writes the load report if this broker's bundles have become more or fewer since the last one."""
+        if len(self.leases) != self._reported and not self._is_leaving:
+            try:
+                await self.members.report(self._report())
+            except BrokerError as error:
+                log.warning("! the load report cannot be written: %s", error)
+        self._chosen = {bundle: name for bundle, name in self._chosen.items() if name in self.members.members}
+
+    def _report(self) -> bytes:
+        self._reported = len(self.leases)
+        return encode_member(self.owner, self._version, self._started_ms, self._wall_ms(), self.leases)
+
+    # Giving bundles up
+
+    async def unload(self, bundle: str, close: Callable[[], Awaitable[None]]) -> None:
+        """Closes the topics of a bundle and gives it up; the next lookup finds an owner. Raises MetadataError."""
+        self._unloading.add(bundle)
+        try:
+            await close()
+            await self.leases.release(bundle)
+        finally:
+            self._unloading.discard(bundle)
+
+    async def split(self, bundle: str, parts: Sequence[str], store: Callable[[], Awaitable[None]]) -> None:
+        """Takes the parts before `store`, so that nobody else may, and gives the bundle up afterwards, as Apache.
+
+        Raises MetadataError, and what `store` raises.
+        """
+        taken = parts if bundle in self.leases else ()
+        for part in taken:
+            await self._acquire(part)
+        try:
+            await store()
+        except BaseException:
+            for part in taken:
+                await self.leases.release(part)
+            raise
+        await self.leases.release(bundle)
+
+    async def leave(self) -> None:
+        """Gives all bundles up, one after the other, so that other brokers take each as soon as its topics are closed.
+
+        Failures are logged: the nodes end with the session.
+        """
+        self._is_leaving = True
+        try:
+            await self.members.leave()
+            for bundle in self.leases:
+                await self.unload(bundle, partial(self._close_bundle, bundle))
+            await self.members.close()
+        except BrokerError as error:
+            log.warning("! bundles are given up by the end of the session: %s", error)
