@@ -19,6 +19,7 @@ from functools import partial
 from typing import Final
 
 from bookkeeper.metadata.metadata_store import Check, MetadataStore, SessionState
+from broker.cluster.alone import be_alone, join
 from broker.cluster.leases import Leases, fewest
 from broker.cluster.members import Members
 from broker.cluster.records import encode_leader, encode_member
@@ -33,6 +34,9 @@ log = logging.getLogger("magnetar")
 
 REPORT_INTERVAL_S: Final = 5.0
 """Seconds between two looks whether the load report is to be written, as in Apache."""
+
+LEFT_AFTER: Final = 1.5
+"""Times of a session after which a broker that was killed has left; ZooKeeper ends sessions at its next tick."""
 
 
 class ClusterOwnership(TopicOwnership):
@@ -49,9 +53,9 @@ class ClusterOwnership(TopicOwnership):
         *,
         spawn: Spawn,
         wall_ms: Callable[[], int],
-        close_bundle: Callable[[str], Awaitable[None]],
+        session_s: float,
     ) -> None:
-        """`close_bundle` closes the topics of a bundle, named `tenant/namespace/range`, that another broker has now."""
+        """Bundles are named `tenant/namespace/range`. `session_s`: how long a broker that was killed seems to be there."""
         super().__init__()
         self.members = Members(store, spawn)
         """The brokers of the cluster."""
@@ -62,8 +66,10 @@ class ClusterOwnership(TopicOwnership):
         self._version = version
         self._spawn = spawn
         self._wall_ms = wall_ms
-        self._close_bundle = close_bundle
         self._started_ms = wall_ms()
+        self._wait_s = session_s * LEFT_AFTER
+        self._alone = ""
+        """The name of a broker that is alone on its store."""
         self._is_certain = False
         """True while the store answers, and every lease of this session has been taken."""
         self._is_leaving = False
@@ -83,12 +89,19 @@ class ClusterOwnership(TopicOwnership):
         """The leader, as read last."""
         return self.members.leader
 
+    async def be_alone(self, name: str) -> None:
+        """Raises MetadataError while others are on the store for longer than a session lasts."""
+        self._alone = name
+        await be_alone(self._store, name, self._wait_s)
+
     async def open(self, owner: Addresses) -> None:
-        """Joins the cluster with these addresses. Raises MetadataError."""
+        """Joins the cluster with these addresses. Raises MetadataError, also where another broker wants to be alone."""
         self.owner = owner
         self.leases.open(owner)
         self._store.listen(self._told)
         await self.members.open(self.owner.broker_id, self._report(), encode_leader(owner))
+        if not self._alone:
+            await join(self._store, owner.broker_id, self._wait_s)
         self._is_certain = True
 
     async def owner_of_bundle(self, bundle: str, *, authoritative: bool = False) -> Owner:
@@ -164,7 +177,7 @@ class ClusterOwnership(TopicOwnership):
         """Takes an owned bundle again, or closes its topics if another broker has it."""
         if bundle in self.leases and not self._is_leaving and not await self.leases.is_kept(bundle):
             log.warning("! bundle %s is another broker's now; its topics are closed here", bundle)
-            await self._close_bundle(bundle)
+            await self.close_bundle(bundle)
 
     def _told(self, state: SessionState) -> None:
         if state is SessionState.RE_ESTABLISHED:
@@ -176,6 +189,8 @@ class ClusterOwnership(TopicOwnership):
     async def _return(self) -> None:
         """Joins the cluster again after the end of a session."""
         try:
+            if self._alone:
+                await be_alone(self._store, self._alone, 0)
             await self.members.register()
             self.members.changed()
             for bundle in self.leases:
@@ -189,12 +204,14 @@ class ClusterOwnership(TopicOwnership):
     # Load reports
 
     async def tick(self) -> None:
-        """Writes the load report if this broker's bundles have become more or fewer since the last one."""
+        """Writes the load report if the number of own bundles has changed. A leader reads the reports of the others."""
         if len(self.leases) != self._reported and not self._is_leaving:
             try:
                 await self.members.report(self._report())
             except BrokerError as error:
                 log.warning("! the load report cannot be written: %s", error)
+        if self.leader == self.owner.broker_id:
+            self.members.changed()
         self._chosen = {bundle: name for bundle, name in self._chosen.items() if name in self.members.members}
 
     def _report(self) -> bytes:
@@ -237,7 +254,7 @@ class ClusterOwnership(TopicOwnership):
         try:
             await self.members.leave()
             for bundle in self.leases:
-                await self.unload(bundle, partial(self._close_bundle, bundle))
+                await self.unload(bundle, partial(self.close_bundle, bundle))
             await self.members.close()
         except BrokerError as error:
             log.warning("! bundles are given up by the end of the session: %s", error)

@@ -19,7 +19,7 @@ LEADER: Final = "/loadbalance/leader"
 BUNDLES: Final = "/namespace"
 """Above the nodes of owned bundles, by tenant, namespace and range."""
 LOAD_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
-"""What Apache's brokers look for in a registration: with another name they would send all lookups to us, or none."""
+"""The name of Apache's default in registrations. With another one its brokers would send all lookups to us, or none."""
 
 
 class Member(NamedTuple):

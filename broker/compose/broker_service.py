@@ -38,11 +38,17 @@ from broker.compose.backlog_rounds import start_backlog_rounds
 from broker.compose.cache_counts import CacheCounts
 from broker.compose.cache_passes import CachePasses
 from broker.compose.cache_settings import EntryCacheSettings
-from broker.compose.cluster_membership import ownership_of, unload_bundle
+from broker.compose.cluster_membership import ownership_of, serve
 from broker.compose.confirmed_rights import ConfirmedRights
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.compose.ledger_upkeep import LedgerUpkeep
-from broker.compose.room_settings import interceptors_of, reads_limiter, record_settings
+from broker.compose.room_settings import (
+    configured_name,
+    interceptors_of,
+    listeners_of,
+    reads_limiter,
+    record_settings,
+)
 from broker.compose.timers import Timers
 from broker.compose.tls_contexts import data_certificates, web_certificates
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
@@ -64,7 +70,7 @@ from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.lifecycle.transaction_participants import RegistryParticipants
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.settings import ServiceSettings
-from broker.service.topics.topic_ownership import Addresses, Listener
+from broker.service.topics.topic_ownership import Addresses
 from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.transaction_limits import TransactionLimits
@@ -186,9 +192,7 @@ class BrokerService:
             interceptors=interceptors_of(settings),
         )
         self.namespaces = Namespaces(metadata, settings.str("clusterName"))
-        self._ownership = ownership_of(
-            self.environment, self.namespaces, version, self._timers, self._tasks, self._close_bundle
-        )
+        self._ownership = ownership_of(self, self._timers, self._tasks)
         self.registry = self._topic_registry(clock.later())
         self.deletions = Deletions(self.environment, self.registry)
         self.partitioned = PartitionedTopics(self.registry, self.deletions)
@@ -243,10 +247,7 @@ class BrokerService:
         )
         if self.controls is not None:
             self.controls.unloads(registry, self._tasks.spawn)
-        return registry
-
-    async def _close_bundle(self, bundle: str) -> None:
-        await unload_bundle(self.registry, bundle)
+        return serve(registry)
 
     # Start
 
@@ -304,6 +305,7 @@ class BrokerService:
             spawn=self._tasks.spawn,
             limits=TransactionLimits.of(self.registry.settings),
         )
+        await self._ownership.be_alone(configured_name(self.settings))
         self.registry.transaction_states = self.net.coordinators = coordinators
         await coordinators.open()
         self._timers.every(TIME_OUTS_INTERVAL_S, coordinators.tick)
@@ -382,7 +384,7 @@ class BrokerService:
 
             self._health_port = HealthPort(self.loop_watch)
             self._health_port.open(bind_address, health_port)
-        self.addresses = Addresses(**urls, listeners=_listeners(settings))
+        self.addresses = Addresses(**urls, listeners=listeners_of(settings))
         await self._ownership.open(self.addresses)
 
     @property
@@ -493,15 +495,3 @@ def _recorder(
     recorder = Recorder(recorded, version, lambda: loop_watch.late_us)
     decisions.listen(recorder.record)
     return recorder
-
-
-def _listeners(settings: Settings) -> dict[str, Listener]:
-    """Returns the addresses of `advertisedListeners`, texts such as `name:pulsar://host:port`, by name."""
-    found: dict[str, Listener] = {}
-    for text in settings.list("advertisedListeners"):
-        name, _, url = (part.strip() for part in text.partition(":"))
-        known = found.get(name, Listener())
-        # A name may stand twice, with an address for each kind of port.
-        is_tls = url.startswith("pulsar+ssl:")
-        found[name] = known._replace(url_tls=url) if is_tls else known._replace(url=url)
-    return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Protocol
 
 from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.timers import Timers
@@ -12,28 +13,46 @@ from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.topics.topic_ownership import TopicOwnership
 from broker.service.topics.topic_registry import TopicRegistry
+from foundation.settings.settings import Settings
 
 
-def ownership_of(
-    environment: ManagedLedgerEnvironment,
-    namespaces: Namespaces,
-    version: str,
-    timers: Timers,
-    tasks: BackgroundTasks,
-    close_bundle: Callable[[str], Awaitable[None]],
-) -> TopicOwnership:
-    """Returns the ownership, which joins the cluster when it is opened. `close_bundle` closes the topics of a bundle."""
-    store = environment.metadata
+class Composed(Protocol):
+    """What a broker has before it has topics."""
+
+    settings: Settings
+    """The settings of the start."""
+    environment: ManagedLedgerEnvironment
+    """The metadata store and the clock."""
+    namespaces: Namespaces
+    """Says which bundles a namespace has."""
+    version: str
+    """Magnetar's version."""
+
+
+def ownership_of(broker: Composed, timers: Timers, tasks: BackgroundTasks) -> TopicOwnership:
+    """Returns the ownership, which joins the cluster when it is opened. `serve` makes it complete."""
+    store = broker.environment.metadata
     if not store.is_shared:
         return TopicOwnership()
     # Late: a broker with a store of its own needs no cluster.
     from broker.cluster.ownership import REPORT_INTERVAL_S, ClusterOwnership
 
     ownership = ClusterOwnership(
-        store, namespaces, version, spawn=tasks.spawn, wall_ms=environment.wall_ms, close_bundle=close_bundle
+        store,
+        broker.namespaces,
+        broker.version,
+        spawn=tasks.spawn,
+        wall_ms=broker.environment.wall_ms,
+        session_s=broker.settings.int("metadataStoreSessionTimeoutMillis") / 1000,
     )
     timers.every(REPORT_INTERVAL_S, lambda: tasks.spawn(ownership.tick(), "load report"))
     return ownership
+
+
+def serve(registry: TopicRegistry) -> TopicRegistry:
+    """Lets the ownership of the registry close the topics of bundles; returns the registry."""
+    registry.ownership.close_bundle = partial(unload_bundle, registry)
+    return registry
 
 
 async def unload_bundle(registry: TopicRegistry, bundle: str) -> None:

@@ -72,6 +72,8 @@ class TopicOwnership:
     def __init__(self, owner: Addresses | None = None) -> None:
         self.owner = owner or Addresses()
         """This broker's addresses. Set before the first client connects: the ports are known once they are open."""
+        self.close_bundle: Callable[[str], Awaitable[None]] = _nothing_is_open
+        """Closes the topics of a bundle; set once there is a registry of topics."""
 
     @property
     def brokers(self) -> Mapping[str, Addresses]:
@@ -82,6 +84,9 @@ class TopicOwnership:
     def leader(self) -> str | None:
         """The name of the broker that chooses owners; None while nobody does."""
         return self.owner.broker_id
+
+    async def be_alone(self, name: str) -> None:
+        """Takes the metadata store for this broker alone, which keeps transactions; `name` as it is configured."""
 
     async def open(self, owner: Addresses) -> None:
         """Sets this broker's addresses."""
@@ -116,3 +121,7 @@ class TopicOwnership:
 
     async def leave(self) -> None:
         """Gives all topics up, before the broker stops."""
+
+
+async def _nothing_is_open(_bundle: str) -> None:
+    """Stands for `close_bundle` before there is a registry."""

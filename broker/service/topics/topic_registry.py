@@ -57,8 +57,8 @@ from foundation.model.topic_name import (
 log = logging.getLogger("magnetar")
 
 CLOSINGS_AT_ONCE = 50
-"""Topics that close together when the broker stops or gives a bundle up: their first steps fall into one turn of the loop,
-40 µs each, and their writes share commits of the metadata store."""
+"""Topics that close together: their first steps fall into one turn of the loop, 40 µs each, and their writes share commits
+of the metadata store."""
 LOAD_TIMES_KEPT = 10_000
 """Durations of openings that are remembered, the newest ones."""
 QUOTA_CHECK_BOUNDS_NS = tuple(seconds * 1_000_000_000 for seconds in (5, 10, 30, 60, 300))

@@ -22,6 +22,7 @@ from broker.security.principal import Principal
 from broker.service.namespaces.stored_policies import PERMISSIONS
 from broker.service.policies.effective_policies import RESOURCE_GROUP
 from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic import Topic
 from foundation.model.errors import ServiceNotReady
 from foundation.model.topic_name import parse_topic_name
 from foundation.zookeeper.url import ZookeeperUrl
@@ -70,6 +71,12 @@ async def two(request: pytest.FixtureRequest) -> AsyncIterator[Two]:
         yield Two(one, other, stores[2])
 
 
+async def opened(broker: BrokerService) -> Topic:
+    """The topic, after a lookup that makes this broker its owner."""
+    await broker.registry.ownership.owner_of(TOPIC, authoritative=True)
+    return await broker.registry.get(TOPIC, create=True)
+
+
 async def until(holds: Callable[[], bool]) -> None:
     """Waits for what a watch brings; the test's own limit ends a wait for ever."""
     while not holds():  # noqa: ASYNC110  # The broker alone shows the change, and has no event for it.
@@ -102,7 +109,7 @@ async def test_administrator_of_a_tenant_ends_with_the_change_of_another_broker(
 
 
 async def test_policy_of_another_broker_reaches_an_open_topic(two: Two) -> None:
-    topic = await two.other.registry.get(TOPIC, create=True)
+    topic = await opened(two.other)
     assert not topic.publish_limits
     rate = {"publishThrottlingRateInMsg": 7, "publishThrottlingRateInByte": -1}
     await two.write("/admin/policies/public/default", {"publishMaxMessageRate": {"standalone": rate}})
@@ -149,6 +156,7 @@ async def test_rights_end_when_the_store_has_not_confirmed_them_for_their_bound(
     other, admin = two.other, Principal("admin")
     connection = await RawConnection.open(other.addresses.service_url)
     await connection.connect(token=token({"sub": "admin"}))
+    await other.registry.ownership.owner_of(TOPIC, authoritative=True)
     connection.send("PRODUCER", request_id=1, topic=str(TOPIC), producer_id=1)
     await connection.receive("PRODUCER_SUCCESS")
 
@@ -176,7 +184,7 @@ async def test_next_ledger_of_a_namespace_names_the_groups_that_another_broker_h
     groups = {"bookkeeperAffinityGroupPrimary": "g1", "bookkeeperAffinityGroupSecondary": "g2"}
     await two.write("/admin/local-policies/public/default", {"bookieAffinityGroup": groups})
     await until(lambda: two.other.namespaces.policy("public/default", "bookieAffinityGroup") == groups)
-    topic = await two.other.registry.get(TOPIC, create=True)
+    topic = await opened(two.other)
     assert isinstance(topic, PersistentTopic)
     assert topic.ledger.context.settings.affinity == Affinity.of("g1", "g2")
     begun = await topic.ledger.context.store.start_current(None)

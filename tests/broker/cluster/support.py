@@ -1,0 +1,95 @@
+"""Brokers of a cluster as their ownership alone: sessions of one store in memory, and what closed which bundle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import cast
+
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.cluster.ownership import ClusterOwnership
+from broker.service.namespaces.namespaces import Namespaces
+from broker.service.topics.topic_ownership import Addresses
+from foundation.model.topic_name import parse_topic_name
+
+NOW_MS = 1_795_456_811_163
+TOPIC = parse_topic_name("persistent://shop/orders/t")
+
+
+def addresses(number: int) -> Addresses:
+    return Addresses(f"pulsar://host{number}:6650", f"http://host{number}:8080")
+
+
+class FourBundles(SimpleNamespace):
+    """Namespaces of four bundles each, Pulsar's default."""
+
+    def policies(self, namespace: str) -> dict[str, object]:
+        return {}
+
+    def policy(self, namespace: str, key: str) -> None:
+        return None
+
+
+class Node:
+    """One broker."""
+
+    def __init__(self, store: MemoryMetadataStore, number: int) -> None:
+        self.store = store
+        self.closed: list[str] = []
+        self._is_dead = False
+        self._tasks: set[asyncio.Task[object]] = set()
+        self.ownership = ClusterOwnership(
+            store,
+            cast(Namespaces, FourBundles()),
+            "1.0",
+            spawn=self._spawn,
+            wall_ms=lambda: NOW_MS,
+            session_s=0.0,
+        )
+        self.ownership.close_bundle = self._close
+        self.addresses = addresses(number)
+
+    async def _close(self, bundle: str) -> None:
+        self.closed.append(bundle)
+
+    def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
+        if self._is_dead:
+            work.close()
+            return
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def settle(self) -> None:
+        """Returns when nothing of this broker is under way."""
+        await asyncio.sleep(0)
+        while self._tasks:
+            await asyncio.gather(*self._tasks)
+
+    async def kill(self) -> None:
+        """Ends the session, of which this broker itself learns nothing."""
+        self._is_dead = True
+        await self.store.close()
+
+    async def open(self) -> ClusterOwnership:
+        await self.ownership.open(self.addresses)
+        return self.ownership
+
+
+async def settle(*nodes: Node) -> None:
+    """Lets watches and what they begin come to an end."""
+    for _ in range(3):
+        for node in nodes:
+            await node.settle()
+
+
+async def cluster(count: int) -> list[Node]:
+    """Brokers that have joined one after the other, so that the first one leads."""
+    first = MemoryMetadataStore()
+    stores = [first, *(first.another() for _ in range(count - 1))]
+    nodes = [Node(store, number) for number, store in enumerate(stores)]
+    for node in nodes:
+        await node.open()
+    await settle(*nodes)
+    return nodes

@@ -1,0 +1,66 @@
+"""Which broker a leader chooses, and what a lease does when requests and nodes of others meet."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.metadata_store import Ephemeral
+from broker.cluster.leases import Leases, fewest
+from broker.cluster.records import BUNDLES
+from foundation.model.errors import MetadataError
+from tests.broker.cluster.support import addresses
+
+BUNDLE = "shop/orders/0x00000000_0x40000000"
+
+
+def leases(store: MemoryMetadataStore, number: int = 0) -> Leases:
+    found = Leases(store, lambda bundle: None)
+    found.open(addresses(number))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("loads", "chosen"),
+    [({"b": 1, "a": 1}, "a"), ({"a": 2, "b": 1, "c": 1}, "b"), ({"only": 9}, "only")],
+)
+def test_broker_with_the_fewest_bundles_is_chosen(loads: dict[str, int], chosen: str) -> None:
+    assert fewest(loads) == chosen
+
+
+async def test_requests_at_the_same_time_take_one_lease() -> None:
+    store = MemoryMetadataStore()
+    own = leases(store)
+    found = await asyncio.gather(*(own.acquire(BUNDLE) for _ in range(20)))
+    assert set(map(str, found)) == {str(addresses(0))}
+    node = await store.get(f"{BUNDLES}/{BUNDLE}")
+    assert node is not None
+    assert node.version == 0
+
+
+async def test_of_two_brokers_one_gets_the_bundle() -> None:
+    store = MemoryMetadataStore()
+    first, second = leases(store), leases(store.another(), 1)
+    found = await asyncio.gather(first.acquire(BUNDLE), second.acquire(BUNDLE))
+    assert found[0] == found[1]
+    assert (BUNDLE in first) != (BUNDLE in second)
+
+
+async def test_owner_that_cannot_be_read_is_an_error_and_no_free_bundle() -> None:
+    store = MemoryMetadataStore()
+    await store.another().put_all([Ephemeral(f"{BUNDLES}/{BUNDLE}", b"{")])
+    for work in (leases(store).owner(BUNDLE), leases(store).acquire(BUNDLE)):
+        with pytest.raises(MetadataError, match=BUNDLE):
+            await work
+
+
+async def test_released_bundle_is_free_once() -> None:
+    store = MemoryMetadataStore()
+    own = leases(store)
+    await own.acquire(BUNDLE)
+    await own.release(BUNDLE)
+    await own.release(BUNDLE)
+    assert await own.owner(BUNDLE) is None
+    assert (len(own), list(own)) == (0, [])

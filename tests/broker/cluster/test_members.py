@@ -1,0 +1,51 @@
+"""Who is in the cluster and who leads, as each broker learns of it."""
+
+from __future__ import annotations
+
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.metadata_store import Ephemeral
+from broker.cluster.records import BROKERS, LEADER, encode_leader
+from tests.broker.cluster.support import Node, addresses, cluster, settle
+
+
+async def test_first_broker_leads_and_all_know_all() -> None:
+    nodes = await cluster(3)
+    for node in nodes:
+        assert sorted(node.ownership.brokers) == [f"host{number}:8080" for number in range(3)]
+        assert node.ownership.leader == "host0:8080"
+
+
+async def test_one_of_the_others_leads_after_the_leader() -> None:
+    nodes = await cluster(3)
+    await nodes[0].kill()
+    await settle(*nodes[1:])
+    leaders = {node.ownership.leader for node in nodes[1:]}
+    assert leaders in ({"host1:8080"}, {"host2:8080"})
+    assert sorted(nodes[1].ownership.brokers) == ["host1:8080", "host2:8080"]
+
+
+async def test_lead_of_an_earlier_life_is_taken_again() -> None:
+    store = MemoryMetadataStore()
+    before = store.another()
+    await before.put_all([Ephemeral(LEADER, encode_leader(addresses(0)))])
+    node = Node(store, 0)
+    await node.open()
+    await before.close()
+    await settle(node)
+    assert await store.get(LEADER) is not None
+    assert node.ownership.leader == "host0:8080"
+
+
+async def test_damaged_registration_is_left_out() -> None:
+    (node,) = await cluster(1)
+    await node.store.another().put_all([Ephemeral(f"{BROKERS}/strange:1", b"{")])
+    await settle(node)
+    assert list(node.ownership.brokers) == ["host0:8080"]
+
+
+async def test_broker_that_leaves_is_no_longer_listed() -> None:
+    nodes = await cluster(2)
+    await nodes[0].ownership.leave()
+    await settle(nodes[1])
+    assert list(nodes[1].ownership.brokers) == ["host1:8080"]
+    assert nodes[1].ownership.leader == "host1:8080"

@@ -1,0 +1,205 @@
+"""The answers to lookups, who may open what, the end of a session, hand-over and division of bundles."""
+
+from __future__ import annotations
+
+import pytest
+
+from bookkeeper.metadata.metadata_store import Check, Ephemeral
+from broker.cluster.records import BROKERS, BUNDLES, encode_owner
+from broker.service.namespaces.bundles import hash_of
+from broker.service.topics.topic_ownership import Owner
+from foundation.model.errors import MetadataError, ServiceNotReady
+from tests.broker.cluster.support import TOPIC, Node, addresses, cluster, settle
+
+BUNDLE = "shop/orders/0xc0000000_0xffffffff"
+HALVES = ["shop/orders/0xc0000000_0xe0000000", "shop/orders/0xe0000000_0xffffffff"]
+
+
+async def owned(node: Node, bundle: str = BUNDLE) -> None:
+    answer = await node.ownership.owner_of_bundle(bundle, authoritative=True)
+    assert answer == Owner(node.addresses)
+
+
+async def follow(nodes: list[Node], asked: Node, steps: int = 3) -> tuple[Node, int]:
+    """Looks up as a client does: the broker that serves the bundle, and how many lookups it took."""
+    authoritative = False
+    for step in range(1, steps + 1):
+        answer = await asked.ownership.owner_of_bundle(BUNDLE, authoritative=authoritative)
+        asked = next(node for node in nodes if node.addresses == answer.addresses)
+        if not answer.is_redirect:
+            return asked, step
+        authoritative = answer.authoritative
+    raise AssertionError(f"no owner after {steps} lookups")
+
+
+async def test_topic_is_in_the_bundle_of_its_hash() -> None:
+    (node,) = await cluster(1)
+    low, _, high = node.ownership.bundle_of(TOPIC).removeprefix("shop/orders/").partition("_")
+    assert int(low, 16) <= hash_of(str(TOPIC)) < int(high, 16)
+
+
+async def test_every_broker_names_the_owner_whatever_the_request_says() -> None:
+    nodes = await cluster(3)
+    await owned(nodes[1])
+    for node in nodes:
+        for authoritative in (False, True):
+            answer = await node.ownership.owner_of_bundle(BUNDLE, authoritative=authoritative)
+            assert answer == Owner(nodes[1].addresses)
+
+
+async def test_lookup_ends_after_three_steps_at_the_broker_with_the_fewest_bundles() -> None:
+    nodes = await cluster(3)
+    for number, node in enumerate((nodes[0], nodes[1])):
+        await owned(node, f"shop/orders/0x{number}0000000_0x{number + 1}0000000")
+        await node.ownership.tick()
+    await nodes[0].ownership.tick()
+    await settle(*nodes)
+    assert await follow(nodes, nodes[1]) == (nodes[2], 3)
+    assert await follow(nodes, nodes[1]) == (nodes[2], 1)
+
+
+async def test_leader_answers_the_same_until_the_chosen_broker_has_the_bundle() -> None:
+    leader, *others = await cluster(3)
+    await owned(leader, "shop/orders/0x00000000_0x40000000")
+    first = await leader.ownership.owner_of_bundle(BUNDLE)
+    again = await leader.ownership.owner_of_bundle(BUNDLE)
+    assert first == again == Owner(others[0].addresses, is_redirect=True, authoritative=True)
+    other = await leader.ownership.owner_of_bundle("shop/orders/0x40000000_0x80000000")
+    assert other.addresses == others[1].addresses, "what was chosen counts before its broker reports it"
+
+
+async def test_bundle_is_served_by_a_survivor_after_the_session_of_its_owner() -> None:
+    nodes = await cluster(2)
+    await owned(nodes[0])
+    await nodes[0].kill()
+    await settle(nodes[1])
+    assert nodes[1].ownership.leader == nodes[1].addresses.broker_id
+    assert await follow(nodes, nodes[1]) == (nodes[1], 1)
+
+
+async def test_topics_open_under_a_lease_alone() -> None:
+    node, other = await cluster(2)
+    bundle = node.ownership.bundle_of(TOPIC)
+    with pytest.raises(ServiceNotReady, match=rf"Namespace bundle \({bundle}\) .* not served .*:host0:8080"):
+        await node.ownership.check_owned(TOPIC)
+    await owned(node, bundle)
+    assert await node.ownership.check_owned(TOPIC) == Check(f"{BUNDLES}/{bundle}", 0)
+    with pytest.raises(ServiceNotReady):
+        await other.ownership.check_owned(TOPIC)
+
+
+async def test_nothing_opens_before_the_cluster_is_joined() -> None:
+    (node,) = await cluster(1)
+    late = Node(node.store.another(), 1)
+    late.ownership.owner = late.addresses
+    with pytest.raises(ServiceNotReady):
+        await late.ownership.owner_of_bundle(BUNDLE, authoritative=True)
+
+
+async def test_bundle_of_an_earlier_life_is_taken_again() -> None:
+    node, other = await cluster(2)
+    await other.store.put_all([Ephemeral(f"{BUNDLES}/{BUNDLE}", encode_owner(node.addresses))])
+    await owned(node)
+    await other.store.close()
+    assert await node.store.get(f"{BUNDLES}/{BUNDLE}") is not None, "the node is one of this session"
+
+
+async def test_expired_session_takes_its_bundles_again_and_closes_those_that_others_have() -> None:
+    node, other = await cluster(2)
+    await owned(node)
+    await owned(node, HALVES[0])
+    # The other broker is faster than the news of the expired session.
+    node.store._end_session()
+    await owned(other)
+    node.store.expire()
+    await settle(node, other)
+    assert node.closed == [BUNDLE]
+    assert list(node.ownership.leases) == [HALVES[0]]
+    assert await other.store.get(f"{BROKERS}/{node.addresses.broker_id}") is not None
+    await owned(other)
+
+
+async def test_lease_that_somebody_removed_is_made_again() -> None:
+    node, other = await cluster(2)
+    await owned(node)
+    await other.store.delete(f"{BUNDLES}/{BUNDLE}")
+    await settle(node)
+    assert await other.ownership.owner_of_bundle(BUNDLE) == Owner(node.addresses)
+    assert node.closed == []
+
+
+async def test_unloaded_bundle_is_opened_by_nobody_until_its_topics_are_closed() -> None:
+    node, other = await cluster(2)
+    await owned(node)
+    seen: list[Owner | str] = []
+
+    async def close() -> None:
+        for asked in (node, other):
+            try:
+                seen.append(await asked.ownership.owner_of_bundle(BUNDLE))
+            except ServiceNotReady as error:
+                seen.append(str(error))
+
+    await node.ownership.unload(BUNDLE, close)
+    assert seen == [f"Namespace bundle {BUNDLE} is being unloaded", Owner(node.addresses)]
+    await owned(other)
+
+
+async def test_divided_bundle_stays_with_its_owner() -> None:
+    node, other = await cluster(2)
+    await owned(node)
+    owners: list[Owner] = []
+
+    async def store() -> None:
+        owners.extend([await other.ownership.owner_of_bundle(half) for half in HALVES])
+
+    await node.ownership.split(BUNDLE, HALVES, store)
+    assert owners == [Owner(node.addresses)] * 2, "nobody else may take them while the division is stored"
+    assert sorted(node.ownership.leases) == HALVES
+
+
+async def test_division_that_is_not_stored_leaves_the_bundle() -> None:
+    (node,) = await cluster(1)
+    await owned(node)
+
+    async def store() -> None:
+        raise MetadataError("away")
+
+    with pytest.raises(MetadataError):
+        await node.ownership.split(BUNDLE, HALVES, store)
+    assert list(node.ownership.leases) == [BUNDLE]
+
+
+async def test_leaving_broker_is_chosen_no_more_and_its_bundles_are_free() -> None:
+    leader, other = await cluster(2)
+    await owned(leader)
+    await owned(leader, HALVES[0])
+    await leader.ownership.leave()
+    await settle(other)
+    assert leader.closed == [BUNDLE, HALVES[0]]
+    assert other.ownership.leader == other.addresses.broker_id
+    assert sorted(other.ownership.brokers) == [other.addresses.broker_id]
+    await owned(other)
+
+
+async def test_asked_while_it_leaves_a_broker_sends_clients_to_another_one() -> None:
+    leader, other = await cluster(2)
+    await owned(leader)
+
+    async def close(bundle: str) -> None:
+        await settle(other)
+        found = await leader.ownership.owner_of_bundle(HALVES[1], authoritative=True)
+        assert found.addresses == other.addresses
+
+    leader.ownership.close_bundle = close
+    await leader.ownership.leave()
+
+
+async def test_load_report_names_the_bundles() -> None:
+    node, other = await cluster(2)
+    await owned(node)
+    await other.ownership.tick()
+    await node.ownership.tick()
+    await settle(node, other)
+    assert node.ownership.members.members[node.addresses.broker_id].bundles == 1
+    assert other.ownership.brokers == {f"host{number}:8080": addresses(number) for number in range(2)}

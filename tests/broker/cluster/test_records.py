@@ -1,0 +1,71 @@
+"""The nodes of a cluster: those that Apache 4.2.4 wrote are read, and ours have the same fields in the same order."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from broker.cluster.records import (
+    decode_leader,
+    decode_member,
+    decode_owner,
+    encode_leader,
+    encode_member,
+    encode_owner,
+)
+from broker.service.topics.topic_ownership import Addresses, Listener
+
+APACHE = Addresses("pulsar://localhost:16650", "http://localhost:18080")
+OWNER = b'{"nativeUrl":"pulsar://localhost:16650","httpUrl":"http://localhost:18080","disabled":false,"advertisedListeners":{}}'
+LEADER = b'{"brokerId":"localhost:18080","serviceUrl":"http://localhost:18080"}'
+MEMBER = (
+    b'{"webServiceUrl":"http://localhost:18080","pulsarServiceUrl":"pulsar://localhost:16650",'
+    b'"persistentTopicsEnabled":true,"nonPersistentTopicsEnabled":true,"cpu":{"usage":0.00026692440580673666,'
+    b'"limit":200.0},"memory":{"usage":66.57698822021484,"limit":371.25},"directMemory":{"usage":8.0,"limit":384.0},'
+    b'"bandwidthIn":{"usage":0.0,"limit":-1000.0},"bandwidthOut":{"usage":0.0,"limit":-1000.0},"msgThroughputIn":0.0,'
+    b'"msgThroughputOut":0.0,"msgRateIn":0.0,"msgRateOut":0.0,"lastUpdate":1795456811163,"lastStats":{},"numTopics":0,'
+    b'"numBundles":0,"numConsumers":0,"numProducers":0,"bundles":["shop/orders/0xc0000000_0xffffffff"],'
+    b'"lastBundleGains":[],"lastBundleLosses":[],"brokerVersionString":"4.2.4","protocols":{},"advertisedListeners":{},'
+    b'"loadManagerClassName":"org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",'
+    b'"startTimestamp":1795456777904,"maxResourceUsage":0.0208333358168602,"loadReportType":"LocalBrokerData"}'
+)
+"""As recorded, but for the bundle."""
+
+
+def test_nodes_of_apache_are_read() -> None:
+    assert decode_owner(OWNER) == APACHE
+    assert decode_leader(LEADER) == APACHE.broker_id == "localhost:18080"
+    assert decode_member("localhost:18080", MEMBER) == ("localhost:18080", APACHE, 1)
+
+
+def test_own_nodes_have_the_bytes_of_apache() -> None:
+    assert encode_owner(APACHE) == OWNER
+    assert encode_leader(APACHE) == LEADER
+
+
+def test_own_registration_has_the_fields_of_apache() -> None:
+    own = json.loads(encode_member(APACHE, "1.0", 7, 8, ["shop/orders/0xc0000000_0xffffffff"]))
+    theirs = json.loads(MEMBER)
+    assert list(own) == list(theirs)
+    assert own["loadManagerClassName"] == theirs["loadManagerClassName"]
+    assert (own["startTimestamp"], own["lastUpdate"], own["numBundles"]) == (7, 8, 1)
+
+
+def test_addresses_with_tls_and_listeners_come_back() -> None:
+    full = Addresses(
+        "pulsar://h:1",
+        "http://h:2",
+        "pulsar+ssl://h:3",
+        "https://h:4",
+        {"inner": Listener("pulsar://i:1", "pulsar+ssl://i:3"), "plain": Listener("pulsar://p:1")},
+    )
+    assert decode_owner(encode_owner(full)) == full
+    assert decode_member("h:2", encode_member(full, "1.0", 0, 0, ())) == ("h:2", full, 0)
+
+
+@pytest.mark.parametrize("value", [b"", b"[]", b"{", b"7"])
+def test_other_bytes_are_refused(value: bytes) -> None:
+    for decode in (decode_owner, decode_leader):
+        with pytest.raises(ValueError, match=r".+"):
+            decode(value)
