@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +19,7 @@ from tests.interop.support import Admin, numbered, publish, receive, wait_until
 from tests.interop.test_zookeeper import Cluster
 from tests.support.java import ZooKeeper
 from tests.support.ports import free_port
-from tests.vectors.broker_process import BrokerProcess
+from tests.vectors.broker_process import BrokerFailedError, BrokerProcess
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
@@ -130,3 +135,96 @@ def test_every_broker_knows_the_others(brokers: Brokers) -> None:
     names = sorted(broker.addresses.admin.removeprefix("http://") for broker in brokers.brokers)
     wait_until(lambda: first.get("brokers") == second.get("brokers") == names, "both list both")
     assert first.get("brokers/leaderBroker") == second.get("brokers/leaderBroker")
+
+
+def location_of(broker: BrokerProcess, method: str, path: str) -> str:
+    """Where a broker sends a request; empty where it answers itself."""
+
+    class Keep(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *_: object) -> None:
+            return None
+
+    request = urllib.request.Request(f"{broker.addresses.admin}/admin/v2/{path}", method=method)
+    try:
+        with urllib.request.build_opener(Keep).open(request) as answer:
+            return str(answer.headers.get("Location", ""))
+    except urllib.error.HTTPError as error:
+        if error.code != 307:
+            raise
+        return str(error.headers["Location"])
+
+
+def owner_of(brokers: Brokers, topic: str) -> tuple[BrokerProcess, BrokerProcess]:
+    """The owner of the topic, as a lookup over HTTP tells, and the other broker."""
+    first, second = brokers.brokers
+    found = json.loads(
+        urllib.request.urlopen(
+            f"{first.addresses.admin}/lookup/v2/topic/persistent/public/default/{topic}"
+        ).read()
+    )
+    return (first, second) if found["httpUrl"] == first.addresses.admin else (second, first)
+
+
+def test_requests_about_a_topic_go_to_its_owner(brokers: Brokers, connected: Connect) -> None:
+    connected(brokers.url).subscribe("t", "s")
+    owner, other = owner_of(brokers, "t")
+    topic, leads = "persistent/public/default/t", Admin(owner.addresses.admin).get("brokers/leaderBroker")
+    assert isinstance(leads, dict)
+    flag = "true" if leads["serviceUrl"] == other.addresses.admin else "false"
+    for method, path in (
+        ("GET", f"{topic}/stats"),
+        ("GET", f"{topic}/subscriptions"),
+        ("POST", f"{topic}/subscription/s/skip_all"),
+        ("GET", "schemas/public/default/t/schemas"),
+        ("PUT", f"{topic}/unload"),
+    ):
+        expected = f"{owner.addresses.admin}/admin/v2/{path}?authoritative={flag}"
+        assert location_of(other, method, path) == expected
+        assert location_of(owner, method, path) == ""
+    for path in ("persistent/public/default", f"{topic}/partitions", "namespaces/public/default", "brokers"):
+        assert location_of(other, "GET", path) == ""
+
+
+def test_unloaded_bundle_moves_and_nothing_is_lost(brokers: Brokers, connected: Connect) -> None:
+    client = connected(brokers.url)
+    consumer = client.subscribe("t", "s")
+    producer = client.create_producer("t", batching_enabled=False)
+    for number in range(6):
+        publish(producer, numbered(20, number * 20))
+        owner, _ = owner_of(brokers, "t")
+        path = "lookup/v2/topic/persistent/public/default/t/bundle"
+        bundle = urllib.request.urlopen(f"{owner.addresses.admin}/{path}").read().decode()
+        Admin(owner.addresses.admin).put(f"namespaces/public/default/{bundle}/unload")
+    publish(producer, numbered(20, 120))
+    assert sorted(set(receive(consumer, 140))) == sorted(numbered(140))
+
+
+def test_broker_that_stood_still_gives_up_what_others_have(brokers: Brokers, connected: Connect) -> None:
+    connected(brokers.url).subscribe("t", "s")
+    owner, other = owner_of(brokers, "t")
+    client = connected(f"{other.addresses.pulsar}")
+    producer = client.create_producer("t", batching_enabled=False)
+    consumer = client.subscribe("t", "s2")
+    publish(producer, numbered(10))
+    os.kill(owner.pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: len(Admin(other.addresses.admin).get("brokers") or ()) == 1, "one broker is left")  # type: ignore[arg-type]
+        late = connected(other.addresses.pulsar)
+        publish(late.create_producer("t", batching_enabled=False), numbered(10, 10))
+    finally:
+        os.kill(owner.pid, signal.SIGCONT)
+    publish(producer, numbered(10, 20))
+    found: set[bytes] = set()
+    while not found.issuperset(numbered(30)):
+        found.update(receive(consumer, 1))
+    assert found == set(numbered(30))
+    # It learns of the end of its session a moment after it runs again; until then its writes are refused.
+    wait_until(lambda: owner_of(brokers, "t")[0] is other, "all brokers name the new owner")
+
+
+def test_broker_with_transactions_does_not_start_beside_others(brokers: Brokers, tmp_path: Path) -> None:
+    brokers.settings["transactionCoordinatorEnabled"] = "true"
+    third = brokers._broker(tmp_path / "third")
+    with pytest.raises(BrokerFailedError):
+        third.start()
+    assert any("transactionCoordinatorEnabled=false" in line for line in third.log_lines())
