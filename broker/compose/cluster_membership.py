@@ -17,7 +17,7 @@ from foundation.settings.settings import Settings
 
 
 class Composed(Protocol):
-    """What a broker has before it has topics."""
+    """A broker before it has topics."""
 
     settings: Settings
     """The settings of the start."""
