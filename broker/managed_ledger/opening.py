@@ -13,9 +13,9 @@ import logging
 from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.metadata.metadata_store import ABSENT, Versioned
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
-from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
+from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.ledger_list_store import LedgerListStore
-from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, managed_ledger_key
+from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, ledger_list_of, managed_ledger_key
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from broker.managed_ledger.removal.deletion import delete_managed_ledger
 from broker.managed_ledger.settings import ManagedLedgerSettings
@@ -74,7 +74,7 @@ async def open_ledger_list(
     # Positions must grow with time, so a new ledger's id must exceed every id that was ever in the list.
     highest = max([ledger.ledger_id for ledger in info.ledgers] + info.deleting, default=-1)
     current_id = await environment.ids.next(above=highest)
-    ledgers = _list(info, ends, current_id)
+    ledgers = ledger_list_of(info, ends, current_id)
     metadata, client, compression = environment.metadata, environment.ledgers, settings.list_compression
     store = LedgerListStore(name, metadata, client, ledgers, info, version, compression)
     store.affinity = settings.affinity
@@ -92,12 +92,6 @@ def keep_last(properties: dict[str, str], stamp: EntryStamp) -> None:
     properties[INDEX] = str(stamp.index)
     if stamp.last_ms >= 0:
         properties[TIMESTAMP] = str(stamp.last_ms)
-
-
-def _list(info: ManagedLedgerInfo, ends: list[LedgerInfo], current_id: int) -> LedgerList:
-    if info.terminated is not None and ends:
-        return LedgerList(ends[:-1], ends[-1])  # Nothing will be added: the last ledger stays current.
-    return LedgerList(ends, LedgerInfo(current_id))
 
 
 async def _find_end(

@@ -37,6 +37,7 @@ from broker.service.topics.namespace_names import names_of
 from broker.service.topics.non_persistent_topic import NonPersistentTopic
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic, check_unused
+from broker.service.topics.topic_events import TopicEvents
 from broker.service.topics.topic_ownership import TopicOwnership
 from broker.service.topics.topic_schemas import TopicSchemas, schemas_of
 from broker.service.topics.transaction_recovery import recover_transactions
@@ -64,10 +65,6 @@ QUOTA_CHECK_BOUNDS_NS = tuple(seconds * 1_000_000_000 for seconds in (5, 10, 30,
 """Upper bounds of the buckets for durations of quota comparisons, those of Pulsar."""
 
 T = TypeVar("T")
-_K = TypeVar("_K")
-_V = TypeVar("_V")
-TopicEvent = Callable[[TopicName, bool], None]
-"""(topic, True = created, False = deleted)"""
 
 
 class TooManyTopics(NotAllowed):
@@ -111,6 +108,8 @@ class TopicRegistry:
         """Schemas of topics."""
         self.check_open: Callable[[TopicName], None] = _is_never_deleted
         """Raises an error for a topic whose deletion is decided; `Deletions` sets it."""
+        self.events = TopicEvents()
+        """Tells of topics that are created and deleted."""
         self.topics: dict[str, Topic] = {}
         """Open topics by full name; `_of_namespace` has them, too."""
         self.dormant = DormantTopics(self.policies, environment, call_later)
@@ -136,8 +135,6 @@ class TopicRegistry:
         self._opening: dict[str, asyncio.Task[Topic]] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}
         self._of_namespace: dict[str, dict[str, Topic]] = {}
-        self._watchers: dict[str, dict[TopicEvent, None]] = {}
-        """By namespace; dicts as ordered sets."""
 
     # Opening
 
@@ -220,7 +217,7 @@ class TopicRegistry:
         self.loads += 1
         self.load_times_ms.append((self._environment.now_ns() - started_ns) / 1e6)
         if not existed:
-            self._announce(name, exists=True)
+            self.events.announce(name, exists=True)
         return topic
 
     async def _check_may_create(self, name: TopicName, *, create: bool, by_admin: bool) -> None:
@@ -308,7 +305,10 @@ class TopicRegistry:
         del self._closing[name]
         if topic is not None and self.topics.get(name) is topic:
             del self.topics[name]
-            _remove(self._of_namespace, topic.name.namespace, name)
+            namespace = topic.name.namespace
+            del self._of_namespace[namespace][name]
+            if not self._of_namespace[namespace]:
+                del self._of_namespace[namespace]
             self._environment.changed.note(topic.name.ledger_name)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("! closing %s: %s", name, error)
@@ -421,7 +421,12 @@ class TopicRegistry:
         if topic is not None:
             await topic.abandon()
         await work()
-        self._announce(name, exists=False)
+        self.events.announce(name, exists=False)
+
+    def is_settled(self, name: TopicName) -> bool:
+        """Returns True for a topic that is not open, and neither being opened, nor closed, nor deleted."""
+        key = str(name)
+        return key not in self.topics and key not in self._opening and key not in self._closing
 
     def open_in(self, namespace: str) -> list[Topic]:
         """Returns the open topics of a namespace, in a list of the caller's own."""
@@ -478,22 +483,6 @@ class TopicRegistry:
             persistent=persistent,
             non_persistent=non_persistent,
         )
-
-    def watch(self, namespace: str, watcher: TopicEvent) -> Callable[[], None]:
-        """Calls `watcher` for each topic created or deleted in the namespace; returns a function that ends this."""
-        self._watchers.setdefault(namespace, {})[watcher] = None
-        return partial(_remove, self._watchers, namespace, watcher)
-
-    def _announce(self, name: TopicName, *, exists: bool) -> None:
-        for watcher in list(self._watchers.get(name.namespace, ())):
-            watcher(name, exists)
-
-
-def _remove(groups: dict[str, dict[_K, _V]], namespace: str, key: _K) -> None:
-    """Removes a key from the group of its namespace, and the group with its last key."""
-    del groups[namespace][key]
-    if not groups[namespace]:
-        del groups[namespace]
 
 
 def _is_never_deleted(_name: TopicName) -> None:
