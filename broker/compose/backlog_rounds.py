@@ -13,7 +13,6 @@ from typing import Final
 
 from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.timers import Timers
-from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.service.lifecycle.dormancy import Dormancy
 from broker.service.lifecycle.dormant_filling import DormantFilling
 from broker.service.lifecycle.hole_rounds import HoleRounds
@@ -35,12 +34,11 @@ def start_backlog_rounds(
     dormancy: Dormancy,
     timers: Timers,
     tasks: BackgroundTasks,
-    environment: ManagedLedgerEnvironment,
 ) -> None:
     """Begins to make the rounds; `tasks` runs them, and cancels one that is under way when the broker stops."""
     settings = registry.settings
     expiry = TopicRounds(registry, "expiry", _expire)
-    quotas = QuotaRounds(registry, environment.now_ns)
+    quotas = QuotaRounds(registry, registry.now_ns)
     unused = TopicRounds(registry, "unused subscriptions", delete_unused_subscriptions)
     looks: tuple[tuple[TopicRounds | QuotaRounds, int], ...] = (
         (expiry, settings.ttl_interval_min * SECONDS_PER_MINUTE),
@@ -49,9 +47,9 @@ def start_backlog_rounds(
     )
     for rounds, interval_s in looks:
         timers.every(interval_s, partial(_begin, tasks, rounds))
-    for each in (dormancy, DormantFilling(registry, environment, dormancy)):
+    for each in (dormancy, DormantFilling(registry, dormancy)):
         timers.every(_DORMANCY_INTERVAL_S, partial(_begin, tasks, each))
-    timers.every(_HOLES_INTERVAL_S, partial(_begin, tasks, HoleRounds(registry, environment.now_ns)))
+    timers.every(_HOLES_INTERVAL_S, partial(_begin, tasks, HoleRounds(registry, registry.now_ns)))
 
 
 def _begin(

@@ -16,7 +16,7 @@ from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.ledger_list_store import LedgerListStore
 from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, ledger_list_of, managed_ledger_key
-from broker.managed_ledger.records.pulsar_records import decode_ledger_list
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list, encode_ledger_list
 from broker.managed_ledger.removal.deletion import delete_managed_ledger
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from foundation.model.errors import BrokerError, EntryDamaged, NoSuchEntry, PersistenceError
@@ -44,15 +44,10 @@ async def open_ledger_list(
     again.
     """
     found = known or await environment.metadata.get(managed_ledger_key(name))
-    info, version = (
-        (decode_ledger_list(found.value), found.version) if found else (ManagedLedgerInfo(), ABSENT)
-    )
+    info, version = (decode_ledger_list(found.value), found.version) if found else (_new(environment), ABSENT)
     if info.deleted:
         await delete_managed_ledger(name, environment.metadata, environment.ledgers)
-        info, version = ManagedLedgerInfo(), ABSENT
-    if version == ABSENT:
-        info.created_ms = environment.wall_ms()
-    # A record without any field has no bytes, and ZooKeeper's nodes without bytes count as absent.
+        info, version = _new(environment), ABSENT
     info.properties.setdefault(INDEX, "-1")
     stamp.index = int(info.properties[INDEX])
     stamp.resume(int(info.properties.get(TIMESTAMP, "-1")))
@@ -85,6 +80,21 @@ async def open_ledger_list(
     elif version == ABSENT or left_open:
         await store.save()
     return store
+
+
+async def create_ledger_list(
+    name: str, environment: ManagedLedgerEnvironment, settings: ManagedLedgerSettings
+) -> tuple[ManagedLedgerInfo, Versioned]:
+    """Stores a new managed ledger without opening it. Raises MetadataError; BadVersion for one that exists."""
+    info = _new(environment)
+    value = encode_ledger_list(info, settings.list_compression)
+    version = await environment.metadata.put(managed_ledger_key(name), value, ABSENT)
+    return info, Versioned(value, version)
+
+
+def _new(environment: ManagedLedgerEnvironment) -> ManagedLedgerInfo:
+    # A record without any field has no bytes, and ZooKeeper's nodes without bytes count as absent.
+    return ManagedLedgerInfo(properties={INDEX: "-1"}, created_ms=environment.wall_ms())
 
 
 def keep_last(properties: dict[str, str], stamp: EntryStamp) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger_info import ROOT, read_nodes
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from broker.service.lifecycle.dormancy import Dormancy, in_groups, is_of_brokers
@@ -24,11 +23,9 @@ log = logging.getLogger("magnetar")
 class DormantFilling:
     """Fills the records of one broker once."""
 
-    def __init__(
-        self, registry: TopicRegistry, environment: ManagedLedgerEnvironment, dormancy: Dormancy
-    ) -> None:
+    def __init__(self, registry: TopicRegistry, dormancy: Dormancy) -> None:
         """`dormancy` opens the topics that were left open."""
-        self._registry, self._environment, self._dormancy = registry, environment, dormancy
+        self._registry, self._dormancy = registry, dormancy
         self.title = "records of dormant topics"
         """Name of the work, for log lines."""
         self.running = False
@@ -58,7 +55,7 @@ class DormantFilling:
         left_open: list[str] = []
         namespaces = self._registry.namespaces
         for namespace in [one for tenant in namespaces.tenants() for one in namespaces.names(tenant)]:
-            parts = await self._environment.metadata.children(f"{ROOT}/{namespace}/{PERSISTENT}")
+            parts = await self._registry.environment.metadata.children(f"{ROOT}/{namespace}/{PERSISTENT}")
             # A group takes a turn of the loop or more: some milliseconds.
             for group in in_groups(parts):
                 names = [TopicName.of_ledger_name(f"{namespace}/{PERSISTENT}/{part}") for part in group]
@@ -75,7 +72,7 @@ class DormantFilling:
         return registry.is_settled(name)
 
     async def _add(self, name: TopicName, left_open: list[str], defects: Defects) -> None:
-        registry, metadata = self._registry, self._environment.metadata
+        registry, metadata = self._registry, self._registry.environment.metadata
         nodes = await read_nodes(metadata, name.ledger_name)
         # One that was opened or deleted during the read may have other nodes by now.
         if nodes is None or str(name) not in registry.dormant.reading or not registry.is_settled(name):

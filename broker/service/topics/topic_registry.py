@@ -36,7 +36,7 @@ from broker.service.topics.dormant_topics import DormantTopics
 from broker.service.topics.namespace_names import names_of
 from broker.service.topics.non_persistent_topic import NonPersistentTopic
 from broker.service.topics.persistent_topic import PersistentTopic
-from broker.service.topics.topic import Topic, check_unused
+from broker.service.topics.topic import Topic, check_domain, check_unused
 from broker.service.topics.topic_events import TopicEvents
 from broker.service.topics.topic_ownership import TopicOwnership
 from broker.service.topics.topic_schemas import TopicSchemas, schemas_of
@@ -46,13 +46,7 @@ from foundation.loop.clock import CallLater
 from foundation.loop.slices import Slice, in_slices
 from foundation.model.errors import BrokerError, NotAllowed, ServiceNotReady, TopicNotFound
 from foundation.model.time_histogram import TimeHistogram
-from foundation.model.topic_name import (
-    NON_PERSISTENT,
-    PERSISTENT,
-    TopicName,
-    check_new_name,
-    parse_topic_name,
-)
+from foundation.model.topic_name import TopicName, check_new_name, parse_topic_name
 
 log = logging.getLogger("magnetar")
 
@@ -126,7 +120,8 @@ class TopicRegistry:
         """The transaction coordinators; None while the broker runs without them."""
         self.now_ns = environment.now_ns
         """The monotonic clock, for walks over topics (`foundation/loop/slices.py`)."""
-        self._environment = environment
+        self.environment = environment
+        """Shared by all managed ledgers."""
         self._ledger_settings = ledger_settings
         self._call_later = call_later
         self._compactor = compactor
@@ -179,13 +174,10 @@ class TopicRegistry:
             await asyncio.wait((closing,))
         if self.closed:
             raise ServiceNotReady("The broker is shutting down")
-        settings = self.settings
-        if not (settings.persistent_topics if name.is_persistent else settings.non_persistent_topics):
-            domain = PERSISTENT if name.is_persistent else NON_PERSISTENT
-            raise NotAllowed(f"Broker is unable to load {domain} topic")
+        check_domain(name, self.settings)
         await self.ownership.check_owned(name)
         self.check_open(name)
-        started_ns = self._environment.now_ns()
+        started_ns = self.environment.now_ns()
         record = self.dormant.get(str(name))
         existed = record is not None or await self.is_stored(name)
         if name.partition >= 0 or not existed:
@@ -205,7 +197,7 @@ class TopicRegistry:
         while changes != self._policy_changes:
             changes = self._policy_changes
             await topic.policies_changed()
-        topic.used_at_ns = self._environment.now_ns()
+        topic.used_at_ns = self.environment.now_ns()
         key = str(name)
         if record is not None and isinstance(topic, PersistentTopic):
             await restore(topic, record)
@@ -213,12 +205,25 @@ class TopicRegistry:
         self.dormant.drop(key)
         self.topics[key] = topic
         self._of_namespace.setdefault(name.namespace, {})[key] = topic
-        self._environment.changed.note(name.ledger_name)
+        self.environment.changed.note(name.ledger_name)
         self.loads += 1
-        self.load_times_ms.append((self._environment.now_ns() - started_ns) / 1e6)
+        self.load_times_ms.append((self.environment.now_ns() - started_ns) / 1e6)
         if not existed:
             self.events.announce(name, exists=True)
         return topic
+
+    async def make(self, name: TopicName, store: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Runs `store`, which stores a topic that nobody opens meanwhile; does nothing for one that is open.
+
+        Opens the topic where a client was quicker, and after a deletion that goes on. Raises BrokerError.
+        """
+        key = str(name)
+        if self.closed:
+            raise ServiceNotReady("The broker is shutting down")
+        if key in self._opening or key in self._closing:
+            await self.get(name, create=True)
+        elif key not in self.topics:
+            await asyncio.shield(self._begin_closing(key, None, store()))
 
     async def _check_may_create(self, name: TopicName, *, create: bool, by_admin: bool) -> None:
         namespaces, namespace = self.namespaces, name.namespace
@@ -253,13 +258,13 @@ class TopicRegistry:
 
     async def _open_persistent(self, name: TopicName, record: DormantTopic | None) -> PersistentTopic:
         settings = self.settings
-        stamp = self._environment.stamp(
+        stamp = self.environment.stamp(
             str(name), timestamp=settings.entry_timestamp, index=settings.entry_index
         )
         ledger = await ManagedLedger.open(
             name.ledger_name,
-            self._environment,
-            self._ledger_settings_of(name),
+            self.environment,
+            self.ledger_settings_of(name),
             stamp=stamp,
             nodes=None if record is None else record.take_nodes(),
         )
@@ -269,7 +274,7 @@ class TopicRegistry:
             settings,
             self.policies,
             self.limits,
-            turn=self._environment.turn,
+            turn=self.environment.turn,
             call_later=self._call_later,
             on_fenced=self._on_fenced,
             compactor=self._compactor,
@@ -292,7 +297,7 @@ class TopicRegistry:
     def _begin_closing(
         self, name: str, topic: Topic | None, work: Coroutine[object, object, None]
     ) -> asyncio.Task[None]:
-        """Runs `work`, which closes or deletes the topic; until it has ended the topic is not opened again."""
+        """Runs `work`, which closes, deletes or stores the topic; until it has ended the topic is not opened."""
         if topic is not None:
             # At once, not when the task begins: no client may use the topic from here on.
             topic.closed = True
@@ -309,7 +314,7 @@ class TopicRegistry:
             del self._of_namespace[namespace][name]
             if not self._of_namespace[namespace]:
                 del self._of_namespace[namespace]
-            self._environment.changed.note(topic.name.ledger_name)
+            self.environment.changed.note(topic.name.ledger_name)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("! closing %s: %s", name, error)
 
@@ -339,9 +344,10 @@ class TopicRegistry:
     def _reconfigure_topic(self, topic: Topic) -> None:
         topic.reconfigure(self.settings)
         if isinstance(topic, PersistentTopic):
-            topic.ledger.reconfigure(self._ledger_settings_of(topic.name))
+            topic.ledger.reconfigure(self.ledger_settings_of(topic.name))
 
-    def _ledger_settings_of(self, name: TopicName) -> ManagedLedgerSettings:
+    def ledger_settings_of(self, name: TopicName) -> ManagedLedgerSettings:
+        """Returns the settings of the topic's managed ledger, by its policies."""
         return self.policies.ledger_settings(name, self._ledger_settings)
 
     async def namespace_changed(self, namespace: str) -> None:
@@ -365,7 +371,7 @@ class TopicRegistry:
                 try:
                     await topic.policies_changed()
                     if isinstance(topic, PersistentTopic):
-                        topic.ledger.reconfigure(self._ledger_settings_of(topic.name))
+                        topic.ledger.reconfigure(self.ledger_settings_of(topic.name))
                 except BrokerError as error:
                     log.warning("! policies of %s: %s", topic.name, error)
                     errors.append(error)
@@ -460,7 +466,7 @@ class TopicRegistry:
         """Returns True when the metadata store has a log for the topic."""
         if not name.is_persistent:
             return False
-        return await self._environment.metadata.get(f"{LEDGERS_ROOT}/{name.ledger_name}") is not None
+        return await self.environment.metadata.get(f"{LEDGERS_ROOT}/{name.ledger_name}") is not None
 
     async def exists(self, name: TopicName) -> bool:
         """Returns True for an open, stored or partitioned topic, or a partition."""
@@ -477,7 +483,7 @@ class TopicRegistry:
         Non-persistent topics are listed while they are open here.
         """
         return await names_of(
-            self._environment,
+            self.environment,
             namespace,
             partial(self.open_in, namespace),
             persistent=persistent,

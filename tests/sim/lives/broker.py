@@ -82,7 +82,7 @@ class SimBroker:
         self._dormancy = Dormancy(
             self.registry, InactiveTopicRounds(self.registry, self.deletions, loop.now_ns)
         )
-        self._filling = DormantFilling(self.registry, self.environment, self._dormancy)
+        self._filling = DormantFilling(self.registry, self._dormancy)
         # Its own: the other histories' draws stay as they were.
         self._dozing = random.Random(f"{history.seed} {number}")
         self.tasks: list[asyncio.Task[None]] = []

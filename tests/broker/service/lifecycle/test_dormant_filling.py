@@ -33,7 +33,7 @@ class Scene(Stage):
             self.wall_ms = earlier.wall_ms + MINUTE_MS
         inactive = InactiveTopicRounds(self.registry, self.deletions, lambda: self.now_ns)
         self.dormancy = Dormancy(self.registry, inactive)
-        self.filling = DormantFilling(self.registry, self.environment, self.dormancy)
+        self.filling = DormantFilling(self.registry, self.dormancy)
 
     async def started(self, **settings: Any) -> Scene:
         """Ends this broker in order; returns the next one with its records."""
