@@ -1,6 +1,6 @@
 """Memory of a topic, by part: dormant, open, with a subscription, with a subscription, a producer and a consumer.
 
-`python -m bench.many_topics [--topics 4000] [--only dormant open subscribed connected] [--parts 40]`, a minute
+`python -m bench.many_topics [--topics 4000] [--only dormant open subscribed connected stored] [--parts 40]`, a minute
 
 Starts a broker with the embedded store in a process of its own for each kind, opens the topics, and prints
 
@@ -31,7 +31,7 @@ from pathlib import Path
 from types import MemberDescriptorType
 from typing import Final, NamedTuple
 
-from bench import processes
+from bench import processes, stored_topics
 from bookie_stub.compose.bookie import Bookie
 from bookkeeper.client.embedded import EmbeddedLedgerClient
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
@@ -53,14 +53,16 @@ WARM_TOPICS: Final = 200
 OWN: Final = ("bookie_stub", "bookkeeper", "broker", "entry_cache", "foundation", "magnetar", "protocol")
 """Packages whose classes are parts."""
 PERMITS: Final = 1_000
+STORED: Final = "stored"
+"""The kind of topics that are on disk when the broker starts."""
 
 
 @asynccontextmanager
-async def embedded_broker(folder: Path) -> AsyncIterator[BrokerService]:
+async def embedded_broker(folder: Path, *settings: str) -> AsyncIterator[BrokerService]:
     """A broker with its bookie and its metadata store in `folder`."""
     loop = asyncio.get_running_loop()
     usual = ("clusterName=standalone", "brokerServicePort=0", "webServicePort=0", "bindAddress=127.0.0.1")
-    overrides = (*usual, "advertisedAddress=127.0.0.1", "brokerDeleteInactiveTopicsEnabled=false")
+    overrides = (*usual, *settings, "advertisedAddress=127.0.0.1", "brokerDeleteInactiveTopicsEnabled=false")
     turn = Turn(loop.call_soon, clock.monotonic_ns)
     metadata = SqliteMetadataStore(folder / "metadata.db")
     bookie = Bookie.open(for_directory(folder), loop.call_soon_threadsafe, at_end_of_turn=turn.commit)
@@ -231,6 +233,15 @@ def resident_bytes() -> int:
     return int(processes.memory(os.getpid()).rss * 1024 * 1024)
 
 
+async def measure_stored(topics: int, folder: Path) -> None:
+    """Writes topics to the disk, and measures a broker that starts on them (`stored_topics.py`)."""
+    await stored_topics.write_topics(topics, folder)
+    began = time.perf_counter()
+    sums = "exposeTopicLevelMetricsInPrometheus=false"
+    async with embedded_broker(folder, stored_topics.ASLEEP, sums) as service:
+        await stored_topics.measure(service, time.perf_counter() - began, os.getpid())
+
+
 async def measure(kind: str, topics: int, parts_shown: int, folder: Path) -> None:
     """Makes topics of one kind and prints their memory."""
     make = KINDS[kind]
@@ -285,12 +296,16 @@ def _print(kind: str, topics: int, each_bytes: float, parts: Parts, shown: int) 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Memory of a topic, by part.")
     parser.add_argument("--topics", type=int, default=4_000)
-    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--only", nargs="+", choices=[*KINDS, STORED], default=[*KINDS, STORED])
     parser.add_argument("--parts", type=int, default=60, help="classes that are printed")
     given = parser.parse_args()
     if len(given.only) == 1:
         with tempfile.TemporaryDirectory() as name:
-            asyncio.run(measure(given.only[0], given.topics, given.parts, Path(name)))
+            kind, folder = given.only[0], Path(name)
+            if kind == STORED:
+                asyncio.run(measure_stored(given.topics, folder))
+            else:
+                asyncio.run(measure(kind, given.topics, given.parts, folder))
     else:
         # A process each: memory that another kind has freed would hide what this one takes.
         for each in given.only:

@@ -7,13 +7,14 @@ this, and idle topics fall asleep.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
 from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.timers import Timers
 from broker.service.lifecycle.dormancy import Dormancy
+from broker.service.lifecycle.dormant_filling import DormantFilling
 from broker.service.lifecycle.hole_rounds import HoleRounds
 from broker.service.lifecycle.quota_rounds import QuotaRounds
 from broker.service.lifecycle.rounds import TopicRounds
@@ -33,12 +34,11 @@ def start_backlog_rounds(
     dormancy: Dormancy,
     timers: Timers,
     tasks: BackgroundTasks,
-    now_ns: Callable[[], int],
 ) -> None:
     """Begins to make the rounds; `tasks` runs them, and cancels one that is under way when the broker stops."""
     settings = registry.settings
     expiry = TopicRounds(registry, "expiry", _expire)
-    quotas = QuotaRounds(registry, now_ns)
+    quotas = QuotaRounds(registry, registry.now_ns)
     unused = TopicRounds(registry, "unused subscriptions", delete_unused_subscriptions)
     looks: tuple[tuple[TopicRounds | QuotaRounds, int], ...] = (
         (expiry, settings.ttl_interval_min * SECONDS_PER_MINUTE),
@@ -47,11 +47,14 @@ def start_backlog_rounds(
     )
     for rounds, interval_s in looks:
         timers.every(interval_s, partial(_begin, tasks, rounds))
-    timers.every(_DORMANCY_INTERVAL_S, partial(_begin, tasks, dormancy))
-    timers.every(_HOLES_INTERVAL_S, partial(_begin, tasks, HoleRounds(registry, now_ns)))
+    for each in (dormancy, DormantFilling(registry, dormancy)):
+        timers.every(_DORMANCY_INTERVAL_S, partial(_begin, tasks, each))
+    timers.every(_HOLES_INTERVAL_S, partial(_begin, tasks, HoleRounds(registry, registry.now_ns)))
 
 
-def _begin(tasks: BackgroundTasks, rounds: TopicRounds | QuotaRounds | HoleRounds | Dormancy) -> None:
+def _begin(
+    tasks: BackgroundTasks, rounds: TopicRounds | QuotaRounds | HoleRounds | Dormancy | DormantFilling
+) -> None:
     tasks.spawn(rounds.run(), rounds.title)
 
 

@@ -288,9 +288,7 @@ class BrokerService:
         self._timers.every(INACTIVE_INTERVAL_S, self._look_for_inactive_topics)
         self._resume_deletions()
         self._timers.every(DELETIONS_INTERVAL_S, self._resume_deletions)
-        start_backlog_rounds(
-            self.registry, self._dormancy, self._timers, self._tasks, self.environment.now_ns
-        )
+        start_backlog_rounds(self.registry, self._dormancy, self._timers, self._tasks)
         self._publish_counts()
         return self.addresses
 

@@ -56,7 +56,10 @@ def serve(registry: TopicRegistry) -> TopicRegistry:
 
 
 async def unload_bundle(registry: TopicRegistry, bundle: str) -> None:
-    """Closes the topics of a bundle, `tenant/namespace/range`."""
+    """Closes the topics of a bundle, `tenant/namespace/range`, and forgets the dormant ones: their next owner has them."""
     namespace, _, text = bundle.rpartition("/")
     found = bundles_of(registry.namespaces, namespace).find(namespace, text)
     await namespace_topics.unload(registry, namespace, found)
+    for name in registry.dormant.in_namespace(namespace):
+        if found.has(name):
+            registry.dormant.drop(name)

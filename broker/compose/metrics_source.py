@@ -132,5 +132,6 @@ class MetricsSource:
             quota_checks=registry.quota_checks,
             topic_loads=registry.loads,
             topic_loads_ms=registry.load_times_ms,
+            dormant=registry.dormant,
             loop_lag_s=self._broker.loop_watch.lag_s,
         )

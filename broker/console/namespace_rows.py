@@ -42,7 +42,7 @@ async def namespaces_page(
             differing = dict(_differing(one, policies))
             shown_rows.append({"namespace": one, **rows.get(one, none), "policies": differing})
         await asyncio.sleep(0)
-    return {"windowSeconds": traffic.interval_s, "namespaces": shown_rows}
+    return {"windowSeconds": traffic.interval_s, "filling": traffic.dormant.filling, "namespaces": shown_rows}
 
 
 def _differing(namespace: str, policies: EffectivePolicies) -> Iterator[tuple[str, Json]]:

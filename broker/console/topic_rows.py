@@ -74,6 +74,7 @@ async def topics_page(
         "sort": query.sort,
         "descending": query.descending,
         "windowSeconds": traffic.interval_s,
+        "filling": dormant.filling,
         "topics": rows,
     }
 

@@ -161,7 +161,7 @@ class Traffic:
                 busy.append(topic)
             if number % TOPICS_PER_SLICE == 0:
                 yield
-        dormant = len(self.dormant)
+        dormant = self.dormant.count
         for number, (_, record) in enumerate(self.dormant, 1):
             sums[_BACKLOG] += record.backlog
             sums[_STORED] += record.size_bytes

@@ -7,7 +7,6 @@ to a reader and is gone with it.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -18,14 +17,7 @@ from broker.managed_ledger.cursor_info_writer import CursorInfoWriter, NoCursorI
 from broker.managed_ledger.cursor_record import NO_LEDGER
 from broker.managed_ledger.ledger_parts import LedgerParts
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.managed_ledger.managed_ledger_info import (
-    NO_NUMBERS,
-    NO_PROPERTIES,
-    CursorInfo,
-    cursor_key,
-    cursor_name_of,
-    managed_ledger_key,
-)
+from broker.managed_ledger.managed_ledger_info import NO_NUMBERS, NO_PROPERTIES, CursorInfo, read_cursors
 from broker.managed_ledger.records.pulsar_records import decode_cursor, decode_position
 from foundation.model.errors import MetadataError
 from foundation.model.position import Position
@@ -51,7 +43,9 @@ class LedgerCursors:
 
         Raises MetadataError, and PersistenceError for a cursor's ledger.
         """
-        for cursor_name, found in await self._stored() if nodes is None else nodes:
+        if nodes is None:
+            nodes = await read_cursors(self._context.environment.metadata, self._context.name)
+        for cursor_name, found in nodes:
             if len(found.value) > THREAD_BYTES_MIN:
                 info, acks, ledger_id = await asyncio.to_thread(self._restored, found.value)
             else:
@@ -67,17 +61,6 @@ class LedgerCursors:
                 cursor.store.changed()
                 await cursor.store.flush()
                 await cursor.store.settle()
-
-    async def _stored(self) -> list[tuple[str, Versioned]]:
-        name, metadata = self._context.name, self._context.environment.metadata
-        nodes = []
-        for last_part in await metadata.children(managed_ledger_key(name)):
-            cursor_name = sys.intern(cursor_name_of(last_part))
-            found = await metadata.get(cursor_key(name, cursor_name))
-            # None: another broker has deleted it since it was listed.
-            if found is not None:
-                nodes.append((cursor_name, found))
-        return nodes
 
     def _restored(self, value: bytes) -> tuple[CursorInfo, Acks, int]:
         """Decodes a stored cursor. Safe in a thread, because no entry is added while cursors are loaded."""

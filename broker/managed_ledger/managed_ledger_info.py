@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from bookkeeper.metadata.metadata_store import Versioned
-from broker.managed_ledger.ledger_list import LedgerInfo
+from bookkeeper.metadata.metadata_store import MetadataStore, Versioned
+from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from foundation.model.position import Position
 
 NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
@@ -88,3 +89,29 @@ def cursor_key(ledger_name: str, cursor_name: str) -> str:
 def cursor_name_of(last_part: str) -> str:
     """Returns the cursor's name from the last part of its key."""
     return unquote(last_part)
+
+
+async def read_nodes(metadata: MetadataStore, name: str) -> StoredNodes | None:
+    """Returns the nodes of a managed ledger and its cursors; None without one. Raises MetadataError."""
+    info = await metadata.get(managed_ledger_key(name))
+    return None if info is None else StoredNodes(info, tuple(await read_cursors(metadata, name)))
+
+
+async def read_cursors(metadata: MetadataStore, name: str) -> list[tuple[str, Versioned]]:
+    """Returns names and nodes of a managed ledger's cursors. Raises MetadataError."""
+    nodes = []
+    for last_part in await metadata.children(managed_ledger_key(name)):
+        cursor_name = sys.intern(cursor_name_of(last_part))
+        found = await metadata.get(cursor_key(name, cursor_name))
+        # None: another broker has deleted it since it was listed.
+        if found is not None:
+            nodes.append((cursor_name, found))
+    return nodes
+
+
+def ledger_list_of(info: ManagedLedgerInfo, closed: list[LedgerInfo], current_id: int) -> LedgerList:
+    """Returns the list in memory of a stored one whose ledgers with entries are `closed`."""
+    if info.terminated is not None and closed:
+        # Nothing will be added: the last ledger stays current.
+        return LedgerList(closed[:-1], closed[-1])
+    return LedgerList(closed, LedgerInfo(current_id))

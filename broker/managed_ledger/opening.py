@@ -13,10 +13,10 @@ import logging
 from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.metadata.metadata_store import ABSENT, Check, Versioned
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
-from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
+from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.ledger_list_store import LedgerListStore
-from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, managed_ledger_key
-from broker.managed_ledger.records.pulsar_records import decode_ledger_list
+from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, ledger_list_of, managed_ledger_key
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list, encode_ledger_list
 from broker.managed_ledger.removal.deletion import delete_managed_ledger
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from foundation.model.errors import BrokerError, EntryDamaged, NoSuchEntry, PersistenceError
@@ -45,15 +45,10 @@ async def open_ledger_list(
     PersistenceError; opening may then be tried again.
     """
     found = known or await environment.metadata.get(managed_ledger_key(name))
-    info, version = (
-        (decode_ledger_list(found.value), found.version) if found else (ManagedLedgerInfo(), ABSENT)
-    )
+    info, version = (decode_ledger_list(found.value), found.version) if found else (_new(environment), ABSENT)
     if info.deleted:
         await delete_managed_ledger(name, environment.metadata, environment.ledgers)
-        info, version = ManagedLedgerInfo(), ABSENT
-    if version == ABSENT:
-        info.created_ms = environment.wall_ms()
-    # A record without any field has no bytes, and ZooKeeper's nodes without bytes count as absent.
+        info, version = _new(environment), ABSENT
     info.properties.setdefault(INDEX, "-1")
     stamp.index = int(info.properties[INDEX])
     stamp.resume(int(info.properties.get(TIMESTAMP, "-1")))
@@ -75,7 +70,7 @@ async def open_ledger_list(
     # Positions must grow with time, so a new ledger's id must exceed every id that was ever in the list.
     highest = max([ledger.ledger_id for ledger in info.ledgers] + info.deleting, default=-1)
     current_id = await environment.ids.next(above=highest)
-    ledgers = _list(info, ends, current_id)
+    ledgers = ledger_list_of(info, ends, current_id)
     metadata, client, compression = environment.metadata, environment.ledgers, settings.list_compression
     store = LedgerListStore(name, metadata, client, ledgers, info, version, compression)
     store.affinity, store.lease = settings.affinity, lease
@@ -88,17 +83,26 @@ async def open_ledger_list(
     return store
 
 
+async def create_ledger_list(
+    name: str, environment: ManagedLedgerEnvironment, settings: ManagedLedgerSettings
+) -> tuple[ManagedLedgerInfo, Versioned]:
+    """Stores a new managed ledger without opening it. Raises MetadataError; BadVersion for one that exists."""
+    info = _new(environment)
+    value = encode_ledger_list(info, settings.list_compression)
+    version = await environment.metadata.put(managed_ledger_key(name), value, ABSENT)
+    return info, Versioned(value, version)
+
+
+def _new(environment: ManagedLedgerEnvironment) -> ManagedLedgerInfo:
+    # A record without any field has no bytes, and ZooKeeper's nodes without bytes count as absent.
+    return ManagedLedgerInfo(properties={INDEX: "-1"}, created_ms=environment.wall_ms())
+
+
 def keep_last(properties: dict[str, str], stamp: EntryStamp) -> None:
     """Notes in `properties` what the next open needs to go on after the last entry."""
     properties[INDEX] = str(stamp.index)
     if stamp.last_ms >= 0:
         properties[TIMESTAMP] = str(stamp.last_ms)
-
-
-def _list(info: ManagedLedgerInfo, ends: list[LedgerInfo], current_id: int) -> LedgerList:
-    if info.terminated is not None and ends:
-        return LedgerList(ends[:-1], ends[-1])  # Nothing will be added: the last ledger stays current.
-    return LedgerList(ends, LedgerInfo(current_id))
 
 
 async def _find_end(

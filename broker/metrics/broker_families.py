@@ -52,6 +52,12 @@ BROKER: Final = (
         "loop_lag_s",
         "Longest time for which the event loop was held in the last ten to twenty seconds.",
     ),
+    gauge("magnetar_dormant_topics", "dormant.count", "Topics that are closed and have a record in memory."),
+    gauge(
+        "magnetar_dormant_topics_filling",
+        "dormant.filling",
+        "1 from a start until every topic on disk has its record: sums over topics are too small until then.",
+    ),
     counter(
         "magnetar_deletions_resumed_total",
         "deletions.resumed",

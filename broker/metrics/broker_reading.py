@@ -15,6 +15,7 @@ from broker.managed_ledger.stats import AckStateCuts, TimeSearches
 from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.lifecycle.deletion.deletions import Deletions
 from broker.service.lifecycle.deletion.last_audit import LastAudit
+from broker.service.topics.dormant_topics import DormantTopics
 from broker.service.transactions.coordinator import Coordinator
 from entry_cache.cache_stats import ReadStats
 from entry_cache.compose import ComposedCache
@@ -70,6 +71,8 @@ class BrokerReading:
     """Topics opened since the start."""
     topic_loads_ms: Sequence[float]
     """Times to open the last of them, in the order in which they were opened."""
+    dormant: DormantTopics
+    """The topics that are dormant."""
     loop_lag_s: float
     """Longest time for which one callback held the event loop in the last ten to twenty seconds."""
 

@@ -236,7 +236,7 @@ async def _watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
         registry = cnx.context.registry
         # Topics that come and go while the list is read and filtered, over several turns of the loop.
         meanwhile: list[tuple[TopicName, bool]] = []
-        stop = registry.watch(request.namespace, lambda name, exists: meanwhile.append((name, exists)))
+        stop = registry.events.watch(request.namespace, lambda name, exists: meanwhile.append((name, exists)))
         try:
             topics = await pattern.choose(await registry.names(request.namespace, non_persistent=False))
         finally:

@@ -35,7 +35,7 @@ class TopicListWatcher:
         self.namespace = namespace
         """The watched `tenant/namespace`."""
         self._pattern = pattern
-        self._unwatch: Callable[[], None] | None = registry.watch(namespace, self._changed)
+        self._unwatch: Callable[[], None] | None = registry.events.watch(namespace, self._changed)
 
     def note(self, name: TopicName, exists: bool) -> bool:
         """Adds or removes a topic without a report. Returns True when the list is another one now."""

@@ -13,6 +13,7 @@ from tests.crash import (
     bookie_run,
     compaction_run,
     deletion_run,
+    dormancy_run,
     full_disk_run,
     quarantine_run,
     trimming_run,
@@ -35,6 +36,8 @@ def main(argv: list[str] | None = None) -> int:
         return quarantine_run.main(keep=arguments.keep, audit=arguments.audit)
     if arguments.trimming:
         return trimming_run.main(keep=arguments.keep, audit=arguments.audit)
+    if arguments.dormancy:
+        return dormancy_run.main(keep=arguments.keep, audit=arguments.audit)
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
     folder = Path(tempfile.mkdtemp(prefix="crash-"))
     print(f"seed {seed}, {folder}", flush=True)
@@ -72,6 +75,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--trimming", action="store_true", help="kill a broker at each step of expiry and trimming instead"
+    )
+    parser.add_argument(
+        "--dormancy",
+        action="store_true",
+        help="kill a broker at each step of falling asleep and waking instead",
     )
     parser.add_argument(
         "--quarantine",

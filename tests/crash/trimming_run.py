@@ -129,18 +129,27 @@ def _expire(broker: BrokerProcess, position: pulsar.MessageId) -> None:
 
 
 async def _left_over(folder: Path) -> list[str]:
+    """As `ledgers_left_over`, and a finding where nothing was trimmed."""
+    findings = await ledgers_left_over(folder, LEDGER)
+    count = len((await _stored(folder, LEDGER))[0])
+    return [*findings, f"{count} ledgers are left, nothing was trimmed"] if count > 4 else findings
+
+
+async def ledgers_left_over(folder: Path, managed_ledger: str) -> list[str]:
     """Names ledgers without a reference, and those of the list that are missing."""
+    wanted, deleting, ledgers = await _stored(folder, managed_ledger)
+    findings = [f"ledger {one} has no reference" for one in sorted(ledgers - wanted - deleting)]
+    return findings + [f"ledger {one} is missing" for one in sorted(wanted - ledgers)]
+
+
+async def _stored(folder: Path, managed_ledger: str) -> tuple[set[int], set[int], set[int]]:
+    """Returns the ledgers of the list, those that it deletes, and all ledgers of the store."""
     store = SqliteMetadataStore(folder / "data" / "metadata.sqlite")
     try:
-        found = await store.get(managed_ledger_key(LEDGER))
+        found = await store.get(managed_ledger_key(managed_ledger))
         assert found is not None
         info = decode_ledger_list(found.value)
         ledgers = {n for n in range(LEDGER_IDS) if await store.get(ledger_key(n)) is not None}
     finally:
         await store.close()
-    wanted = {one.ledger_id for one in info.ledgers}
-    findings = [f"ledger {one} has no reference" for one in sorted(ledgers - wanted - {*info.deleting})]
-    findings += [f"ledger {one} is missing" for one in sorted(wanted - ledgers)]
-    if len(info.ledgers) > 4:
-        findings.append(f"{len(info.ledgers)} ledgers are left, nothing was trimmed")
-    return findings
+    return {one.ledger_id for one in info.ledgers}, {*info.deleting}, ledgers

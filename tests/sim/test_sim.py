@@ -40,6 +40,7 @@ LIVES_RULES = (
     "moves-without-copy",
     "beginnings-are-certain",
     "horizon-passes-the-unread",
+    "records-without-cursors",
 )
 QUICK_LIVES_RULES = ("trims-what-is-needed", "expires-at-once", "moves-without-copy")
 BEGIN_AT = {

@@ -1,4 +1,4 @@
-"""`/admin/v2/broker-stats`: numbers of this broker and of its open topics.
+"""`/admin/v2/broker-stats`: numbers of this broker, of its open topics and of its dormant ones.
 
 Numbers of a Java process (its beans, the arenas of its memory pools) do not exist here, so these lists are empty.
 """
@@ -13,10 +13,11 @@ from aiohttp import web
 
 from broker.admin.http.answers import Conflict, NotAcceptable, answer, done
 from broker.admin.service_view import BROKER, RATES, BrokerView
+from broker.admin.topics.dormant_stats import dormant_stats
 from broker.admin.topics.stats import RatesOf, stats_now
 from broker.service.namespaces.bundles import Bundles, bundles_of
 from broker.service.namespaces.namespaces import Json
-from broker.service.topics.topic import Topic
+from foundation.model.topic_name import TopicName, parse_topic_name
 
 TOPICS_PER_SLICE: Final = 20
 """Topics that are read before clients get their turn: some milliseconds."""
@@ -54,24 +55,24 @@ _RENAMED: Final = {
 
 
 async def topics(request: web.Request) -> web.Response:
-    """Returns the statistics of all open topics, by namespace, bundle, domain and name."""
+    """Returns the statistics of all open and dormant topics, by namespace, bundle, domain and name."""
     broker = request.app[BROKER]
     found: dict[str, dict[str, dict[str, dict[str, Json]]]] = {}
     bundles: dict[str, Bundles] = {}
     for index, (topic, stats) in enumerate(_stats(broker, request.app[RATES])):
         if index % TOPICS_PER_SLICE == TOPICS_PER_SLICE - 1:
             await asyncio.sleep(0)
-        namespace, name = topic.name.namespace, str(topic.name)
+        namespace, name = topic.namespace, str(topic)
         if not broker.namespaces.exists(namespace):
             continue  # Deleted while this request waited.
         bundle = bundles.setdefault(namespace, bundles_of(broker.namespaces, namespace)).of(name)
         domains = found.setdefault(namespace, {}).setdefault(str(bundle), {})
-        domains.setdefault(topic.name.domain, {})[name] = _shown(stats)
+        domains.setdefault(topic.domain, {})[name] = _shown(stats)
     return answer(cast("Json", found))
 
 
 async def metrics(request: web.Request) -> web.Response:
-    """Returns counts of the broker and of each namespace with open topics, in the form of Pulsar's own list.
+    """Returns counts of the broker and of each namespace with open or dormant topics, in the form of Pulsar's own list.
 
     The numbers of `/metrics` are more, and exact; this list is for older tools.
     """
@@ -130,12 +131,17 @@ async def availability(request: web.Request) -> web.Response:
     raise Conflict("This broker has no load manager, so it does not support this operation")
 
 
-def _stats(broker: BrokerView, rates: RatesOf) -> Iterable[tuple[Topic, dict[str, Json]]]:
-    owner = broker.addresses.admin_url
+def _stats(broker: BrokerView, rates: RatesOf) -> Iterable[tuple[TopicName, dict[str, Json]]]:
+    owner, dormant = broker.addresses.admin_url, broker.registry.dormant
     # Over a copy: the caller waits between two topics, and topics may come and go meanwhile.
-    for name, topic in list(broker.registry.topics.items()):
+    opened = dict(broker.registry.topics)
+    for name, topic in opened.items():
         if not topic.closed:
-            yield topic, stats_now(topic, owner, rates(name))
+            yield topic.name, stats_now(topic, owner, rates(name))
+    for name, record in dormant:
+        # One that has fallen asleep since, or has been woken, is shown once.
+        if name not in opened and dormant.get(name) is record:
+            yield parse_topic_name(name), dormant_stats(record)
 
 
 def _shown(stats: dict[str, Json]) -> Json:
@@ -163,7 +169,7 @@ async def _namespaces(broker: BrokerView, rates: RatesOf) -> list[Json]:
             # A subscription of a non-persistent topic has no backlog.
             "brk_msg_backlog": sum(cast("int", one.get("msgBacklog", 0)) for one in subscriptions),
         }
-        total = sums.setdefault(topic.name.namespace, dict.fromkeys(numbers, 0))
+        total = sums.setdefault(topic.namespace, dict.fromkeys(numbers, 0))
         for name, number in numbers.items():
             total[name] += cast("float", number)
     return [

@@ -102,7 +102,7 @@ def stats_now(
     if options.publishers:
         publishers += [_publisher(one) for one in topic.access.producers.values()]
     stats: dict[str, Json] = {
-        **_NOT_HERE,
+        **NOT_HERE,
         **rates_of_topic(rates.row),
         "bytesInCounter": topic.bytes_in,
         "msgInCounter": topic.messages_in,
@@ -207,7 +207,7 @@ def _subscription(
     options: StatsOptions,
 ) -> dict[str, Json]:
     connected = subscription.consumers
-    stats: dict[str, Json] = {**_NO_SUBSCRIPTION_NUMBERS, "type": subscription.kind.label, "consumers": []}
+    stats: dict[str, Json] = {**NO_SUBSCRIPTION_NUMBERS, "type": subscription.kind.label, "consumers": []}
     # Both are missing for most subscriptions of a topic with a thousand partitions.
     if rates is not None:
         stats |= _rates_of_subscription(rates.row)
@@ -330,7 +330,7 @@ def _sum(subscriptions: Mapping[str, Json], key: str) -> int:
     return sum(_int(one, key) for one in subscriptions.values())
 
 
-_NOT_HERE: dict[str, Json] = {
+NOT_HERE: dict[str, Json] = {
     "systemTopicBytesInCounter": 0,
     "bytesOutInternalCounter": 0,
     "msgChunkPublished": False,
@@ -360,7 +360,7 @@ _NOT_HERE: dict[str, Json] = {
     },
 }
 """Values of a non-persistent topic, and of features that do not exist here."""
-_NO_SUBSCRIPTION_NUMBERS: dict[str, Json] = {
+NO_SUBSCRIPTION_NUMBERS: dict[str, Json] = {
     "lastMarkDeleteAdvancedTimestamp": 0,
     "earliestMsgPublishTimeInBacklog": 0,
     "msgRateOut": 0.0,

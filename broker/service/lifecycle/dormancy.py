@@ -26,7 +26,7 @@ from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.loop.slices import in_slices
 from foundation.model.errors import BrokerError, TopicNotFound
-from foundation.model.topic_name import parse_topic_name
+from foundation.model.topic_name import TopicName, parse_topic_name
 from foundation.units import NS_PER_SECOND
 
 log = logging.getLogger("magnetar")
@@ -47,7 +47,7 @@ def stays_open(topic: PersistentTopic, kept: frozenset[str]) -> bool:
     it would change what clients find. `kept`: full names of topics to which the broker itself publishes.
     """
     name, log_, compaction = topic.name, topic.ledger, topic.compaction
-    if topic.closed or name.is_system or name.local.startswith("__") or str(name) in kept:
+    if topic.closed or is_of_brokers(name, kept):
         return True
     if topic.deduplication is not None or topic.transactions.buffer is not None:
         return True
@@ -73,6 +73,11 @@ def stays_open(topic: PersistentTopic, kept: frozenset[str]) -> bool:
         if info.left_out or info.batches_left_out or one.cursor.store.left_out:
             return True
     return False
+
+
+def is_of_brokers(name: TopicName, kept: frozenset[str]) -> bool:
+    """Returns True for a topic that brokers use for themselves; `kept` as in `stays_open`."""
+    return name.is_system or name.local.startswith("__") or str(name) in kept
 
 
 def has_clients(topic: PersistentTopic) -> bool:
@@ -102,7 +107,8 @@ class Dormancy:
         """`inactive` deletes unused topics; `kept` as in `stays_open`."""
         self._registry = registry
         self._inactive = inactive
-        self._kept = kept
+        self.kept = kept
+        """Topics of the broker itself."""
         # By idle topic: its last `activity`, and the time since which that has not changed.
         self._idle: dict[PersistentTopic, tuple[Hashable, int]] = {}
         self.title = "dormant topics"
@@ -117,14 +123,19 @@ class Dormancy:
         self.running = True
         defects = Defects()
         try:
-            for topics in _in_groups(await self._ready_to_sleep()):
+            for topics in in_groups(await self._ready_to_sleep()):
                 await asyncio.gather(*[self._sleep(topic, defects) for topic in topics])
-            due = self._registry.dormant.take_due(self._registry.now_ns(), DUE_PER_RUN)
-            for names in _in_groups(due):
-                await asyncio.gather(*[self._do_due(name, defects) for name in names])
+            await self.do_due(self._registry.dormant.take_due(self._registry.now_ns(), DUE_PER_RUN))
         finally:
             self.running = False
             defects.report(self.title)
+
+    async def do_due(self, due: Iterable[str]) -> None:
+        """Opens these topics, does what is due, and lets them fall asleep again."""
+        defects = Defects()
+        for names in in_groups(due):
+            await asyncio.gather(*[self._do_due(name, defects) for name in names])
+        defects.report(self.title)
 
     async def _ready_to_sleep(self) -> list[PersistentTopic]:
         after_ns = self._registry.settings.dormant_after_s * NS_PER_SECOND
@@ -140,7 +151,7 @@ class Dormancy:
                 then, since_ns = before.get(topic, (None, now_ns))
                 if now != then:
                     since_ns = now_ns
-                if now_ns - since_ns >= after_ns and not stays_open(topic, self._kept):
+                if now_ns - since_ns >= after_ns and not stays_open(topic, self.kept):
                     ready.append(topic)
                 else:
                     self._idle[topic] = now, since_ns
@@ -150,7 +161,7 @@ class Dormancy:
         try:
             oldest_ms = await _oldest_ms(topic)
             # A client may have come during the read.
-            if not (has_clients(topic) or stays_open(topic, self._kept)):
+            if not (has_clients(topic) or stays_open(topic, self.kept)):
                 await self._registry.fall_asleep(topic, oldest_ms)
         except BrokerError as error:
             log.warning("! %s could not be closed as dormant: %s", topic.name, error)
@@ -201,7 +212,8 @@ async def _oldest_ms(topic: PersistentTopic) -> int:
     return NOT_KNOWN if found is None else found
 
 
-def _in_groups(items: Iterable[T]) -> Iterable[list[T]]:
+def in_groups(items: Iterable[T]) -> Iterable[list[T]]:
+    """Yields lists of AT_ONCE items."""
     rest = iter(items)
     while group := list(islice(rest, AT_ONCE)):
         yield group

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 
 from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.lifecycle.deletion.deletions import Deletions
 from broker.service.namespaces.namespaces import AlreadyExists
 from broker.service.policies.partition_limit import check_partitions
+from broker.service.topics.new_partition import store_partition
 from broker.service.topics.persistent_topic import PersistentTopic
-from broker.service.topics.topic import check_unused
+from broker.service.topics.topic import check_domain, check_unused
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.model.errors import BrokerError, InvalidTopicName, NotAllowed, TopicNotFound
 from foundation.model.position import EARLIEST
 from foundation.model.topic_name import TopicName, check_new_name
 
-PARTITIONS_PER_SLICE = 20
-"""Partitions that are created at the same time. Each takes the loop for 0.2 ms."""
+PARTITIONS_PER_SLICE = 100
+"""Partitions that are created together, and share a commit of the metadata store. Each takes the loop for 0.05 ms."""
 
 
 class PartitionedTopics:
@@ -124,14 +126,18 @@ class PartitionedTopics:
         await self._deletions.partitioned(name, count)
 
     async def _create_partitions(self, name: TopicName, indexes: range) -> None:
-        """Creates partitions in slices, and other work of the loop runs between them."""
+        """Stores partitions in slices, and other work of the loop runs between them. As in Pulsar, none is opened."""
         if not name.is_persistent:
             return
+        check_domain(name, self._registry.settings)
         for start in range(indexes.start, indexes.stop, PARTITIONS_PER_SLICE):
             part = range(start, min(start + PARTITIONS_PER_SLICE, indexes.stop))
-            opened = (self._registry.get(name.with_partition(index), create=True) for index in part)
+            names = [name.with_partition(index) for index in part]
+            stored = (
+                self._registry.make(one, partial(store_partition, self._registry, one)) for one in names
+            )
             # All of the slice have ended when the first error is raised, so that nothing is created after an undo.
-            for result in await asyncio.gather(*opened, return_exceptions=True):
+            for result in await asyncio.gather(*stored, return_exceptions=True):
                 if isinstance(result, BaseException):
                     raise result
             await asyncio.sleep(0)

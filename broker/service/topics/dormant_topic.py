@@ -1,24 +1,28 @@
 """DormantTopic: the record of a topic that is closed and counts as a topic all the same.
 
     PersistentTopic -> close -> record_of -> DormantTopics
+    a start -> record_of_stored (`stored_record.py`) -> DormantTopics
     a lookup, a client, a request, a due time -> TopicRegistry.get -> opened from the record -> restore
 
 The record has what the metadata store has of the topic, so that opening it needs no read of the store; the levels that
 metrics show, while counters begin anew as after each opening; and the facts from which `due_ns_of` computes when something
 falls due. A change of policies computes anew.
-A topic is open, dormant, or neither: stored and not asked for since the start.
+A topic is open, dormant, or neither: with the setting off, until the start has filled its record, and after an unload.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from bookkeeper.metadata.metadata_store import Versioned
+from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.managed_ledger_info import StoredNodes
 from broker.service.consumer import SubscriptionType
 from broker.service.subscriptions.backlog.sizes import bytes_after
 from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.model.position import Position
 
 NEVER: Final = -1
 """In the place of a moment: nothing falls due."""
@@ -63,7 +67,8 @@ class DormantTopic:
     backlog_bytes: int
     """Bytes after the mark-delete position of the slowest subscription; 0 without a backlog."""
     oldest_ms: int
-    """Time of the first entry after that position; NOT_KNOWN without a backlog, or if it could not be read."""
+    """Time of the first entry after that position; NOT_KNOWN without a backlog, or if it could not be read.
+    Of a record that a start has filled it is a time before that."""
     oldest_closed_ms: int
     """When the ledger of that entry was closed; NOT_KNOWN without a backlog."""
     acked_closed_ms: int
@@ -94,13 +99,80 @@ class DormantTopic:
         )
 
 
+class Levels(NamedTuple):
+    """The part of a record that follows from the list of ledgers and the places of the cursors."""
+
+    entries: int
+    """As in the record."""
+    size_bytes: int
+    """As in the record."""
+    backlog_bytes: int
+    """As in the record."""
+    oldest_closed_ms: int
+    """As in the record."""
+    acked_closed_ms: int
+    """As in the record."""
+    has_backlog: bool
+    """As in the record."""
+
+    @classmethod
+    def of(
+        cls,
+        ledgers: LedgerList,
+        marks: Collection[Position],
+        *,
+        is_terminated: bool,
+        waiting: Iterable[DormantSubscription],
+    ) -> Levels:
+        """Computes them; `marks`: mark-delete positions of all cursors."""
+        slowest = min(marks, default=None)
+        first = ledgers.infos()[0]
+        # The last ledger of a terminated topic stays the current one, which is never removed.
+        removable = first.entries and not (is_terminated and len(ledgers) == 1)
+        acked = removable and (slowest is None or slowest >= (first.ledger_id, first.entries - 1))
+        acked_closed_ms = first.closed_at_ms if acked else None
+        has_backlog = slowest is not None and any(one.backlog for one in waiting)
+        oldest_info = ledgers.get(ledgers.next_valid(slowest).ledger_id) if slowest and has_backlog else None
+        oldest_closed_ms = None if oldest_info is None else oldest_info.closed_at_ms
+        return cls(
+            ledgers.entries,
+            ledgers.size_bytes,
+            bytes_after(ledgers, slowest) if slowest and has_backlog else 0,
+            NOT_KNOWN if oldest_closed_ms is None else oldest_closed_ms,
+            NOT_KNOWN if acked_closed_ms is None else acked_closed_ms,
+            has_backlog,
+        )
+
+    def record(
+        self,
+        info: Versioned | None,
+        subscriptions: Sequence[DormantSubscription],
+        *,
+        looked_ns: int,
+        used_at_ns: int,
+        oldest_ms: int,
+    ) -> DormantTopic:
+        """Returns the record with these levels; arguments as in the record."""
+        return DormantTopic(
+            info=info,
+            subscriptions=tuple(subscriptions) or _NO_SUBSCRIPTIONS,
+            looked_ns=looked_ns,
+            used_at_ns=used_at_ns,
+            entries=self.entries,
+            size_bytes=self.size_bytes,
+            backlog_bytes=self.backlog_bytes,
+            oldest_ms=oldest_ms,
+            oldest_closed_ms=self.oldest_closed_ms,
+            acked_closed_ms=self.acked_closed_ms,
+        )
+
+
 async def record_of(topic: PersistentTopic, oldest_ms: int) -> DormantTopic:
     """Returns the record of a topic that has just been closed. Raises MetadataError.
 
     `oldest_ms`: time of the first entry that a subscription has not acknowledged, or NOT_KNOWN.
     """
     log = topic.ledger
-    ledgers = log.ledgers
     nodes = await log.stored_nodes()
     cursors = dict(nodes.cursors) if nodes is not None else {}
     subscriptions = [
@@ -114,26 +186,14 @@ async def record_of(topic: PersistentTopic, oldest_ms: int) -> DormantTopic:
         )
         for one in topic.subscriptions.values()
     ]
-    slowest = min([one.cursor.mark_delete_position for one in topic.subscriptions.values()], default=None)
-    first = ledgers.infos()[0]
-    # The last ledger of a terminated topic stays the current one, which is never removed.
-    removable = first.entries and not (topic.is_terminated and len(ledgers) == 1)
-    acked = removable and (slowest is None or slowest >= (first.ledger_id, first.entries - 1))
-    acked_closed_ms = first.closed_at_ms if acked else None
-    has_backlog = slowest is not None and any(one.backlog for one in subscriptions)
-    oldest_info = ledgers.get(ledgers.next_valid(slowest).ledger_id) if slowest and has_backlog else None
-    oldest_closed_ms = None if oldest_info is None else oldest_info.closed_at_ms
-    return DormantTopic(
-        info=None if nodes is None else nodes.info,
-        subscriptions=tuple(subscriptions) or _NO_SUBSCRIPTIONS,
+    marks = [one.cursor.mark_delete_position for one in topic.subscriptions.values()]
+    levels = Levels.of(log.ledgers, marks, is_terminated=topic.is_terminated, waiting=subscriptions)
+    return levels.record(
+        None if nodes is None else nodes.info,
+        subscriptions,
         looked_ns=log.environment.now_ns(),
         used_at_ns=topic.used_at_ns,
-        entries=ledgers.entries,
-        size_bytes=ledgers.size_bytes,
-        backlog_bytes=bytes_after(ledgers, slowest) if slowest and has_backlog else 0,
         oldest_ms=oldest_ms,
-        oldest_closed_ms=NOT_KNOWN if oldest_closed_ms is None else oldest_closed_ms,
-        acked_closed_ms=NOT_KNOWN if acked_closed_ms is None else acked_closed_ms,
     )
 
 

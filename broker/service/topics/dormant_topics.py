@@ -31,16 +31,23 @@ class DormantTopics:
         self._of_namespace: dict[str, dict[str, DormantTopic]] = {}
         # A moment counts while the record has it; a record that has left or was planned anew leaves the old one behind.
         self._moments: list[tuple[int, str]] = []
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
+        self.count = 0
+        """Number of the records."""
+        self.reading: set[str] = set()
+        """Topics whose records are being read from the store; one that is opened or deleted meanwhile leaves it."""
+        self.filled = False
+        """True once every topic on disk is open or has a record; False before, and where topics do not fall asleep."""
 
     def __iter__(self) -> Iterator[tuple[str, DormantTopic]]:
         """Iterates over full names and records; topics may come and go between two of them."""
         # A copy for each namespace: one of everything would hold the loop.
         for namespace in [*self._of_namespace]:
             yield from [*self._of_namespace.get(namespace, {}).items()]
+
+    @property
+    def filling(self) -> bool:
+        """True from a start until every topic on disk has its record: sums over topics are too small until then."""
+        return bool(self._policies.settings.dormant_after_s) and not self.filled
 
     def get(self, name: str) -> DormantTopic | None:
         """Returns the record of the topic with this full name, None for a topic that is not dormant."""
@@ -59,15 +66,17 @@ class DormantTopics:
     def add(self, name: TopicName, record: DormantTopic) -> None:
         """Adds the record of a topic that has none."""
         self._of_namespace.setdefault(name.namespace, {})[str(name)] = record
-        self._count += 1
+        self.count += 1
+        self._environment.changed.note(name.ledger_name)
         self.plan(str(name))
 
     def drop(self, name: str) -> None:
         """Forgets the record of a topic that was opened or deleted, if there is one."""
+        self.reading.discard(name)
         namespace = _namespace_of(name)
         records = self._of_namespace.get(namespace)
         if records is not None and records.pop(name, None) is not None:
-            self._count -= 1
+            self.count -= 1
             self._environment.changed.note(parse_topic_name(name).ledger_name)
             if not records:
                 del self._of_namespace[namespace]
@@ -76,7 +85,8 @@ class DormantTopics:
         """Forgets all records."""
         self._of_namespace.clear()
         self._moments.clear()
-        self._count = 0
+        self.reading.clear()
+        self.count = 0
 
     def plan(self, name: str, not_before_ns: int = 0) -> None:
         """Computes anew when the topic is due, by the policies of now; ignores a topic that is not dormant."""
@@ -93,7 +103,7 @@ class DormantTopics:
         record.due_ns = due_ns
         if due_ns != NEVER:
             heapq.heappush(self._moments, (due_ns, name))
-            if len(self._moments) > 2 * self._count + _SPARE_MOMENTS:
+            if len(self._moments) > 2 * self.count + _SPARE_MOMENTS:
                 self._forget_former_moments()
 
     def plan_all(self, names: Iterable[str]) -> None:

@@ -23,7 +23,7 @@ from foundation.model.errors import (
     ServiceNotReady,
     TopicTerminated,
 )
-from foundation.model.topic_name import TopicName
+from foundation.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 from protocol.message_metadata import read_facts
 
 
@@ -306,3 +306,10 @@ def check_unused(topic: Topic) -> None:
     connected = len(topic.access.producers) + consumers
     if connected:
         raise TopicBusy(f"Topic has {connected} connected producers/consumers")
+
+
+def check_domain(name: TopicName, settings: ServiceSettings) -> None:
+    """Raises NotAllowed for a topic of a domain that the settings switch off."""
+    if not (settings.persistent_topics if name.is_persistent else settings.non_persistent_topics):
+        domain = PERSISTENT if name.is_persistent else NON_PERSISTENT
+        raise NotAllowed(f"Broker is unable to load {domain} topic")

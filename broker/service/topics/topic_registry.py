@@ -37,7 +37,8 @@ from broker.service.topics.dormant_topics import DormantTopics
 from broker.service.topics.namespace_names import names_of
 from broker.service.topics.non_persistent_topic import NonPersistentTopic
 from broker.service.topics.persistent_topic import PersistentTopic
-from broker.service.topics.topic import Topic, check_unused
+from broker.service.topics.topic import Topic, check_domain, check_unused
+from broker.service.topics.topic_events import TopicEvents
 from broker.service.topics.topic_ownership import TopicOwnership
 from broker.service.topics.topic_schemas import TopicSchemas, schemas_of
 from broker.service.topics.transaction_recovery import recover_transactions
@@ -46,13 +47,7 @@ from foundation.loop.clock import CallLater
 from foundation.loop.slices import Slice, in_slices
 from foundation.model.errors import BrokerError, NotAllowed, ServiceNotReady, TopicNotFound
 from foundation.model.time_histogram import TimeHistogram
-from foundation.model.topic_name import (
-    NON_PERSISTENT,
-    PERSISTENT,
-    TopicName,
-    check_new_name,
-    parse_topic_name,
-)
+from foundation.model.topic_name import TopicName, check_new_name, parse_topic_name
 
 log = logging.getLogger("magnetar")
 
@@ -65,10 +60,6 @@ QUOTA_CHECK_BOUNDS_NS = tuple(seconds * 1_000_000_000 for seconds in (5, 10, 30,
 """Upper bounds of the buckets for durations of quota comparisons, those of Pulsar."""
 
 T = TypeVar("T")
-_K = TypeVar("_K")
-_V = TypeVar("_V")
-TopicEvent = Callable[[TopicName, bool], None]
-"""(topic, True = created, False = deleted)"""
 
 
 class TooManyTopics(NotAllowed):
@@ -112,6 +103,8 @@ class TopicRegistry:
         """Schemas of topics."""
         self.check_open: Callable[[TopicName], None] = _is_never_deleted
         """Raises an error for a topic whose deletion is decided; `Deletions` sets it."""
+        self.events = TopicEvents()
+        """Tells of topics that are created and deleted."""
         self.topics: dict[str, Topic] = {}
         """Open topics by full name; `_of_namespace` has them, too."""
         self.dormant = DormantTopics(self.policies, environment, call_later)
@@ -128,7 +121,8 @@ class TopicRegistry:
         """The transaction coordinators; None while the broker runs without them."""
         self.now_ns = environment.now_ns
         """The monotonic clock, for walks over topics (`foundation/loop/slices.py`)."""
-        self._environment = environment
+        self.environment = environment
+        """Shared by all managed ledgers."""
         self._ledger_settings = ledger_settings
         self._call_later = call_later
         self._compactor = compactor
@@ -137,8 +131,6 @@ class TopicRegistry:
         self._opening: dict[str, asyncio.Task[Topic]] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}
         self._of_namespace: dict[str, dict[str, Topic]] = {}
-        self._watchers: dict[str, dict[TopicEvent, None]] = {}
-        """By namespace; dicts as ordered sets."""
 
     # Opening
 
@@ -183,13 +175,10 @@ class TopicRegistry:
             await asyncio.wait((closing,))
         if self.closed:
             raise ServiceNotReady("The broker is shutting down")
-        settings = self.settings
-        if not (settings.persistent_topics if name.is_persistent else settings.non_persistent_topics):
-            domain = PERSISTENT if name.is_persistent else NON_PERSISTENT
-            raise NotAllowed(f"Broker is unable to load {domain} topic")
+        check_domain(name, self.settings)
         lease = await self.ownership.check_owned(name)
         self.check_open(name)
-        started_ns = self._environment.now_ns()
+        started_ns = self.environment.now_ns()
         record = self.dormant.get(str(name))
         existed = record is not None or await self.is_stored(name)
         if name.partition >= 0 or not existed:
@@ -209,7 +198,7 @@ class TopicRegistry:
         while changes != self._policy_changes:
             changes = self._policy_changes
             await topic.policies_changed()
-        topic.used_at_ns = self._environment.now_ns()
+        topic.used_at_ns = self.environment.now_ns()
         key = str(name)
         if record is not None and isinstance(topic, PersistentTopic):
             await restore(topic, record)
@@ -217,12 +206,25 @@ class TopicRegistry:
         self.dormant.drop(key)
         self.topics[key] = topic
         self._of_namespace.setdefault(name.namespace, {})[key] = topic
-        self._environment.changed.note(name.ledger_name)
+        self.environment.changed.note(name.ledger_name)
         self.loads += 1
-        self.load_times_ms.append((self._environment.now_ns() - started_ns) / 1e6)
+        self.load_times_ms.append((self.environment.now_ns() - started_ns) / 1e6)
         if not existed:
-            self._announce(name, exists=True)
+            self.events.announce(name, exists=True)
         return topic
+
+    async def make(self, name: TopicName, store: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Runs `store`, which stores a topic that nobody opens meanwhile; does nothing for one that is open.
+
+        Opens the topic where a client was quicker, and after a deletion that goes on. Raises BrokerError.
+        """
+        key = str(name)
+        if self.closed:
+            raise ServiceNotReady("The broker is shutting down")
+        if key in self._opening or key in self._closing:
+            await self.get(name, create=True)
+        elif key not in self.topics:
+            await asyncio.shield(self._begin_closing(key, None, store()))
 
     async def _check_may_create(self, name: TopicName, *, create: bool, by_admin: bool) -> None:
         namespaces, namespace = self.namespaces, name.namespace
@@ -259,13 +261,13 @@ class TopicRegistry:
         self, name: TopicName, record: DormantTopic | None, lease: Check | None
     ) -> PersistentTopic:
         settings = self.settings
-        stamp = self._environment.stamp(
+        stamp = self.environment.stamp(
             str(name), timestamp=settings.entry_timestamp, index=settings.entry_index
         )
         ledger = await ManagedLedger.open(
             name.ledger_name,
-            self._environment,
-            self._ledger_settings_of(name),
+            self.environment,
+            self.ledger_settings_of(name),
             stamp=stamp,
             nodes=None if record is None else record.take_nodes(),
             lease=lease,
@@ -276,7 +278,7 @@ class TopicRegistry:
             settings,
             self.policies,
             self.limits,
-            turn=self._environment.turn,
+            turn=self.environment.turn,
             call_later=self._call_later,
             on_fenced=self._on_fenced,
             compactor=self._compactor,
@@ -299,7 +301,7 @@ class TopicRegistry:
     def _begin_closing(
         self, name: str, topic: Topic | None, work: Coroutine[object, object, None]
     ) -> asyncio.Task[None]:
-        """Runs `work`, which closes or deletes the topic; until it has ended the topic is not opened again."""
+        """Runs `work`, which closes, deletes or stores the topic; until it has ended the topic is not opened."""
         if topic is not None:
             # At once, not when the task begins: no client may use the topic from here on.
             topic.closed = True
@@ -312,8 +314,11 @@ class TopicRegistry:
         del self._closing[name]
         if topic is not None and self.topics.get(name) is topic:
             del self.topics[name]
-            _remove(self._of_namespace, topic.name.namespace, name)
-            self._environment.changed.note(topic.name.ledger_name)
+            namespace = topic.name.namespace
+            del self._of_namespace[namespace][name]
+            if not self._of_namespace[namespace]:
+                del self._of_namespace[namespace]
+            self.environment.changed.note(topic.name.ledger_name)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("! closing %s: %s", name, error)
 
@@ -343,9 +348,10 @@ class TopicRegistry:
     def _reconfigure_topic(self, topic: Topic) -> None:
         topic.reconfigure(self.settings)
         if isinstance(topic, PersistentTopic):
-            topic.ledger.reconfigure(self._ledger_settings_of(topic.name))
+            topic.ledger.reconfigure(self.ledger_settings_of(topic.name))
 
-    def _ledger_settings_of(self, name: TopicName) -> ManagedLedgerSettings:
+    def ledger_settings_of(self, name: TopicName) -> ManagedLedgerSettings:
+        """Returns the settings of the topic's managed ledger, by its policies."""
         return self.policies.ledger_settings(name, self._ledger_settings)
 
     async def namespace_changed(self, namespace: str) -> None:
@@ -369,7 +375,7 @@ class TopicRegistry:
                 try:
                     await topic.policies_changed()
                     if isinstance(topic, PersistentTopic):
-                        topic.ledger.reconfigure(self._ledger_settings_of(topic.name))
+                        topic.ledger.reconfigure(self.ledger_settings_of(topic.name))
                 except BrokerError as error:
                     log.warning("! policies of %s: %s", topic.name, error)
                     errors.append(error)
@@ -425,7 +431,12 @@ class TopicRegistry:
         if topic is not None:
             await topic.abandon()
         await work()
-        self._announce(name, exists=False)
+        self.events.announce(name, exists=False)
+
+    def is_settled(self, name: TopicName) -> bool:
+        """Returns True for a topic that is not open, and neither being opened, nor closed, nor deleted."""
+        key = str(name)
+        return key not in self.topics and key not in self._opening and key not in self._closing
 
     def open_in(self, namespace: str) -> list[Topic]:
         """Returns the open topics of a namespace, in a list of the caller's own."""
@@ -459,7 +470,7 @@ class TopicRegistry:
         """Returns True when the metadata store has a log for the topic."""
         if not name.is_persistent:
             return False
-        return await self._environment.metadata.get(f"{LEDGERS_ROOT}/{name.ledger_name}") is not None
+        return await self.environment.metadata.get(f"{LEDGERS_ROOT}/{name.ledger_name}") is not None
 
     async def exists(self, name: TopicName) -> bool:
         """Returns True for an open, stored or partitioned topic, or a partition."""
@@ -476,28 +487,12 @@ class TopicRegistry:
         Non-persistent topics are listed while they are open here.
         """
         return await names_of(
-            self._environment,
+            self.environment,
             namespace,
             partial(self.open_in, namespace),
             persistent=persistent,
             non_persistent=non_persistent,
         )
-
-    def watch(self, namespace: str, watcher: TopicEvent) -> Callable[[], None]:
-        """Calls `watcher` for each topic created or deleted in the namespace; returns a function that ends this."""
-        self._watchers.setdefault(namespace, {})[watcher] = None
-        return partial(_remove, self._watchers, namespace, watcher)
-
-    def _announce(self, name: TopicName, *, exists: bool) -> None:
-        for watcher in list(self._watchers.get(name.namespace, ())):
-            watcher(name, exists)
-
-
-def _remove(groups: dict[str, dict[_K, _V]], namespace: str, key: _K) -> None:
-    """Removes a key from the group of its namespace, and the group with its last key."""
-    del groups[namespace][key]
-    if not groups[namespace]:
-        del groups[namespace]
 
 
 def _is_never_deleted(_name: TopicName) -> None:

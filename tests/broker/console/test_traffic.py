@@ -11,13 +11,12 @@ import pytest
 from broker.console.topic_rows import SORTS, TopicsQuery, topics_page
 from broker.console.traffic import Traffic
 from broker.managed_ledger.stats import ManagedLedgerStats
-from broker.service.topics.dormant_topics import DormantTopics
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 from foundation.model.topic_name import parse_topic_name
+from tests.fakes.dormant import NONE_DORMANT
 
 SECOND_NS = 10**9
-NONE_DORMANT = cast("DormantTopics", {})
 
 
 class FakeTopic(PersistentTopic):

@@ -18,6 +18,7 @@ from entry_cache.compose import ComposedCache
 from entry_cache.observe.expected_level import ExpectedLevel
 from foundation.model.time_histogram import TimeHistogram
 from protocol.broker_entry_metadata import ClockClamps
+from tests.fakes.dormant import NONE_DORMANT
 
 
 @dataclass
@@ -60,6 +61,7 @@ def reading_of(**fields: Any) -> BrokerReading:
         quota_checks=TimeHistogram(QUOTA_CHECK_BOUNDS_NS),
         topic_loads=0,
         topic_loads_ms=(),
+        dormant=NONE_DORMANT,
         loop_lag_s=0.0,
     )
     return replace(reading, **fields)

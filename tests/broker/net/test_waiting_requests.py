@@ -71,7 +71,7 @@ async def test_connection_lost_during_a_request_leaves_nothing_behind(
     assert all(found.consumers == [] for found in topic.subscriptions.values())
     assert all(found.durable for found in topic.subscriptions.values())
     assert set(topic.ledger.cursors.by_name) == set(topic.subscriptions)
-    assert stage.registry._watchers == {}
+    assert stage.registry.events.watchers == {}
     assert port.context.connections == set()
     assert (client.cnx.consumers, client.cnx.producers, client.cnx.outbox.frames) == ({}, {}, [])
     assert port.tasks._tasks == set()
@@ -214,7 +214,7 @@ async def test_two_requests_for_one_watcher_id_create_one_watcher() -> None:
     client.produce(0)
     assert sorted(await client.names()) == ["PRODUCER_SUCCESS", "WATCH_TOPIC_UPDATE"]
     await client.lose()
-    assert stage.registry._watchers == {}
+    assert stage.registry.events.watchers == {}
 
 
 async def test_refused_lookup_is_logged_at_debug_level(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,6 +10,7 @@ from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.managed_ledger import trimming
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.ledger_list_store import LedgerListStore
+from broker.managed_ledger.managed_ledger_info import StoredNodes
 from broker.service.compaction import compaction_source
 from broker.service.compaction.compacted_ledger import CompactedLedger
 from broker.service.compaction.compaction_source import SourceSegment, segments_of
@@ -17,6 +18,7 @@ from broker.service.lifecycle.deletion.intents import Intent
 from broker.service.lifecycle.deletion.steps import DeletionSteps
 from broker.service.subscriptions.backlog import message_expiry
 from broker.service.subscriptions.backlog.message_expiry import MessageExpiry
+from broker.service.topics.dormant_topic import DormantTopic
 from foundation.model.errors import BrokerError
 from foundation.model.position import LATEST, Position
 from magnetar.audit import quarantine
@@ -137,6 +139,17 @@ def _horizon_passes_the_unread() -> object:
     return mock.patch.object(compaction_source, "segments_of", segments)
 
 
+def _records_without_cursors() -> object:
+    """A topic wakes without its subscriptions."""
+    plain = DormantTopic.take_nodes
+
+    def take(self: DormantTopic) -> StoredNodes | None:
+        nodes = plain(self)
+        return None if nodes is None else nodes._replace(cursors=())
+
+    return mock.patch.object(DormantTopic, "take_nodes", take)
+
+
 LIVES_BREAKAGES: dict[str, Callable[[], object]] = {
     "trims-what-is-needed": _trims_what_is_needed,
     "retention-is-ignored": _retention_is_ignored,
@@ -147,6 +160,7 @@ LIVES_BREAKAGES: dict[str, Callable[[], object]] = {
     "policies-stay": _policies_stay,
     "beginnings-are-certain": _beginnings_are_certain,
     "one-look": _one_look,
+    "records-without-cursors": _records_without_cursors,
     "deletes-without-export": _deletes_without_export,
     "moves-without-copy": _moves_without_copy,
     "horizon-passes-the-unread": _horizon_passes_the_unread,

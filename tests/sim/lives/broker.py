@@ -15,6 +15,7 @@ from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.lifecycle.deletion.deletions import Deletions
 from broker.service.lifecycle.dormancy import Dormancy, stays_open
+from broker.service.lifecycle.dormant_filling import DormantFilling
 from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
 from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.lifecycle.rounds import TopicRounds
@@ -81,6 +82,7 @@ class SimBroker:
         self._dormancy = Dormancy(
             self.registry, InactiveTopicRounds(self.registry, self.deletions, loop.now_ns)
         )
+        self._filling = DormantFilling(self.registry, self._dormancy)
         # Its own: the other histories' draws stay as they were.
         self._dozing = random.Random(f"{history.seed} {number}")
         self.tasks: list[asyncio.Task[None]] = []
@@ -104,6 +106,7 @@ class SimBroker:
         self.spawn(self._every(TRIM_S, self._trim), "trimming")
         self.spawn(self._every(COMPACT_S, self._compact), "compaction")
         self.spawn(self._every(DORMANCY_S, self._dormancy.run), "dormant topics")
+        self.spawn(self._every(DORMANCY_S, self._filling.run, at_once=True), "records")
         self.spawn(self._every(DOZE_S, self._doze), "falling asleep")
         self.spawn(self._every(RESUME_S, self.deletions.resume, at_once=True), "deletions")
 

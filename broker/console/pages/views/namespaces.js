@@ -11,6 +11,7 @@ import { Refresh } from "../shell/refresh.js";
 import { format, topicHash, topicParts } from "../shell/routes.js";
 import { createNamespace, createTopic, deleteNamespace, namespacePath } from "./namespace_actions.js";
 import { valueText } from "./policies.js";
+import { FILLING } from "./topics.js";
 
 const PATH = "/admin/v2/magnetar/console/namespaces";
 const TOPICS_SHOWN = 200;
@@ -28,7 +29,7 @@ function openTenants(app) {
   const refresh = new Refresh(load, ([names, answer]) => {
     tenants = names;
     const empty = names.filter((tenant) => !answer.namespaces.some(({ namespace }) => namespace.startsWith(`${tenant}/`)));
-    setText(window, `Rates, over ${duration(Math.round(answer.windowSeconds))}, and backlog are of open topics.`
+    setText(window, `${answer.filling ? FILLING : ""}Rates, over ${duration(Math.round(answer.windowSeconds))}, and backlog are of open and dormant topics.`
       + (empty.length ? ` Tenants without a namespace: ${empty.join(", ")}.` : ""));
     table.show(answer.namespaces);
   }, 0);
@@ -44,7 +45,7 @@ function namespaceTable() {
     caption: "Namespaces", stacked: true, key: (one) => one.namespace, empty: "No namespaces.",
     columns: [
       { label: "Namespace", header: true, text: (one) => one.namespace, node: ({ namespace }) => h("a", { href: format("namespaces", namespace.split("/")) }, namespace) },
-      { label: "Open topics", number: true, text: (one) => count(one.topics) },
+      { label: "Topics", number: true, text: (one) => count(one.topics) },
       { label: "In", number: true, text: (one) => rate(one.messagesIn, "msg") },
       { label: "Out", number: true, text: (one) => rate(one.messagesOut, "msg") },
       { label: "Backlog", number: true, text: (one) => short(one.backlog) },

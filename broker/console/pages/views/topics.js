@@ -1,5 +1,5 @@
 /**
- * The open topics: search, order and pages, all done by the broker, so that 100,000 names are no burden for the browser.
+ * The open and dormant topics: search, order and pages, all done by the broker, so that 100,000 names are no burden for the browser.
  */
 
 import { h, setText } from "../dom/element.js";
@@ -18,7 +18,7 @@ const EVERY_MS = 2000;
 const RISING = new Set(["name"]);
 
 const COLUMNS = [
-  { label: "Topic", sort: "name", header: true, text: (one) => one.topic, node: (one) => topicLink(one.topic) },
+  { label: "Topic", sort: "name", header: true, text: (one) => one.topic, node: (one) => topicLink(one.topic, one.dormant) },
   { label: "In", sort: "messagesIn", number: true, text: (one) => rate(one.messagesIn, "msg") },
   { label: "Out", sort: "messagesOut", number: true, text: (one) => rate(one.messagesOut, "msg") },
   { label: "Bytes in", sort: "bytesIn", number: true, minor: true, text: (one) => byteRate(one.bytesIn) },
@@ -32,11 +32,14 @@ const COLUMNS = [
   { label: "Cons.", sort: "consumers", number: true, minor: true, text: (one) => count(one.consumers), title: "Consumers" },
 ];
 
-/** Makes a link to a topic: its own name, and below it the namespace. */
-export function topicLink(name) {
+/** Behind a start of the broker: sums over topics are too small until all of them are known. */
+export const FILLING = "The broker still reads the topics on disk, so some are missing. ";
+
+/** Makes a link to a topic: its own name, and below it the namespace; `dormant` says that it sleeps. */
+export function topicLink(name, dormant = false) {
   const [domain, tenant, namespace, local] = topicParts(name);
   return h("a", { class: "topic", href: topicHash(name), title: name }, h("b", {}, local),
-    h("span", { class: "quiet" }, `${domain === "persistent" ? "" : "non-persistent "}${tenant}/${namespace}`));
+    h("span", { class: "quiet" }, `${domain === "persistent" ? "" : "non-persistent "}${tenant}/${namespace}${dormant ? ", dormant" : ""}`));
 }
 
 /** Opens the view. */
@@ -44,15 +47,15 @@ export function openTopics(app, route) {
   let asked = readQuery(route.query);
   const go = (changes) => app.go(format("topics", [], writeQuery({ ...asked, offset: 0, ...changes })));
   const table = new Table({
-    caption: "Open topics", columns: COLUMNS, key: (one) => one.topic,
+    caption: "Open and dormant topics", columns: COLUMNS, key: (one) => one.topic,
     onSort: (sort) => go({ sort, descending: sort === asked.sort ? !asked.descending : !RISING.has(sort) }),
   });
   const amount = h("p", { class: "quiet", "aria-live": "polite" });
   const pages = pageButtons((offset) => go({ offset }));
   const show = (answer) => {
-    table.show(answer.topics, answer.total ? "No open topic has this text in its name." : "No topic is open.");
+    table.show(answer.topics, answer.total ? "No topic of these has this text in its name." : "No topic is open or dormant.");
     table.markOrder(asked.sort, asked.descending);
-    setText(amount, `${count(answer.found)} of ${count(answer.total)} open topics; rates over ${duration(Math.round(answer.windowSeconds))}, hit ratios since the topics were opened`);
+    setText(amount, `${answer.filling ? FILLING : ""}${count(answer.found)} of ${count(answer.total)} open and dormant topics; rates over ${duration(Math.round(answer.windowSeconds))}, hit ratios since the topics were opened`);
     pages.show(answer);
   };
   const refresh = new Refresh((signal) => get(`${PATH}?${new URLSearchParams({ ...asked, limit: PAGE })}`, { signal }), show, EVERY_MS);
@@ -62,7 +65,7 @@ export function openTopics(app, route) {
       searchField("Search names", asked.search, (search) => go({ search })),
       app.rights.console ? button("New topic", () => createTopic(app), "primary") : null),
     app.rights.console ? null : openByName(app), amount, refresh.error, table.element, pages.element,
-    h("p", { class: "quiet" }, "A topic is open while clients use it. ",
+    h("p", { class: "quiet" }, "A topic is open while clients use it, and may be dormant afterwards. ",
       app.rights.console ? [h("a", { href: format("namespaces") }, "Namespaces"), " list every topic."] : null));
   return {
     title: "Topics", element, close: () => refresh.close(),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
@@ -33,6 +36,34 @@ async def test_topics_are_listed_by_namespace_bundle_and_domain(
     assert (status, metrics[-1]["dimensions"]) == (200, {"namespace": "public/default"})
     assert (counts["brk_no_of_subscriptions"], counts["brk_msg_backlog"]) == (1, 0)
     assert metrics[0]["metrics"]["brk_ml_count"] == 1
+
+
+@pytest.mark.parametrize("more_settings", [["dormantTopicsAfterSeconds=1"]])
+async def test_dormant_topic_is_listed_beside_open_ones(admin: ClientSession, broker: BrokerService) -> None:
+    await call(admin, "PUT /admin/v2/persistent/public/default/t")
+    await call(admin, "PUT /admin/v2/persistent/public/default/t/subscription/s")
+    name = "persistent://public/default/t"
+    async with asyncio.timeout(60):
+        while broker.registry.dormant.get(name) is None:  # noqa: ASYNC110 - nobody waits for it
+            await asyncio.sleep(0.02)
+    await call(admin, "PUT /admin/v2/persistent/public/default/u")
+    status, found = await call(admin, "GET /admin/v2/broker-stats/topics")
+    assert isinstance(found, dict)
+    shown = {
+        each: stats
+        for bundle in found["public/default"].values()
+        for each, stats in bundle["persistent"].items()
+    }
+    assert (status, sorted(shown)) == (200, [name, "persistent://public/default/u"])
+    assert shown[name].keys() == shown["persistent://public/default/u"].keys()
+    assert shown[name]["subscriptions"]["s"]["msgBacklog"] == 0
+    assert name not in broker.registry.topics, "the list opens nothing"
+    status, lines = await call(admin, "GET /admin/v2/persistent/public/default")
+    assert lines == [name, "persistent://public/default/u"]
+    async with admin.get("/metrics/") as answer:
+        text = await answer.text()
+    assert 'magnetar_dormant_topics{cluster="standalone"} 1.0' in text
+    assert 'magnetar_dormant_topics_filling{cluster="standalone"} 0.0' in text
 
 
 async def test_java_numbers_are_absent(admin: ClientSession) -> None:

@@ -165,6 +165,7 @@ async def test_last_partition_takes_the_partitioned_topic_with_it_when_so_set(wh
     name = parse_topic_name(TOPIC)
     await scene.run(scene.partitioned.create(name, 2))
     await scene.run(scene.namespaces.set_topic_policy(TOPIC, table.MAX_PRODUCERS.topic_name, 3))
+    await scene.open(f"{TOPIC}-partition-0")
     producer = await scene.producer(await scene.open(f"{TOPIC}-partition-1"))
     assert await scene.look_after(60) == {f"{TOPIC}-partition-1"}
     assert await scene.registry.partitions.count(name) == 2

@@ -1,0 +1,140 @@
+"""Topics on disk: what a start, a minute of idleness and the work over all of them cost.
+
+`python -m bench.many_topics --only stored --topics 600000`; the folder is written first, as a broker leaves it that has
+let each topic with its one subscription fall asleep. Pauses are those of the event loop: a probe that runs every millisecond
+notes the time since its last run, by the clock and in CPU time of the loop's thread. Where other programs use the machine, the
+CPU time tells more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from aiohttp import ClientSession
+
+from bench import processes
+from bookkeeper.metadata.metadata_store import ABSENT, Put
+from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
+from broker.compose.broker_service import BrokerService
+from broker.managed_ledger.managed_ledger_info import (
+    CursorInfo,
+    ManagedLedgerInfo,
+    cursor_key,
+    managed_ledger_key,
+)
+from broker.managed_ledger.records.pulsar_records import StoredCursor, encode_cursor, encode_ledger_list
+from broker.service.policies import table
+from foundation.model.position import Position
+from foundation.model.topic_name import parse_topic_name
+
+PER_NAMESPACE: Final = 100_000
+AT_ONCE: Final = 1_000
+IDLE_S: Final = 20
+PARTITIONS: Final = 10_000
+ASLEEP: Final = "dormantTopicsAfterSeconds=60"
+
+
+class Pauses:
+    """The longest pauses of the loop since `begin`."""
+
+    def __init__(self) -> None:
+        self.clock_ms = self.cpu_ms = 0.0
+
+    def begin(self) -> None:
+        """Forgets the pauses of before."""
+        self.clock_ms = self.cpu_ms = 0.0
+
+    async def run(self) -> None:
+        """Probes until it is cancelled."""
+        while True:
+            clock, cpu = time.perf_counter(), time.thread_time()
+            await asyncio.sleep(0.001)
+            self.clock_ms = max(self.clock_ms, (time.perf_counter() - clock) * 1000 - 1)
+            self.cpu_ms = max(self.cpu_ms, (time.thread_time() - cpu) * 1000)
+
+
+async def write_topics(count: int, folder: Path) -> None:
+    """Writes the nodes of so many topics with a subscription each."""
+    store = SqliteMetadataStore(folder / "metadata.db")
+    info = ManagedLedgerInfo(properties={"index": "-1"}, created_ms=int(time.time() * 1000))
+    of_topic = encode_ledger_list(info)
+    of_cursor = encode_cursor(StoredCursor(CursorInfo(Position(-1, -1))))
+    for start in range(0, count, AT_ONCE):
+        names = [
+            f"public/{_namespace(n)}/persistent/topic-{n}" for n in range(start, min(start + AT_ONCE, count))
+        ]
+        await asyncio.gather(
+            *[
+                store.put_all(
+                    [
+                        Put(managed_ledger_key(name), of_topic, ABSENT),
+                        Put(cursor_key(name, "subscription"), of_cursor, ABSENT),
+                    ]
+                )
+                for name in names
+            ]
+        )
+    await store.close()
+
+
+def _namespace(number: int) -> str:
+    return "default" if number < PER_NAMESPACE else f"more-{number // PER_NAMESPACE}"
+
+
+async def measure(service: BrokerService, started_s: float, pid: int) -> None:
+    """Prints the numbers of a broker that has just started on the folder."""
+    registry, pauses = service.registry, Pauses()
+    probe = asyncio.create_task(pauses.run())
+    print(f"start to ready: {started_s:.2f} s, {processes.memory(pid).rss:,.0f} MiB resident")
+    async with _shown("records filled", pauses):
+        while registry.dormant.filling:  # noqa: ASYNC110 - nobody waits for it
+            await asyncio.sleep(0.05)
+    gc.collect()
+    print(f"{registry.dormant.count:,} dormant topics, {processes.memory(pid).rss:,.0f} MiB resident")
+    cpu = time.process_time()
+    await asyncio.sleep(IDLE_S)
+    # The probe itself is not idle.
+    print(f"idle with the probe: {(time.process_time() - cpu) / IDLE_S * 100:.2f} % of a core")
+    probe.cancel()
+    cpu = time.process_time()
+    await asyncio.sleep(IDLE_S)
+    print(f"idle: {(time.process_time() - cpu) / IDLE_S * 100:.2f} % of a core")
+    probe = asyncio.create_task(pauses.run())
+    async with ClientSession() as client:
+        for name in ("first scrape", "second scrape"):
+            async with _shown(name, pauses), client.get(f"{service.addresses.admin_url}/metrics/") as answer:
+                await answer.read()
+    async with _shown("a policy of a namespace", pauses):
+        await service.namespaces.set_policy("public/default", table.MESSAGE_TTL.name, 3_600)
+        await asyncio.sleep(2)
+    async with _shown("reconfigure", pauses):
+        service.reconfigure(service.settings)
+        await asyncio.sleep(5)
+    async with _shown(f"{PARTITIONS:,} partitions created", pauses):
+        await service.partitioned.create(parse_topic_name("persistent://public/default/parts"), PARTITIONS)
+    async with _shown("a list of the namespace", pauses):
+        await registry.names("public/default")
+    async with _shown("a full collection", pauses):
+        gc.collect()
+        await asyncio.sleep(0.01)
+    probe.cancel()
+
+
+@asynccontextmanager
+async def _shown(title: str, pauses: Pauses) -> AsyncIterator[None]:
+    """Prints time, CPU and the longest pause of the work inside."""
+    pauses.begin()
+    began, cpu = time.perf_counter(), time.process_time()
+    yield
+    took_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
+    print(
+        f"{title}: {took_s:.2f} s, {cpu_s:.2f} s of CPU,"
+        f" longest pause {pauses.clock_ms:.0f} ms, {pauses.cpu_ms:.0f} ms of CPU",
+        flush=True,
+    )

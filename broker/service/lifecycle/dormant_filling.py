@@ -1,0 +1,99 @@
+"""DormantFilling: gives every topic on disk its record, behind a start.
+
+Nothing is opened for it but the topics that a killed broker has left open: only an opening tells where they end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from broker.managed_ledger.managed_ledger_info import ROOT, read_nodes
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list
+from broker.service.lifecycle.dormancy import Dormancy, in_groups, is_of_brokers
+from broker.service.lifecycle.rounds import Defects
+from broker.service.topics.stored_record import record_of_stored
+from broker.service.topics.topic_registry import TopicRegistry
+from foundation.model.errors import BrokerError
+from foundation.model.topic_name import PERSISTENT, TopicName
+
+log = logging.getLogger("magnetar")
+
+
+class DormantFilling:
+    """Fills the records of one broker once."""
+
+    def __init__(self, registry: TopicRegistry, dormancy: Dormancy) -> None:
+        """`dormancy` opens the topics that were left open."""
+        self._registry, self._dormancy = registry, dormancy
+        self.title = "records of dormant topics"
+        """Name of the work, for log lines."""
+        self.running = False
+        """True during a run; the next one leaves itself out."""
+
+    async def run(self) -> None:
+        """Fills what is missing; does nothing once all is filled, and where topics do not fall asleep."""
+        dormant = self._registry.dormant
+        if self.running or dormant.filled or not self._registry.settings.dormant_after_s:
+            return
+        if self._registry.ownership.is_shared:
+            return  # Which of the topics on disk are this broker's is not known before somebody asks for them.
+        self.running = True
+        defects = Defects()
+        try:
+            left_open = await self._fill(defects)
+            await self._dormancy.do_due(left_open)
+            dormant.filled = True
+            log.info("%d topics on disk are dormant, %d were left open", dormant.count, len(left_open))
+        except BrokerError as error:
+            log.warning("! %s could not be read, tried again: %s", self.title, error)
+        finally:
+            dormant.reading.clear()
+            self.running = False
+            defects.report(self.title)
+
+    async def _fill(self, defects: Defects) -> list[str]:
+        """Adds the records; returns the names of topics that must be opened. Raises MetadataError."""
+        left_open: list[str] = []
+        namespaces = self._registry.namespaces
+        for namespace in [one for tenant in namespaces.tenants() for one in namespaces.names(tenant)]:
+            parts = await self._registry.environment.metadata.children(f"{ROOT}/{namespace}/{PERSISTENT}")
+            # A group takes a turn of the loop or more: some milliseconds.
+            for group in in_groups(parts):
+                names = [TopicName.of_ledger_name(f"{namespace}/{PERSISTENT}/{part}") for part in group]
+                waiting = [name for name in names if self._lacks_record(name)]
+                self._registry.dormant.reading = {str(name) for name in waiting}
+                await asyncio.gather(*[self._add(name, left_open, defects) for name in waiting])
+                await asyncio.sleep(0)
+        return left_open
+
+    def _lacks_record(self, name: TopicName) -> bool:
+        registry = self._registry
+        if is_of_brokers(name, self._dormancy.kept) or registry.dormant.get(str(name)) is not None:
+            return False
+        return registry.is_settled(name)
+
+    async def _add(self, name: TopicName, left_open: list[str], defects: Defects) -> None:
+        registry, metadata = self._registry, self._registry.environment.metadata
+        nodes = await read_nodes(metadata, name.ledger_name)
+        # One that was opened or deleted during the read may have other nodes by now.
+        if nodes is None or str(name) not in registry.dormant.reading or not registry.is_settled(name):
+            return
+        try:
+            registry.check_open(name)
+            info = decode_ledger_list(nodes.info.value)
+            if info.deleted:
+                return  # The next opening finishes the deletion and makes the topic anew; nobody has asked for that.
+            now_ns = registry.now_ns()
+            record = record_of_stored(info, nodes, now_ns, keeps_nodes=not metadata.is_shared)
+        except BrokerError as error:
+            # Its deletion is decided, or no broker can open it; a client is told why.
+            log.debug("%s has no record: %s", name, error)
+        except Exception as error:  # noqa: BLE001
+            # A defect that one topic meets must not keep all later ones without a record.
+            defects.add(str(name), error)
+        else:
+            if record is None:
+                left_open.append(str(name))
+            else:
+                registry.dormant.add(name, record)
