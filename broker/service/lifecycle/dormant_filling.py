@@ -37,7 +37,9 @@ class DormantFilling:
         if self.running or dormant.filled or not self._registry.settings.dormant_after_s:
             return
         if self._registry.ownership.is_shared:
-            return  # Which of the topics on disk are this broker's is not known before somebody asks for them.
+            # Which of the topics on disk are this broker's is not known before somebody asks for them.
+            dormant.filled = True
+            return
         self.running = True
         defects = Defects()
         try:
