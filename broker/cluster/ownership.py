@@ -20,6 +20,7 @@ from typing import Final
 
 from bookkeeper.metadata.metadata_store import Check, MetadataStore, SessionState
 from broker.cluster.alone import be_alone, join
+from broker.cluster.dead_owners import DeadOwners
 from broker.cluster.leases import Leases, fewest
 from broker.cluster.members import Members
 from broker.cluster.records import encode_leader, encode_member
@@ -52,6 +53,7 @@ class ClusterOwnership(TopicOwnership):
         version: str,
         *,
         spawn: Spawn,
+        now_ns: Callable[[], int],
         wall_ms: Callable[[], int],
         session_s: float,
     ) -> None:
@@ -68,6 +70,7 @@ class ClusterOwnership(TopicOwnership):
         self._wall_ms = wall_ms
         self._started_ms = wall_ms()
         self._wait_s = session_s * LEFT_AFTER
+        self._dead_owners = DeadOwners(now_ns, self._wait_s)
         self._alone = ""
         """The name of a broker that is alone on its store."""
         self._is_certain = False
@@ -111,7 +114,7 @@ class ClusterOwnership(TopicOwnership):
         """
         if bundle in self._unloading:
             raise ServiceNotReady(f"Namespace bundle {bundle} is being unloaded")
-        found = await self.leases.owner(bundle)
+        found = await self._living_owner(bundle)
         # Addresses of this broker without a lease are of its earlier life.
         if found is not None and (found != self.owner or bundle in self.leases):
             return Owner(found)
@@ -121,6 +124,12 @@ class ClusterOwnership(TopicOwnership):
         if leader is not None and leader in members and leader != self.owner.broker_id:
             return Owner(members[leader].addresses, is_redirect=True)
         return await self._choose(bundle)
+
+    async def _living_owner(self, bundle: str) -> Addresses | None:
+        found = await self.leases.owner(bundle)
+        if found is None or found == self.owner:
+            return found
+        return await self._dead_owners.successor(bundle, found, self.leases.owner)
 
     async def _choose(self, bundle: str) -> Owner:
         loads = {name: member.bundles for name, member in self.members.members.items()}

@@ -42,6 +42,7 @@ def ownership_of(broker: Composed, timers: Timers, tasks: BackgroundTasks) -> To
         broker.namespaces,
         broker.version,
         spawn=tasks.spawn,
+        now_ns=broker.environment.now_ns,
         wall_ms=broker.environment.wall_ms,
         session_s=broker.settings.int("metadataStoreSessionTimeoutMillis") / 1000,
     )

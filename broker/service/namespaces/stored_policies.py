@@ -78,6 +78,10 @@ class StoredPolicies:
         )
         """Of topics, by the full name without partition."""
 
+    async def read_policies(self, namespace: str) -> bool:
+        """Reads a namespace that is not known here yet; False if the store has none. Raises MetadataError."""
+        return self._store.is_shared and await self.policies.read(namespace) is not None
+
     async def open(self) -> None:
         """Loads everything, in the present form. Raises MetadataError."""
         for documents in (self.tenants, self.policies, self.local, self.topic_policies):

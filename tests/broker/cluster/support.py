@@ -44,6 +44,7 @@ class Node:
             cast(Namespaces, FourBundles()),
             "1.0",
             spawn=self._spawn,
+            now_ns=lambda: 0,
             wall_ms=lambda: NOW_MS,
             session_s=0.0,
         )

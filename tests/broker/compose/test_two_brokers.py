@@ -118,6 +118,12 @@ async def test_policy_of_another_broker_reaches_an_open_topic(two: Two) -> None:
     await until(lambda: two.other.namespaces.exists("public/fresh"))
 
 
+async def test_namespace_that_another_broker_has_just_made_is_found(two: Two) -> None:
+    await two.tool.put("/admin/policies/public/fresh", b"{}")
+    assert await two.other.namespaces.find("public/fresh"), "before its watch told of it"
+    assert not await two.other.namespaces.find("public/missing")
+
+
 async def test_resource_group_of_another_broker_limits_its_members(two: Two) -> None:
     await two.write("/admin/resourcegroups/g", {"publishRateInMsgs": 10})
     await until(lambda: list(two.other.registry.resource_groups.names()) == ["g"])

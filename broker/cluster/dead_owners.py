@@ -1,0 +1,93 @@
+"""DeadOwners: lookups of a bundle whose owner was killed wait for the end of its session.
+
+A killed broker keeps its bundles until ZooKeeper ends its session. A client that is sent to its address until then tries
+again after pauses that double, up to a minute, and so may come back long after the bundle has a new owner. The answer waits
+instead: the port of a killed broker refuses connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+from urllib.parse import urlsplit
+
+from broker.service.topics.topic_ownership import Addresses
+
+log = logging.getLogger("magnetar")
+
+PROBE_EVERY_NS: Final = 1_000_000_000
+"""The least time between two connections to one owner."""
+CONNECT_S: Final = 1.0
+"""Longest wait for a connection. A broker that is slow to take one is alive, or its machine is gone without a word."""
+_LOOK_S: Final = 0.1
+"""Seconds between two reads of the bundle's node while an answer waits."""
+
+
+class DeadOwners:
+    """Knows the owners whose ports refused a connection a moment ago."""
+
+    def __init__(self, now_ns: Callable[[], int], wait_s: float) -> None:
+        """`wait_s`: how long an answer waits for the end of a session."""
+        self._now_ns = now_ns
+        self._looks = int(wait_s / _LOOK_S)
+        self._probes: dict[str, tuple[int, asyncio.Task[bool]]] = {}
+        """By address: when the last connection was tried, and whether it was refused."""
+        self._waits: dict[str, asyncio.Task[Addresses | None]] = {}
+        """By bundle; all lookups of a bundle wait together."""
+
+    async def successor(
+        self, bundle: str, owner: Addresses, current: Callable[[str], Awaitable[Addresses | None]]
+    ) -> Addresses | None:
+        """Returns the owner, or what `current` returns once a dead owner's session has ended.
+
+        Returns a dead owner too if its session outlasts the wait. Raises what `current` raises.
+        """
+        if not await self._is_dead(owner):
+            return owner
+        wait = self._waits.get(bundle)
+        if wait is None:
+            wait = self._waits[bundle] = asyncio.ensure_future(self._wait(bundle, owner, current))
+            wait.add_done_callback(lambda _: self._waits.pop(bundle))
+        # Shielded: a client that disconnects must not end the wait of others.
+        return await asyncio.shield(wait)
+
+    async def _wait(
+        self, bundle: str, owner: Addresses, current: Callable[[str], Awaitable[Addresses | None]]
+    ) -> Addresses | None:
+        for _ in range(self._looks):
+            await asyncio.sleep(_LOOK_S)
+            found = await current(bundle)
+            if found != owner:
+                return found
+        return owner
+
+    async def _is_dead(self, owner: Addresses) -> bool:
+        url = owner.service_url or owner.service_url_tls
+        now_ns = self._now_ns()
+        probed_ns, probe = self._probes.get(url, (0, None))
+        if probe is None or (probe.done() and now_ns - probed_ns > PROBE_EVERY_NS):
+            probe = asyncio.ensure_future(_refuses(url))
+            self._probes[url] = now_ns, probe
+        return await asyncio.shield(probe)
+
+
+async def _refuses(url: str) -> bool:
+    """Returns True where nobody listens at the address."""
+    address = urlsplit(url)
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            _, writer = await asyncio.open_connection(address.hostname, address.port)
+    except ConnectionRefusedError:
+        log.warning(
+            "! nobody listens at %s, the owner of a bundle; lookups wait for the end of its session", url
+        )
+        return True
+    except (OSError, TimeoutError, ValueError):
+        return False  # Not a word from there says nothing about its session.
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+    return False

@@ -1,0 +1,88 @@
+"""Lookups of a bundle whose owner was killed: until when they wait, and for whom they do not."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from broker.cluster import dead_owners
+from broker.cluster.dead_owners import DeadOwners
+from broker.service.topics.topic_ownership import Addresses
+from tests.support.ports import free_port
+
+BUNDLE = "shop/orders/0x00000000_0x40000000"
+NEXT = Addresses("pulsar://next:1", "http://next:2")
+
+
+class Node:
+    """The node of a bundle: how often it was read, and its owner after so many reads."""
+
+    def __init__(self, owner: Addresses, later: Addresses | None, after: int) -> None:
+        self.reads = 0
+        self._owner, self._later, self._after = owner, later, after
+
+    async def current(self, bundle: str) -> Addresses | None:
+        assert bundle == BUNDLE
+        self.reads += 1
+        return self._later if self.reads > self._after else self._owner
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_owners, "_LOOK_S", 0.001)
+
+
+def killed() -> Addresses:
+    return Addresses(f"pulsar://127.0.0.1:{free_port()}", "http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("later", [None, NEXT])
+async def test_lookups_of_a_killed_owner_wait_together_for_the_end_of_its_session(
+    later: Addresses | None,
+) -> None:
+    owner = killed()
+    node = Node(owner, later, after=3)
+    owners = DeadOwners(lambda: 0, wait_s=60)
+    found = await asyncio.gather(*(owners.successor(BUNDLE, owner, node.current) for _ in range(20)))
+    assert found == [later] * 20
+    assert node.reads == 4, "one wait for all of them"
+
+
+async def test_living_owner_is_the_answer_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        owner = Addresses(f"pulsar://127.0.0.1:{server.getsockname()[1]}", "http://127.0.0.1:1")
+        node = Node(owner, None, after=0)
+        owners = DeadOwners(lambda: 0, wait_s=60)
+        for _ in range(5):
+            assert await owners.successor(BUNDLE, owner, node.current) == owner
+        assert node.reads == 0
+        server.settimeout(5)
+        server.accept()
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            server.accept()  # One connection a second is tried, not one for each lookup.
+
+
+async def test_owner_whose_session_goes_on_is_the_answer_after_the_wait() -> None:
+    owner = killed()
+    node = Node(owner, None, after=10**9)
+    assert await DeadOwners(lambda: 0, wait_s=0.01).successor(BUNDLE, owner, node.current) == owner
+    assert node.reads == 10
+
+
+async def test_owner_that_listens_again_is_alive_after_a_second() -> None:
+    owner, clock = killed(), [1]
+    node = Node(owner, None, after=10**9)
+    owners = DeadOwners(lambda: clock[0], wait_s=0.002)
+    await owners.successor(BUNDLE, owner, node.current)
+    port = int(owner.service_url.rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", port)):
+        reads = node.reads
+        await owners.successor(BUNDLE, owner, node.current)
+        assert node.reads > reads, "its refusal is known for a second"
+        clock[0] += dead_owners.PROBE_EVERY_NS + 1
+        reads = node.reads
+        await owners.successor(BUNDLE, owner, node.current)
+        assert node.reads == reads
