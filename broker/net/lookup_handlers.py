@@ -102,7 +102,7 @@ def lookup_access(cnx: Connection, command: BaseCommand) -> Iterator[Access]:
 async def _lookup(cnx: Connection, request: CommandLookupTopic) -> None:
     registry = cnx.context.registry
     name = _looked_up(cnx, request.topic)
-    if not await registry.namespaces.find(name.namespace):
+    if not await registry.namespaces.stored.has(name.namespace):
         raise TopicNotFound("Namespace not found")
     owner = await registry.ownership.owner_of(name, authoritative=request.authoritative)
     listener = owner.addresses.listener(request.advertised_listener_name)

@@ -41,7 +41,7 @@ class PartitionedTopics:
         topic does not exist and may not be created, ServiceNotReady while it is being deleted.
         """
         registry = self._registry
-        if not await registry.namespaces.find(name.namespace):
+        if not await registry.namespaces.stored.has(name.namespace):
             raise TopicNotFound("Namespace not found")
         if str(name) in registry.topics:
             return 0

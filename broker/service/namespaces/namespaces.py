@@ -121,13 +121,6 @@ class Namespaces:
         """Returns True for a known `tenant/namespace`."""
         return namespace in self._policies
 
-    async def find(self, namespace: str) -> bool:
-        """Returns True for a namespace that exists, also for one that another broker has made a moment ago.
-
-        Raises MetadataError.
-        """
-        return self.exists(namespace) or await self.stored.read_policies(namespace)
-
     def names(self, tenant: str) -> list[str]:
         """Returns the namespaces of a tenant as `tenant/namespace`, sorted."""
         return sorted(name for name in self._policies if name.partition("/")[0] == tenant)

@@ -78,8 +78,13 @@ class StoredPolicies:
         )
         """Of topics, by the full name without partition."""
 
-    async def read_policies(self, namespace: str) -> bool:
-        """Reads a namespace that is not known here yet; False if the store has none. Raises MetadataError."""
+    async def has(self, namespace: str) -> bool:
+        """Returns True for a namespace that exists, also for one that another broker has made a moment ago.
+
+        Raises MetadataError.
+        """
+        if namespace in self.policies.values:
+            return True
         return self._store.is_shared and await self.policies.read(namespace) is not None
 
     async def open(self) -> None:

@@ -120,8 +120,8 @@ async def test_policy_of_another_broker_reaches_an_open_topic(two: Two) -> None:
 
 async def test_namespace_that_another_broker_has_just_made_is_found(two: Two) -> None:
     await two.tool.put("/admin/policies/public/fresh", b"{}")
-    assert await two.other.namespaces.find("public/fresh"), "before its watch told of it"
-    assert not await two.other.namespaces.find("public/missing")
+    assert await two.other.namespaces.stored.has("public/fresh"), "before its watch told of it"
+    assert not await two.other.namespaces.stored.has("public/missing")
 
 
 async def test_resource_group_of_another_broker_limits_its_members(two: Two) -> None:
