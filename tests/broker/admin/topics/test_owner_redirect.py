@@ -1,0 +1,106 @@
+"""Which requests go to another broker, and with which address; two brokers on one store in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+from aiohttp import ClientSession
+
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.compose.broker_service import BrokerService
+from foundation.model.topic_name import parse_topic_name
+from tests.support.memory_broker import memory_broker
+
+TOPIC = parse_topic_name("persistent://public/default/t")
+PATH = "persistent/public/default/t"
+
+
+@pytest.fixture
+async def two() -> AsyncIterator[tuple[BrokerService, BrokerService]]:
+    """The owner of the topic, which leads, and another broker."""
+    first = MemoryMetadataStore()
+    async with AsyncExitStack() as stack:
+        owner, other = [
+            await stack.enter_async_context(memory_broker(metadata=store))
+            for store in (first, first.another())
+        ]
+        await owner.registry.ownership.owner_of(TOPIC, authoritative=True)
+        await owner.registry.get(TOPIC, create=True)
+        yield owner, other
+
+
+async def asked(broker: BrokerService, method: str, path: str) -> tuple[int, str]:
+    async with (
+        ClientSession() as session,
+        session.request(
+            method, f"{broker.addresses.admin_url}/admin/v2/{path}", allow_redirects=False
+        ) as answer,
+    ):
+        return answer.status, answer.headers.get("Location", "")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", f"{PATH}/stats"),
+        ("GET", f"{PATH}/internalStats?metadata=true"),
+        ("PUT", f"{PATH}/subscription/s%2F1"),
+        ("GET", f"{PATH}/retention?applied=true"),
+        ("DELETE", PATH),
+        ("GET", "schemas/public/default/t/schema"),
+    ],
+)
+async def test_requests_about_a_topic_go_to_its_owner(
+    two: tuple[BrokerService, BrokerService], method: str, path: str
+) -> None:
+    owner, other = two
+    joint = "&" if "?" in path else "?"
+    to = f"{owner.addresses.admin_url}/admin/v2/{path}{joint}authoritative=false"
+    assert await asked(other, method, path) == (307, to)
+    assert (await asked(owner, method, path))[0] != 307
+
+
+async def test_requests_about_a_bundle_go_to_its_owner(two: tuple[BrokerService, BrokerService]) -> None:
+    owner, other = two
+    bundle = owner.registry.ownership.bundle_of(TOPIC).rpartition("/")[2]
+    path = f"namespaces/public/default/{bundle}/unload"
+    to = f"{owner.addresses.admin_url}/admin/v2/{path}?authoritative=false"
+    assert await asked(other, "PUT", path) == (307, to)
+    assert await asked(owner, "PUT", path) == (204, "")
+
+
+async def test_leader_says_that_it_leads(two: tuple[BrokerService, BrokerService]) -> None:
+    leader, other = two
+    name = parse_topic_name("persistent://public/default/elsewhere")
+    while leader.registry.ownership.bundle_of(name) == leader.registry.ownership.bundle_of(TOPIC):
+        name = parse_topic_name(f"{name}-1")
+    await other.registry.ownership.owner_of(name, authoritative=True)
+    path = f"persistent/public/default/{name.local}/stats"
+    to = f"{other.addresses.admin_url}/admin/v2/{path}?authoritative=true"
+    assert await asked(leader, "GET", f"{path}?authoritative=false") == (307, to)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "persistent/public/default",
+        f"{PATH}/partitions",
+        f"{PATH}/permissions",
+        "namespaces/public/default",
+        "namespaces/public/default/bundles",
+        "brokers",
+    ],
+)
+async def test_other_requests_are_answered_by_every_broker(
+    two: tuple[BrokerService, BrokerService], path: str
+) -> None:
+    for broker in two:
+        assert (await asked(broker, "GET", path))[0] != 307
+
+
+async def test_missing_namespace_is_refused_where_it_is_asked_for(
+    two: tuple[BrokerService, BrokerService],
+) -> None:
+    assert (await asked(two[1], "GET", "persistent/public/missing/t/stats"))[0] == 404
