@@ -124,12 +124,7 @@ class Members:
         while True:
             node = await self._store.get(LEADER)
             if node is not None:
-                leader = decode_leader(node.value)
-                if leader != self._name or not self._is_candidate or self.leader == self._name:
-                    return leader
-                # Of an earlier session of this broker: that node ends with it.
-                await put_own(self._store, LEADER, self._leader_value)
-                return leader
+                return decode_leader(node.value)
             if not self._is_candidate:
                 return None
             try:
@@ -137,10 +132,6 @@ class Members:
             except BadVersion:
                 continue  # Another was faster.
             return self._name
-
-    def forget_session(self) -> None:
-        """Notes that the nodes of this broker are gone."""
-        self.leader = None
 
 
 async def put_own(store: MetadataStore, key: str, value: bytes) -> None:

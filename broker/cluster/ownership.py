@@ -190,7 +190,6 @@ class ClusterOwnership(TopicOwnership):
 
     def _told(self, state: SessionState) -> None:
         if state is SessionState.RE_ESTABLISHED:
-            self.members.forget_session()
             self._spawn(self._return(), "leases of a new session")
         else:
             self._is_certain = state is SessionState.CONNECTED

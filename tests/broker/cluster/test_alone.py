@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.metadata_store import Write
 from broker.cluster import alone
 from broker.cluster.alone import ALONE, be_alone, join
 from broker.cluster.members import put_own
@@ -38,6 +40,19 @@ async def test_of_two_that_start_together_one_sees_the_other() -> None:
     await put_own(other, f"{BROKERS}/host1:8080", b"{}")
     with pytest.raises(MetadataError):
         await join(other, "host1:8080", 0)
+
+
+async def test_broker_that_registered_meanwhile_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryMetadataStore()
+    other, put_all = store.another(), store.put_all
+
+    async def put_after_another(puts: Sequence[Write]) -> list[int]:
+        await put_own(other, f"{BROKERS}/host1:8080", b"{}")
+        return await put_all(puts)
+
+    monkeypatch.setattr(store, "put_all", put_after_another)
+    with pytest.raises(MetadataError, match="host1:8080"):
+        await be_alone(store, "host0:8080", 60)
 
 
 async def test_own_nodes_of_an_earlier_life_are_no_other_broker() -> None:

@@ -24,7 +24,7 @@ async def test_one_of_the_others_leads_after_the_leader() -> None:
     assert sorted(nodes[1].ownership.brokers) == ["host1:8080", "host2:8080"]
 
 
-async def test_lead_of_an_earlier_life_is_taken_again() -> None:
+async def test_lead_of_an_earlier_life_is_taken_when_its_session_ends() -> None:
     store = MemoryMetadataStore()
     before = store.another()
     await before.put_all([Ephemeral(LEADER, encode_leader(addresses(0)))])
