@@ -87,7 +87,7 @@ class Members:
                 self._due = False
                 try:
                     await self._read()
-                except BrokerError as error:
+                except (BrokerError, ValueError) as error:
                     log.warning("! the brokers of the cluster cannot be read: %s", error)
                     self._due = True
                     await asyncio.sleep(RETRY_S)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.metadata_store import Ephemeral
+from broker.cluster import members
 from broker.cluster.records import BROKERS, LEADER, encode_leader
 from tests.broker.cluster.support import Node, addresses, cluster, settle
 
@@ -41,6 +46,17 @@ async def test_damaged_registration_is_left_out() -> None:
     await node.store.another().put_all([Ephemeral(f"{BROKERS}/strange:1", b"{")])
     await settle(node)
     assert list(node.ownership.brokers) == ["host0:8080"]
+
+
+async def test_damaged_node_of_the_leader_is_read_until_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "RETRY_S", 0.001)
+    (node,) = await cluster(1)
+    other = node.store.another()
+    await other.put(LEADER, b"{")
+    await asyncio.sleep(0.01)
+    await other.put(LEADER, encode_leader(addresses(7)))
+    await settle(node)
+    assert node.ownership.leader == "host7:8080"
 
 
 async def test_broker_that_leaves_is_no_longer_listed() -> None:
