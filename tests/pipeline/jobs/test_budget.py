@@ -16,7 +16,6 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
-from bench.made_record import SETTINGS, Ints, make_record
 from broker.compose.cache_settings import EntryCacheSettings
 from magnetar.commands.pipeline_command import _memory, _parser, _price, _rate
 from pipeline.jobs.budget import (
@@ -44,6 +43,7 @@ from pipeline.replays.grid import (
 from pipeline.traces.checking import check_file
 from pipeline.traces.record_frames import check_record
 from tests.pipeline.jobs.test_on_the_sample import SAMPLE, Shared
+from tests.pipeline.made_record import SETTINGS, Ints, make_record
 
 READS = 1000
 TRAFFIC = RecordedTraffic(seconds=10.0, brokers=2, price=4.0)
@@ -146,7 +146,7 @@ def test_settings_that_one_broker_lacks_are_named(
 ) -> None:
     """The first broker has the recommended size already; the other one has 64 MiB."""
     make_record(tmp_path / "large", 30_000, 2)
-    monkeypatch.setattr("bench.made_record.SETTINGS", replace(SETTINGS, size_bytes_max=MIB))
+    monkeypatch.setattr("tests.pipeline.made_record.SETTINGS", replace(SETTINGS, size_bytes_max=MIB))
     make_record(tmp_path / "small", 30_000, 1)
     (small,), (_, large) = (sorted((tmp_path / name).glob("broker=*")) for name in ("small", "large"))
     report = recommend_within(spark, check_record(spark, [small, large]), Budget(memory_bytes=MIB))
