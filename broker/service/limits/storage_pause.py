@@ -27,7 +27,7 @@ class StoragePause:
         self._until_ns = 0
 
     def add_failed(self, now_ns: int) -> None:
-        """Begins the next pause; failures during a pause, of sends from before it, change nothing."""
+        """Begins the next pause. Ignores failures of sends that began before the current pause."""
         if now_ns < self._until_ns:
             return
         self._until_ns = now_ns + self._next_ns
