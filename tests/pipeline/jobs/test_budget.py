@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
 from broker.compose.cache_settings import EntryCacheSettings
+from foundation.units import MIB
 from magnetar.commands.pipeline_command import _memory, _parser, _price, _rate
 from pipeline.jobs.budget import (
     Budget,
@@ -29,7 +30,7 @@ from pipeline.jobs.budget import (
 )
 from pipeline.jobs.fleet import fleet_lines, fleet_table
 from pipeline.jobs.grid_rows import peak_text
-from pipeline.jobs.memory_curve import MIB, RecordedTraffic, best_by_size, curve_table, knee_of, saved_per_mib
+from pipeline.jobs.memory_curve import RecordedTraffic, best_by_size, curve_table, knee_of, saved_per_mib
 from pipeline.jobs.page import write
 from pipeline.jobs.run import JOB_FUNCTIONS
 from pipeline.replays.grid import (
