@@ -106,7 +106,7 @@ image:
 	docker build -t magnetar:latest .
 
 generate: $(DEVELOPMENT)
-	$(PY) -m magnetar.commands.generate
+	$(PY) -m docs.pages.generate
 	$(PY) -m tests.vectors.queue_pictures
 
 constraints: $(DEVELOPMENT)

@@ -26,7 +26,7 @@ from pathlib import Path
 from bench.clients import WorkerError
 from bench.peers import CACHE_POLICY, Magnetar, Peer, PeerError, peers_of
 from bench.report import Rounds, median_of, table
-from bench.workloads import FULL, QUICK, WORKLOADS, Numbers, Scale, Workload
+from bench.workloads import FULL, QUICK, WORKLOADS, Numbers, Scale
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     scale = QUICK if arguments.quick else FULL
     if arguments.rounds:
         scale = replace(scale, rounds=arguments.rounds)
-    chosen = [each for each in WORKLOADS if not arguments.only or each.name in arguments.only]
+    chosen = [name for name in WORKLOADS if not arguments.only or name in arguments.only]
     rounds: Rounds = {}
     failures: list[str] = []
     began = time.monotonic()
@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         for peer in peers:
             peer.start()
         for workload in chosen:
-            rounds[workload.name] = _measure(workload, peers, scale, failures)
+            rounds[workload] = _measure(workload, peers, scale, failures)
     except PeerError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
@@ -75,25 +75,23 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if failures else 0
 
 
-def _measure(
-    workload: Workload, peers: list[Peer], scale: Scale, failures: list[str]
-) -> dict[str, list[Numbers]]:
+def _measure(workload: str, peers: list[Peer], scale: Scale, failures: list[str]) -> dict[str, list[Numbers]]:
     by_peer: dict[str, list[Numbers]] = {peer.name: [] for peer in peers}
     for turn in range(scale.rounds):
         for peer in peers:
             began = time.monotonic()
             try:
-                numbers = workload.run(peer, scale)
+                numbers = WORKLOADS[workload](peer, scale)
             except (PeerError, WorkerError, OSError) as error:
-                failures.append(f"{workload.name}, {peer.name}, round {turn + 1}: {error}")
-                print(f"{workload.name:<14}{peer.name:<14}round {turn + 1}  FAILED: {error}", flush=True)
+                failures.append(f"{workload}, {peer.name}, round {turn + 1}: {error}")
+                print(f"{workload:<14}{peer.name:<14}round {turn + 1}  FAILED: {error}", flush=True)
                 continue
             by_peer[peer.name].append(numbers)
             shown = "  ".join(
                 f"{name} {value:,.4g}" for name, value in numbers.items() if value or name == "lost"
             )
             print(
-                f"{workload.name:<14}{peer.name:<14}round {turn + 1} {time.monotonic() - began:5.1f} s  {shown}",
+                f"{workload:<14}{peer.name:<14}round {turn + 1} {time.monotonic() - began:5.1f} s  {shown}",
                 flush=True,
             )
     return by_peer
@@ -126,7 +124,7 @@ def _machine() -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m bench", description="Brokers side by side under one script.")
-    names = ", ".join(workload.name for workload in WORKLOADS)
+    names = ", ".join(WORKLOADS)
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help=f"of {names}")
     parser.add_argument("--quick", action="store_true", help="less of everything, one round, under 2 minutes")
     parser.add_argument(

@@ -5,6 +5,7 @@ Law: a message is its number, 0 … expected-1, in the order of sending; pure co
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -17,10 +18,6 @@ class Verdict(NamedTuple):
     """Deliveries beyond the first of a number, and numbers that were never sent."""
     out_of_order: int
     """First deliveries that came after a later number."""
-
-    def plus(self, other: Verdict) -> Verdict:
-        """Adds the counts of another subscription."""
-        return Verdict(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 class Checker:
@@ -55,3 +52,8 @@ class Checker:
     def verdict(self) -> Verdict:
         """Returns the counts so far."""
         return Verdict(self._expected - self.first_seen, self.doubled, self.out_of_order)
+
+
+def total(checkers: Iterable[Checker]) -> Verdict:
+    """Returns the sum of all verdicts."""
+    return Verdict(*map(sum, zip(*(checker.verdict() for checker in checkers), strict=True)))

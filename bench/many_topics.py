@@ -36,15 +36,14 @@ from bookie_stub.compose.bookie import Bookie
 from bookkeeper.client.embedded import EmbeddedLedgerClient
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.compose.broker_service import BrokerService
-from broker.config import load_broker_settings
 from broker.service.topics.dormant_topic import NOT_KNOWN
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.loop import clock
 from foundation.loop.turn import Turn
 from foundation.model.position import LATEST
 from foundation.model.topic_name import TopicName, parse_topic_name
-from tests.fakes.ledgers import on_one_bookie
 from tests.support.bookie_settings import for_directory
+from tests.support.memory_broker import broker_with
 from tests.support.raw_client import RawConnection
 
 PART_TOPICS: Final = 500
@@ -61,24 +60,13 @@ STORED: Final = "stored"
 async def embedded_broker(folder: Path, *settings: str) -> AsyncIterator[BrokerService]:
     """A broker with its bookie and its metadata store in `folder`."""
     loop = asyncio.get_running_loop()
-    usual = ("clusterName=standalone", "brokerServicePort=0", "webServicePort=0", "bindAddress=127.0.0.1")
-    overrides = (*usual, *settings, "advertisedAddress=127.0.0.1", "brokerDeleteInactiveTopicsEnabled=false")
     turn = Turn(loop.call_soon, clock.monotonic_ns)
     metadata = SqliteMetadataStore(folder / "metadata.db")
     bookie = Bookie.open(for_directory(folder), loop.call_soon_threadsafe, at_end_of_turn=turn.commit)
-    service = BrokerService(
-        load_broker_settings(None, environ={}, overrides=overrides, profile=None),
-        metadata=metadata,
-        ledgers=on_one_bookie(metadata, EmbeddedLedgerClient(bookie)),
-        turn=turn,
-        version="bench",
-    )
-    await service.start()
-    await service.start_admin()
-    try:
+    client = EmbeddedLedgerClient(bookie)
+    usual = ("brokerDeleteInactiveTopicsEnabled=false", *settings)
+    async with broker_with(metadata, client, turn, *usual) as service:
         yield service
-    finally:
-        await service.stop()
 
 
 class Topics:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -41,8 +41,6 @@ class Peer(Protocol):
     """URL of the Prometheus exposition; None leaves out the figures of scrapes."""
     pid: int | None
     """The process to measure; None leaves CPU and memory unknown."""
-    ours: bool
-    """True for a broker that the bench starts, and can therefore restart."""
 
     def start(self) -> None:
         """Returns when the broker accepts connections. PeerError."""
@@ -71,8 +69,6 @@ class PeerError(Exception):
 
 class StartedPeer:
     """A broker process that the bench starts; a subclass gives the command line."""
-
-    ours = True
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -122,13 +118,6 @@ class StartedPeer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._process = self.pid = None
-
-    def kill(self) -> None:
-        """Ends the process with SIGKILL."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
         self._process = self.pid = None
 
     def restart(self) -> None:
@@ -214,7 +203,6 @@ class AddressPeer:
     url: str
     metrics_url: str | None = None
     pid: int | None = None
-    ours: bool = field(default=False, init=False)
 
     def start(self) -> None:
         """Checks that the port accepts. PeerError."""

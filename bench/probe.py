@@ -36,7 +36,6 @@ class StallProbe:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._stop = threading.Event()
         self._worst_s = 0.0
-        self._answers = 0
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
 

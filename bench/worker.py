@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
-from bench.integrity import Checker, Verdict
+from bench.integrity import Checker, total
 
 if TYPE_CHECKING:
     import pulsar
@@ -52,9 +52,9 @@ class Job(TypedDict):
     bulk: NotRequired[bool]
     """Consume with batch_receive and cumulative acks instead of one by one."""
     topics: NotRequired[int]
-    """Of a steady job: `TOPIC-0` and so on, `count` messages each."""
+    """`TOPIC-0` and so on, `count` messages each; without it one topic, `TOPIC`."""
     connections: NotRequired[int]
-    """Of a steady job: connections that share the topics."""
+    """Connections that share the topics; one without it."""
 
 
 class Result(TypedDict, total=False):
@@ -77,25 +77,31 @@ class Result(TypedDict, total=False):
 
 
 def produce(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Result:
-    """Sends `count` numbered messages as fast as the client can, or at `rate`; ends with the last receipt."""
-    producer = client.create_producer(
-        job["topic"],
-        batching_enabled=job.get("batch", 1) > 1,
-        batching_max_messages=max(2, job.get("batch", 1)),
-        batching_max_publish_delay_ms=BATCH_DELAY_MS,
-        block_if_queue_full=True,
-    )
+    """Sends `count` numbered messages to each topic in turn, without a pause or at `rate`; ends with the last receipt."""
+    clients = clients_of(client, job)
+    producers = [
+        clients[number % len(clients)].create_producer(
+            topic,
+            batching_enabled=job.get("batch", 1) > 1,
+            batching_max_messages=max(2, job.get("batch", 1)),
+            batching_max_publish_delay_ms=BATCH_DELAY_MS,
+            block_if_queue_full=True,
+        )
+        for number, topic in enumerate(topics_of(job))
+    ]
     filler = b"x" * (job.get("size", 128) - HEAD.size)
     timed = bool(job.get("rate"))
     receipts = Receipts()
     ready()
     started = time.monotonic_ns()
-    for number, now in _paced(job["count"], job.get("rate", 0.0)):
-        body = HEAD.pack(number, now) + filler
-        producer.send_async(body, partial(receipts.timed, now) if timed else receipts.counted)
-    producer.flush()
+    for number, now in _paced(job["count"] * len(producers), job.get("rate", 0.0)):
+        of_topic, topic = divmod(number, len(producers))
+        body = HEAD.pack(of_topic, now) + filler
+        producers[topic].send_async(body, partial(receipts.timed, now) if timed else receipts.counted)
+    for producer in producers:
+        producer.flush()
     ended = time.monotonic_ns()
-    producer.close()
+    _close(clients[1:])
     return {
         "started_ns": started,
         "ended_ns": ended,
@@ -103,6 +109,17 @@ def produce(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Resul
         "failed": receipts.failed,
         "latencies_us": receipts.latencies_us,
     }
+
+
+def clients_of(client: pulsar.Client, job: Job) -> list[pulsar.Client]:
+    """Returns a client for each of the job's connections, `client` among them."""
+    return [client, *(connect(job) for _ in range(job.get("connections", 1) - 1))]
+
+
+def topics_of(job: Job) -> list[str]:
+    """Returns the names of the job's topics."""
+    topic = job["topic"]
+    return [f"{topic}-{number}" for number in range(job["topics"])] if "topics" in job else [topic]
 
 
 class Receipts:
@@ -150,16 +167,13 @@ def consume(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Resul
         thread.start()
     for thread in threads:
         thread.join()
-    verdict = Verdict(0, 0, 0)
-    for reader in readers:
-        verdict = verdict.plus(reader.checker.verdict())
     return {
         "started_ns": started,
         "ended_ns": max(reader.ended_ns for reader in readers),
         "done": sum(reader.checker.first_seen for reader in readers),
         "entries": len(readers[0].entries),
         "latencies_us": readers[0].latencies_us,
-        "verdict": list(verdict),
+        "verdict": list(total(reader.checker for reader in readers)),
     }
 
 
@@ -223,59 +237,26 @@ class Reader:
             self.ended_ns = time.monotonic_ns()
 
 
-def produce_steadily(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Result:
-    """Sends unbatched messages at `rate` over all topics in turn; ends with the last receipt."""
-    clients = [client, *(connect(job) for _ in range(job["connections"] - 1))]
-    producers = [
-        clients[number % len(clients)].create_producer(
-            f"{job['topic']}-{number}", batching_enabled=False, block_if_queue_full=True
-        )
-        for number in range(job["topics"])
-    ]
-    filler = b"x" * (job["size"] - HEAD.size)
-    receipts = Receipts()
-    ready()
-    started = time.monotonic_ns()
-    for number, now in _paced(job["count"] * job["topics"], job["rate"]):
-        of_topic, topic = divmod(number, job["topics"])
-        producers[topic].send_async(HEAD.pack(of_topic, now) + filler, partial(receipts.timed, now))
-    for producer in producers:
-        producer.flush()
-    ended = time.monotonic_ns()
-    _close(clients[1:])
-    return {
-        "started_ns": started,
-        "ended_ns": ended,
-        "done": receipts.done,
-        "failed": receipts.failed,
-        "latencies_us": receipts.latencies_us,
-    }
-
-
 def consume_steadily(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Result:
     """Counts and acks the messages of all topics in listeners; ends when all are there, or after a silence."""
-    clients = [client, *(connect(job) for _ in range(job["connections"] - 1))]
-    checkers = [Checker(job["count"]) for _ in range(job["topics"])]
+    clients = clients_of(client, job)
+    topics = {topic: Checker(job["count"]) for topic in topics_of(job)}
 
     def seen(checker: Checker, consumer: pulsar.Consumer, message: pulsar.Message) -> None:
         checker.see(HEAD.unpack_from(message.data())[0])
         consumer.acknowledge(message)
 
-    for number, checker in enumerate(checkers):
-        clients[number % len(clients)].subscribe(
-            f"{job['topic']}-{number}", "sub", message_listener=partial(seen, checker)
-        )
+    for number, (topic, checker) in enumerate(topics.items()):
+        clients[number % len(clients)].subscribe(topic, "sub", message_listener=partial(seen, checker))
     ready()
     started = ended = time.monotonic_ns()
     done = 0
-    while done < job["count"] * job["topics"] and time.monotonic_ns() - ended < IDLE_S * 1e9:
+    while done < job["count"] * len(topics) and time.monotonic_ns() - ended < IDLE_S * 1e9:
         time.sleep(POLL_S)
-        now_done = sum(checker.first_seen for checker in checkers)
+        now_done = sum(checker.first_seen for checker in topics.values())
         if now_done > done:
             done, ended = now_done, time.monotonic_ns()
-    verdict = Verdict(0, 0, 0)
-    for checker in checkers:
-        verdict = verdict.plus(checker.verdict())
+    verdict = total(topics.values())
     _close(clients[1:])
     return {"started_ns": started, "ended_ns": ended, "done": done, "verdict": list(verdict)}
 
@@ -299,14 +280,12 @@ def many_topics(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> R
     for producer, _ in pairs:
         producer.send_async(HEAD.pack(0, 0), receipts.counted)
         producer.flush()
-    verdict = Verdict(0, 0, 0)
-    for _, consumer in pairs:
-        checker = Checker(1)
+    checkers = [Checker(1) for _ in pairs]
+    for (_, consumer), checker in zip(pairs, checkers, strict=True):
         with contextlib.suppress(pulsar.Timeout):
             message = consumer.receive(2000)
             checker.see(HEAD.unpack_from(message.data())[0])
             consumer.acknowledge(message)
-        verdict = verdict.plus(checker.verdict())
     _say({"created": True})
     _wait()
     return {
@@ -314,7 +293,7 @@ def many_topics(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> R
         "ended_ns": created,
         "create_s": (created - started) / 1e9,
         "failed": receipts.failed,
-        "verdict": list(verdict),
+        "verdict": list(total(checkers)),
     }
 
 
@@ -353,7 +332,6 @@ def _paced(count: int, rate: float) -> Iterator[tuple[int, int]]:
 JOBS: dict[str, Callable[[pulsar.Client, Job, Callable[[], None]], Result]] = {
     "produce": produce,
     "consume": consume,
-    "produce_steadily": produce_steadily,
     "consume_steadily": consume_steadily,
     "many_topics": many_topics,
     "first_message": first_message,

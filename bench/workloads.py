@@ -62,15 +62,8 @@ FULL = Scale(30_000, 60_000, 40_000, 200_000, 6_000, 6, 1_000, 3)
 QUICK = Scale(5_000, 15_000, 8_000, 40_000, 2_000, 2, 200, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """A row of work for `bench.__main__`."""
-
-    name: str
-    """For `--only`, and the key in JSON."""
-    title: str
-    run: Callable[[Peer, Scale], Numbers]
-    """Executes one round on a started peer."""
+Run = Callable[[Peer, Scale], Numbers]
+"""Executes one round of a workload on a started peer."""
 
 
 def produce_and_consume(peer: Peer, scale: Scale, *, size: int, batch: int) -> Numbers:
@@ -78,15 +71,9 @@ def produce_and_consume(peer: Peer, scale: Scale, *, size: int, batch: int) -> N
     count = scale.batched if batch > 1 else scale.unbatched
     topic = new_topic("flow")
     base: Job = {"kind": "", "url": peer.url, "topic": topic, "count": count}
-    with (
-        Client({**base, "kind": "consume"}) as consumer,
-        Client({**base, "kind": "produce", "size": size, "batch": batch}) as producer,
-    ):
-        meter = Meter(peer)
-        consumer.go()
-        producer.go()
-        sent, got = producer.result(), consumer.result()
-        numbers = meter.per_message(count)
+    sent, got, numbers = flow(
+        peer, {**base, "kind": "produce", "size": size, "batch": batch}, {**base, "kind": "consume"}, count
+    )
     # The later of the two: a receipt may come behind the delivery of its message.
     seconds = (max(sent["ended_ns"], got["ended_ns"]) - sent["started_ns"]) / 1e9
     numbers["produce_per_s"] = count / seconds_of(sent)
@@ -110,18 +97,20 @@ def steady(peer: Peer, scale: Scale, *, size: int, rate: int, connections: int, 
         "connections": connections,
         "rate": rate,
     }
-    with (
-        Client({**base, "kind": "consume_steadily"}) as consumer,
-        Client({**base, "kind": "produce_steadily", "size": size}) as producer,
-    ):
-        meter = Meter(peer)
-        consumer.go()
-        producer.go()
-        sent, got = producer.result(), consumer.result()
-        numbers = meter.per_message(base["count"] * topics)
+    producing: Job = {**base, "kind": "produce", "size": size}
+    sent, got, numbers = flow(peer, producing, {**base, "kind": "consume_steadily"}, base["count"] * topics)
     # The rate that the client kept: a machine that is too slow for it measures another workload.
     numbers["kept_per_s"] = sent["done"] / seconds_of(sent)
     return numbers | _percentiles("receipt", sent["latencies_us"]) | integrity(sent, got)
+
+
+def flow(peer: Peer, producing: Job, consuming: Job, messages: int) -> tuple[Result, Result, Numbers]:
+    """Executes two jobs at once; returns their results, the producer's first, and the broker's CPU for each message."""
+    with Client(consuming) as consumer, Client(producing) as producer:
+        meter = Meter(peer)
+        consumer.go()
+        producer.go()
+        return producer.result(), consumer.result(), meter.per_message(messages)
 
 
 def fan_out(peer: Peer, scale: Scale) -> Numbers:
@@ -179,15 +168,8 @@ def latency(peer: Peer, scale: Scale) -> Numbers:
     """1,000 messages of 1 KiB a second, unbatched: time to the receipt and to the consumer."""
     count, topic = scale.latency, new_topic("latency")
     base: Job = {"kind": "", "url": peer.url, "topic": topic, "count": count, "rate": LATENCY_RATE}
-    with (
-        Client({**base, "kind": "consume"}) as consumer,
-        Client({**base, "kind": "produce", "size": 1024}) as producer,
-    ):
-        meter = Meter(peer)
-        consumer.go()
-        producer.go()
-        sent, got = producer.result(), consumer.result()
-        numbers = meter.per_message(count)
+    producing: Job = {**base, "kind": "produce", "size": 1024}
+    sent, got, numbers = flow(peer, producing, {**base, "kind": "consume"}, count)
     numbers |= _percentiles("receipt", sent["latencies_us"])
     numbers |= _percentiles("to_consume", got["latencies_us"])
     # In the same round, because the disk is as fast as other load lets it be.
@@ -265,30 +247,24 @@ def start(peer: Peer, _scale: Scale) -> Numbers:
         another.close()
 
 
-WORKLOADS = (
-    Workload("start", "start to first message, idle memory", start),
-    Workload("1k-unbatched", "1 KiB unbatched", partial(produce_and_consume, size=1024, batch=1)),
-    Workload("1k-batched", "1 KiB batched", partial(produce_and_consume, size=1024, batch=BATCH)),
-    Workload("128-unbatched", "128 B unbatched", partial(produce_and_consume, size=128, batch=1)),
-    Workload("128-batched", "128 B batched", partial(produce_and_consume, size=128, batch=BATCH_LARGE)),
-    Workload(
-        "128-small-batches", "128 B, 10 in a batch", partial(produce_and_consume, size=128, batch=BATCH)
-    ),
-    Workload("1k-5000-1", "1 KiB, 5,000 a second", partial(steady, size=1024, rate=5000, connections=1)),
-    Workload("1k-1000-50", "50 connections", partial(steady, size=1024, rate=1000, connections=50)),
-    Workload("1k-5000-50", "50 connections", partial(steady, size=1024, rate=5000, connections=50)),
-    Workload("128-5000-50", "50 connections", partial(steady, size=128, rate=5000, connections=50)),
-    Workload(
-        "1000-topics",
-        "1,000 topics, a message a second each",
-        partial(steady, size=1024, rate=1000, connections=10, topics=1000),
-    ),
-    Workload("latency", "latency at 1,000 msg/s", latency),
-    Workload("fan-out", "10 subscriptions", fan_out),
-    Workload("catch-up", "catch-up after restart", catch_up),
-    Workload("topics", "many topics", many_topics),
-)
-"""In the order in which they are executed."""
+WORKLOADS: dict[str, Run] = {
+    "start": start,
+    "1k-unbatched": partial(produce_and_consume, size=1024, batch=1),
+    "1k-batched": partial(produce_and_consume, size=1024, batch=BATCH),
+    "128-unbatched": partial(produce_and_consume, size=128, batch=1),
+    "128-batched": partial(produce_and_consume, size=128, batch=BATCH_LARGE),
+    "128-small-batches": partial(produce_and_consume, size=128, batch=BATCH),
+    "1k-5000-1": partial(steady, size=1024, rate=5000, connections=1),
+    "1k-1000-50": partial(steady, size=1024, rate=1000, connections=50),
+    "1k-5000-50": partial(steady, size=1024, rate=5000, connections=50),
+    "128-5000-50": partial(steady, size=128, rate=5000, connections=50),
+    "1000-topics": partial(steady, size=1024, rate=1000, connections=10, topics=1000),
+    "latency": latency,
+    "fan-out": fan_out,
+    "catch-up": catch_up,
+    "topics": many_topics,
+}
+"""By name, in the order in which they are executed."""
 
 
 class Meter:

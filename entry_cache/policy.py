@@ -120,7 +120,7 @@ class EvictionPolicy(Protocol):
         """Removes entries until the pass has freed its bytes or the queue is empty.
 
         It looks at `visits_max` slots at most; the next call then continues the pass. To end a pass early, call this
-        once more with `bytes_to_free` set to 0: a policy then restores the order of the slots that it had put aside, and
+        once more with `bytes_to_free` set to 0: a policy then puts postponed slots back in their original order, and
         changes nothing else.
         """
         ...

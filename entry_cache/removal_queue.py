@@ -118,7 +118,7 @@ class RemovalQueue:
         by_access, by_count = list[Entry](), list[Entry]()
         size_bytes = visits = 0
         extend_accessed, requeues_max, done = self._extend_recently_accessed, self._requeues_max, True
-        # The range counts the visits, which costs a removal less than adding and comparing by hand.
+        # `range` counts the visits: cheaper than an own counter.
         for visits in range(visits_max):
             if not slots:
                 break

@@ -39,8 +39,6 @@ class EntryMetadata:
 class ClockClamps:
     """Counts entries whose timestamp is later than the clock; one object for all topics of a broker."""
 
-    __slots__ = ("entries",)
-
     def __init__(self) -> None:
         self.entries = 0
         """Entries that got the timestamp of the entry before, because the clock had gone back."""

@@ -23,7 +23,7 @@ UPLOAD: Final = 415
 """Status of a refusal for the content type alone: nothing else tells that a page sent the request."""
 LOG_INTERVAL_S: Final = 60.0
 """Time between two log lines about refusals: a page may send thousands of requests."""
-_READS: Final = frozenset(("GET", "HEAD", "OPTIONS"))
+READS: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 """Methods that change nothing."""
 _SAME_ORIGIN: Final = frozenset(("same-origin", "none"))
 """Values of `Sec-Fetch-Site` for a page of this server, and for the user."""
@@ -63,7 +63,7 @@ class ForeignPages:
                 421, f"Host {host[:100]!r} is no name of this server: use an address, or {self._remedy}"
             )
         # A browser asks no one before it opens a WebSocket to another origin, and shows the page all that it receives.
-        if method in _READS and headers.get("Upgrade", "").lower() != "websocket":
+        if method in READS and headers.get("Upgrade", "").lower() != "websocket":
             return None
         origin, site = headers.get("Origin"), headers.get("Sec-Fetch-Site", "none")
         foreign = origin is not None and origin.lower().partition("://")[2] != (host or "no host")

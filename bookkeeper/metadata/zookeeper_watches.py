@@ -22,8 +22,6 @@ log = logging.getLogger(__name__)
 _RETRY_S = 1.0
 """Seconds after a refused read until the next one."""
 
-_Fired = Callable[[object], None]
-
 
 class ZookeeperWatches:
     """All watches of one session, and of those that replace it."""

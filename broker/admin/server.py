@@ -30,7 +30,7 @@ from broker.admin.cluster.transactions import TRANSACTION_ROUTES
 from broker.admin.facades.table import FACADE_ROUTES
 from broker.admin.http.answers import BODY_TIMEOUT_S, BadRequest, html_page, refused
 from broker.admin.http.foreign_pages import refuse_foreign_pages
-from broker.admin.http.http_limits import HttpConnections, OneLine
+from broker.admin.http.http_limits import Handler, HttpConnections, OneLine
 from broker.admin.http.pressure import Pressure, PressureSettings
 from broker.admin.http.principal import find_principal
 from broker.admin.http.request_path import shown_path
@@ -79,8 +79,6 @@ BODY_BYTES_MAX = 1 << 20
 """Largest body of a request; aiohttp answers a larger one with 413."""
 SHUTDOWN_S = 2.0
 """Time for requests that have begun when the server stops."""
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-"""The handler of a route."""
 
 
 class Admin:

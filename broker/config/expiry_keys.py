@@ -28,7 +28,7 @@ EXPIRY = Section("Expiry and backlog quotas", (
         doc="Deliver entries of Shared and Key_Shared subscriptions again that were read, are unacknowledged, and are "
             "pending at no connected consumer. A policy of a topic outranks this key."),
     Key("unackedHoleRedeliveryPeriodSeconds", "int", 180, "s", low=1, dynamic=True, ours=True,
-        doc="Seconds between two looks for such entries, and their least time since they were read."),
+        doc="Seconds between two searches for such entries, and their least time since they were read."),
     Key("unackedHoleRedeliveryPendingSeconds", "int", 0, "s", low=0, dynamic=True, ours=True,
         doc="Deliver an entry of a Shared or Key_Shared subscription again that is pending at a connected consumer for so "
             "long while entries after it are acknowledged: its acknowledgement may be lost. 0 means never; more than the "

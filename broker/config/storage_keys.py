@@ -30,7 +30,7 @@ LEDGERS = Section("Managed ledger", (
         doc="Minutes after which a ledger that has entries is closed and a new one opened; 0 or less: never "
             "by time."),
     Key("managedLedgerNewEntriesCheckDelayInMillis", "int", 10, "ms", low=0, used=False,
-        doc="Milliseconds after which a cursor that found no entry looks again before it waits for a "
+        doc="Milliseconds after which a cursor that found no entry tries again before it waits for a "
             "wake-up."),
     Key("managedLedgerStatsPeriodSeconds", "int", 60, "s", low=1,
         doc="Seconds over which the rates of the managed ledgers and of the entry cache are computed."),

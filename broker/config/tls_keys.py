@@ -29,9 +29,9 @@ TLS = Section("TLS", (
     Key("tlsTrustCertsFilePath", "string", None,
         doc="File with the certificates that vouch for clients, as PEM. Unset, no client is asked for a certificate."),
     Key("tlsCertRefreshCheckDurationSec", "int", 300, "s", low=0,
-        doc="Seconds between two looks at these files, and at those of tokenSecretKey, tokenPublicKey and basicAuthConf. "
+        doc="Seconds between two checks of these files, and of those of tokenSecretKey, tokenPublicKey and basicAuthConf. "
             "Changed ones hold for new connections; files that cannot be used leave the former ones in place and log a "
-            "line. 0 looks with each connection."),
+            "line. 0 checks with each connection."),
     Key("tlsRequireTrustedClientCertOnConnect", "bool", False,
         doc="Refuse connections of clients without a certificate that tlsTrustCertsFilePath vouches for."),
     Key("tlsAllowInsecureConnection", "bool", False,
@@ -61,7 +61,7 @@ BOOKIE_TLS = Section("TLS towards bookies", (
         doc="File with the certificates that vouch for bookies, as PEM; setting it alone also switches TLS towards "
             "bookies on. Unset, the certificates of the operating system vouch."),
     Key("bookkeeperTlsCertFilesRefreshDurationSeconds", "int", 300, "s", low=0,
-        doc="Seconds between two looks at these files; changed ones hold for new connections."),
+        doc="Seconds between two checks of these files; changed ones hold for new connections."),
     Key("bookkeeper_tlsHostnameVerificationEnabled", "bool", False,
         doc="Compare the name in a bookie's certificate with its address."),
 ))

@@ -123,7 +123,7 @@ DEDUPLICATION = Section("Deduplication", (
     Key("brokerDeduplicationMaxNumberOfProducers", "int", 10_000, "producers", low=1,
         doc="Producers of one topic whose last sequence ids a deduplication snapshot keeps."),
     Key("brokerDeduplicationSnapshotFrequencyInSeconds", "int", 120, "s",
-        doc="Seconds between two looks for topics whose deduplication snapshot is due by time; 0 or less: never."),
+        doc="Seconds between two searches for topics whose deduplication snapshot is due by time; 0 or less: never."),
     Key("brokerDeduplicationSnapshotIntervalSeconds", "int", 120, "s",
         doc="Seconds after which a deduplication snapshot is due even if few entries came; 0 or less: never "
             "by time."),
@@ -139,7 +139,7 @@ DELAYS = Section("Delayed delivery", (
         doc="Hold messages of Shared and Key_Shared subscriptions back until the time that their producer "
             "asked for. A namespace's or topic's policy overrides it."),
     Key("delayedDeliveryTickTimeMillis", "int", 1000, "ms", low=1,
-        doc="Time between two looks at delayed messages, and so the accuracy of their delivery. A policy "
+        doc="Time between two checks of delayed messages, and so the accuracy of their delivery. A policy "
             "overrides it."),
     Key("isDelayedDeliveryDeliverAtTimeStrict", "bool", False,
         doc="Never deliver before the time asked for, but up to a tick after it; otherwise up to a tick before "
@@ -162,7 +162,7 @@ COMPACTION = Section("Topic compaction", (
         doc="Bytes published since the last compaction of a topic at which the next one begins by itself; "
             "0: never."),
     Key("brokerServiceCompactionMonitorIntervalInSeconds", "int", 60, "s", low=1,
-        doc="Seconds between two looks for topics that have reached that threshold."),
+        doc="Seconds between two searches for topics that have reached that threshold."),
     Key("brokerServiceCompactionPhaseOneLoopTimeInSeconds", "long", 30, "s", low=1,
         doc="Seconds after which a compaction fails that waits for one read of the topic."),
     Key("topicCompactionRetainNullKey", "bool", False,

@@ -202,7 +202,7 @@ def _working_set_rows(found: list[tuple[int, int, Subscription]]) -> Iterator[Js
 
 def _entries_to_read(subscription: Subscription) -> int:
     cursor = subscription.cursor
-    log = cursor.ledger
+    log = cursor.context
     ledger_id, entry_id = cursor.read_position
     return log.ledgers.entries_between((ledger_id, entry_id - 1), log.last_confirmed)
 

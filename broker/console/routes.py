@@ -9,6 +9,7 @@ from typing import Final
 from aiohttp import web
 
 from broker.admin.http.answers import answer, topic_of
+from broker.admin.http.request_path import TOPIC_NAME
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import existing
 from broker.console.access import listed_namespaces, rights, session_of
@@ -30,7 +31,6 @@ from broker.console.traffic import Traffic
 from broker.service.namespaces.namespaces import Json
 from foundation.model.topic_name import parse_topic_name
 
-_TOPIC: Final = "{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
 _NUMBER: Final = "[0-9]{1,18}"
 PREFIX: Final = "/admin/v2/magnetar/console"
 """Begins the path of all data."""
@@ -60,17 +60,17 @@ class ConsoleRoutes:
             web.get(f"{PREFIX}/cache", self.cache),
             web.get(f"{PREFIX}/events", self.events),
             web.get(
-                f"{PREFIX}/messages/{_TOPIC}/ledger/{{ledger:{_NUMBER}}}/entry/{{entry:{_NUMBER}}}",
+                f"{PREFIX}/messages/{TOPIC_NAME}/ledger/{{ledger:{_NUMBER}}}/entry/{{entry:{_NUMBER}}}",
                 from_place,
             ),
-            web.get(f"{PREFIX}/messages/{_TOPIC}/subscription/{{subscription}}", peeked),
+            web.get(f"{PREFIX}/messages/{TOPIC_NAME}/subscription/{{subscription}}", peeked),
             web.get(f"{PREFIX}/namespaces", self.namespaces),
             web.get(f"{PREFIX}/overview", self.overview),
             web.get(f"{PREFIX}/rights", rights),
             web.get(f"{PREFIX}/session", self.session),
             web.get(f"{PREFIX}/settings", self.settings),
             web.get(f"{PREFIX}/topics", self.topics),
-            web.get(f"{PREFIX}/topics/{_TOPIC}", self.topic),
+            web.get(f"{PREFIX}/topics/{TOPIC_NAME}", self.topic),
         ]
 
     async def events(self, request: web.Request) -> web.StreamResponse:

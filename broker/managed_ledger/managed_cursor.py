@@ -53,10 +53,10 @@ class ManagedCursor:
         "active",
         "caches_reads",
         "closed",
+        "context",
         "deferred",
         "durable",
         "last_error",
-        "ledger",
         "name",
         "on_acknowledged",
         "reader",
@@ -69,7 +69,7 @@ class ManagedCursor:
     def __init__(self, name: str, parts: LedgerParts, acks: Acks, store: CursorStore) -> None:
         self.name = name
         """The subscription's name."""
-        self.ledger = parts.context
+        self.context = parts.context
         """The shared state of its managed ledger."""
         self.acks = acks
         """The acknowledgements. To look at; the cursor changes them."""
@@ -89,7 +89,7 @@ class ManagedCursor:
         """True when the cursor reads no more."""
         self.last_error: BrokerError | None = None
         """Why the last read from the read position failed; None after one that succeeded."""
-        self.reader = self.ledger.cache.reader(name)
+        self.reader = self.context.cache.reader(name)
         """This cursor, as the cache knows it."""
         self.sought: tuple[Position, Position] | None = None
         """(position asked for by the last open or seek, mark-delete position at that time); None after a restart.
@@ -101,8 +101,8 @@ class ManagedCursor:
         """Reads of single positions that must be delivered again."""
         self._parts = parts
         self._reading_cursors = parts.reading_cursors
-        self._cache = self.ledger.cache
-        self._ledgers = self.ledger.ledgers
+        self._cache = self.context.cache
+        self._ledgers = self.context.ledgers
         self._request: ForwardRead | None = None
         self._ready: ReadyEntries | None = None
         """Entries that were read from storage; None before the first such read."""
@@ -129,7 +129,7 @@ class ManagedCursor:
     def backlog(self) -> int:
         """Number of confirmed entries that are not acknowledged as a whole."""
         acks = self.acks
-        later = self._ledgers.entries_between((acks.ledger_id, acks.entry_id), self.ledger.last_confirmed)
+        later = self._ledgers.entries_between((acks.ledger_id, acks.entry_id), self.context.last_confirmed)
         return later - acks.beyond.count
 
     def activate(self) -> None:
@@ -156,7 +156,7 @@ class ManagedCursor:
 
     def has_more(self) -> bool:
         """Returns True when an entry, perhaps an acknowledged one, stands at or after the read position."""
-        ledger = self.ledger
+        ledger = self.context
         end_ledger, end_entry = ledger.last_confirmed if ledger.view is None else ledger.last_readable
         # Every run of a dispatcher asks; nearly always the read position is in the current ledger.
         if self._read_ledger == end_ledger:
@@ -170,7 +170,7 @@ class ManagedCursor:
         returned whatever its size.
         """
         beyond = self.acks.beyond
-        view = self.ledger.view
+        view = self.context.view
         ready = self._ready
         by_hit = ready is None or not ready.entries
         if ready is None or by_hit:
@@ -197,15 +197,15 @@ class ManagedCursor:
             taken, acknowledged = split(taken, beyond)
             if acknowledged:
                 # No consumer gets these, so this cursor's expected read of them ends here.
-                self.ledger.environment.caches.mark_delivered(acknowledged)
+                self.context.environment.caches.mark_delivered(acknowledged)
         if self.deferred.count and taken:
             taken, deferred = split(taken, self.deferred)
             if deferred:
                 # As in Pulsar: a delayed entry is released, and read from storage or cache when it is due.
-                self.ledger.environment.caches.mark_delivered(deferred)
+                self.context.environment.caches.mark_delivered(deferred)
         if view is not None and taken:
             taken = self.shown(view, taken)
-        self.ledger.stats.took(taken)
+        self.context.stats.took(taken)
         return taken
 
     def shown(self, view: ReadView, taken: list[Entry]) -> list[Entry]:
@@ -216,7 +216,7 @@ class ManagedCursor:
         shown, left_out, dead = view.divide(self.name, taken)
         if left_out:
             # No consumer gets these now, so this cursor's expected read of them ends here.
-            self.ledger.environment.caches.mark_delivered(left_out)
+            self.context.environment.caches.mark_delivered(left_out)
         if dead:
             self.acknowledge(dead)
         return shown
@@ -224,10 +224,10 @@ class ManagedCursor:
     def _last_entry(self, ledger_id: int) -> int:
         """Returns the ledger's last entry that may be read, -1 for none."""
         last = self._ledgers.last_entry(ledger_id)
-        view = self.ledger.view
+        view = self.context.view
         if view is None:
             return last
-        end = view.last_readable(self.ledger.last_confirmed)
+        end = view.last_readable(self.context.last_confirmed)
         if ledger_id == end.ledger_id:
             return min(last, end.entry_id)
         return last if ledger_id < end.ledger_id else -1
@@ -243,11 +243,11 @@ class ManagedCursor:
         if self._request is not None:
             self._request.position_jumped()
         if rest:
-            self._ready = self._ready or ReadyEntries(self.ledger.environment.turn)
+            self._ready = self._ready or ReadyEntries(self.context.environment.turn)
             self._ready.prepend(rest)
         elif self._ready is not None:
             self._ready.drop()
-        self.ledger.stats.took_back(rest)
+        self.context.stats.took_back(rest)
         self._move_to(position)
 
     def request(self, entries_max: int, bytes_max: int, ready: Callable[[], None]) -> None:
@@ -266,7 +266,7 @@ class ManagedCursor:
             self._ready.drop()
         wanted = None if self.closed else self.range_to_read(entries_max, bytes_max)
         if wanted is None:
-            self.ledger.at_end_of_turn(ready)
+            self.context.at_end_of_turn(ready)
             return
         self._request = ForwardRead(self, self._parts, entries_max, bytes_max, ready)
         self._request.begin(wanted)
@@ -281,12 +281,12 @@ class ManagedCursor:
             return None
         ledger_id, first = self._read_ledger, self._read_entry
         # At least one, however large: otherwise a single large entry would stop the cursor for ever.
-        count = max(1, min(entries_max, bytes_max // self.ledger.estimated_bytes(ledger_id, 1)))
+        count = max(1, min(entries_max, bytes_max // self.context.estimated_bytes(ledger_id, 1)))
         last = min(first + count - 1, self._last_entry(ledger_id))
         for left_out in (self.acks.beyond, self.deferred):
             if left_out.count:
                 last = left_out.first_present(ledger_id, first, last) - 1
-        lost = self.ledger.lost
+        lost = self.context.lost
         if lost.positions.count:
             last = lost.before(ledger_id, first, last)
         return EntryRange(ledger_id, first, last)
@@ -304,7 +304,7 @@ class ManagedCursor:
             head = entries[0]
             same_ledger = head.ledger_id == self._read_ledger
             following = entries[self._read_entry - head.entry_id :] if same_ledger else []
-            self._ready = self._ready or ReadyEntries(self.ledger.environment.turn)
+            self._ready = self._ready or ReadyEntries(self.context.environment.turn)
             self._ready.keep(following, permits)
 
     def rewind(self) -> None:
@@ -329,7 +329,7 @@ class ManagedCursor:
         end = self.deferred.first_missing(ledger_id, first, self.acks.beyond)
         if self.active:
             passed = self._cache.present_between(ledger_id, first, end)
-            self.ledger.environment.caches.mark_delivered(
+            self.context.environment.caches.mark_delivered(
                 [entry for entry in passed if (ledger_id, entry.entry_id) in self.deferred]
             )
         return self.acks.first_open(self._ledgers.at_or_after((ledger_id, end)))
@@ -401,7 +401,7 @@ class ManagedCursor:
 
     def skip_lost(self, positions: Iterable[tuple[int, int]]) -> bool:
         """Acknowledges those of the positions that are lost, with `autoSkipNonRecoverableData`; returns True for any."""
-        context = self.ledger
+        context = self.context
         if not context.settings.skips_lost:
             return False
         lost = [position for position in positions if context.lost.may_be_skipped(position)]
@@ -413,7 +413,7 @@ class ManagedCursor:
 
     def _acknowledged(self) -> None:
         acks = self.acks
-        self.ledger.note_change()
+        self.context.note_change()
         if self.durable:
             self.store.changed()
         # Integers first: nearly every acknowledgement is before the read position, and no Position is made for it.
@@ -425,7 +425,7 @@ class ManagedCursor:
         # After the jump: the ledger that is removed may be the one that was being read. Only durable cursors hold
         # back trimming, so only they can let it go on.
         if self.durable and self._has_left_a_ledger(acks.ledger_id, acks.entry_id):
-            self._parts.trimming.trim(self.ledger.environment.wall_ms())
+            self._parts.trimming.trim(self.context.environment.wall_ms())
         if self.active:
             self._reading_cursors.acknowledged(self)
         if self.on_acknowledged is not None:
@@ -453,7 +453,7 @@ class ManagedCursor:
         self.acks.reset(self._ledgers.previous(start))
         self.sought = position, self.acks.mark_delete
         self.seeks += 1
-        self.ledger.note_change()
+        self.context.note_change()
         self.jump(start)
         if self.active:
             self._reading_cursors.acknowledged(self)

@@ -28,8 +28,6 @@ _NO_SIZES: Final = [0] * (len(ENTRY_SIZE_BOUNDS) + 1)
 class AckStateCuts:
     """Counts the writes of cursors, of all managed ledgers together, that could not store every acknowledgement."""
 
-    __slots__ = ("batches", "ranges")
-
     def __init__(self) -> None:
         self.ranges = 0
         """Writes that left acknowledged entries out."""
@@ -39,8 +37,6 @@ class AckStateCuts:
 
 class TimeSearches:
     """Counts searches by time, of all managed ledgers together: of seeks, expiry, backlog quotas and requests."""
-
-    __slots__ = ("count", "reads")
 
     def __init__(self) -> None:
         self.count = 0

@@ -15,8 +15,6 @@ WriteIfDue = Callable[[int], None]
 class UnsavedCursors:
     """The writers with changes that are not being written yet."""
 
-    __slots__ = ("_writers",)
-
     def __init__(self) -> None:
         # A dict, because it keeps the order: the writer that waits longest is called first.
         self._writers: dict[WriteIfDue, None] = {}

@@ -88,7 +88,7 @@ class BrokerReading:
 
     @property
     def policies(self) -> Mapping[str, int]:
-        """1 by the name of the policy in use."""
+        """Maps the name of the active policy to 1."""
         return {self.manager.settings.policy: 1}
 
     @property

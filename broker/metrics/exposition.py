@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappush, heapreplace
-from typing import Final, Protocol
+from typing import Final
 
 from broker.numbers.columns import Columns, Row
 from broker.numbers.family import Family
+from broker.numbers.namespace_sums import NamespaceSums
 from broker.numbers.readings import (
     BUFFERS,
     COMPACTIONS,
@@ -88,18 +89,6 @@ QUOTA_TYPES: Final = ("size", "time")
 _READS: Final = tuple(SUBSCRIPTIONS.place(family) for family in SUBSCRIPTION_CACHE)
 """Places of the entries that a subscription has read."""
 _NO_DELIVERIES: Final = Window(SUBSCRIPTIONS.no_window)
-
-
-class KeptSums(Protocol):
-    """Sums over all topics (`broker/numbers/namespace_sums.py`)."""
-
-    def by_namespace(self, windows: TopicWindows) -> dict[str, Row]:
-        """Returns whole rows of `TOPICS` by namespace."""
-        ...
-
-    def evictions(self) -> tuple[Row, Row]:
-        """Returns the evictions by both quotas, of all topics together."""
-        ...
 
 
 class Busiest:
@@ -215,7 +204,7 @@ class TopicExposition:
         self._buckets: list[tuple[Family, list[bytes]]] = []
         self._sums: dict[str, Row] = {}
 
-    def slices(self, topics: Iterable[TopicReading], kept: KeptSums | None = None) -> Iterator[None]:
+    def slices(self, topics: Iterable[TopicReading], kept: NamespaceSums | None = None) -> Iterator[None]:
         """Writes everything; yields after every SLICE_TOPICS topics. At its end the text is complete.
 
         `kept` has the sums over all topics, of which `topics` may then be a part; without it they are added up here.

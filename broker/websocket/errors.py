@@ -49,8 +49,6 @@ GOING_AWAY: Final = 1001
 """Close code: the broker stops, or the session was idle."""
 POLICY: Final = 1008
 """Close code: a right was withdrawn, or the credentials have expired."""
-TOO_BIG: Final = 1009
-"""Close code: a text is longer than `webSocketMaxTextFrameSize`. aiohttp sends it."""
 BROKEN: Final = 1011
 """Close code: a consumer's text cannot be understood, as in Pulsar."""
 RESTART: Final = 1012

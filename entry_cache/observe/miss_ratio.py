@@ -25,6 +25,7 @@ from entry_cache.policy import NO_LIMIT
 from entry_cache.reader import LOOKS_ONLY
 from entry_cache.settings import CacheSettings
 from foundation.model.position import Position
+from foundation.units import NS_PER_SECOND
 
 FACTORS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Sizes that are looked at, in sizes of the real cache."""
@@ -48,7 +49,6 @@ _ASKED: Final = (int(Op.MISS), int(Op.COALESCED))
 _RUNS: Final = frozenset((_HIT, _INSERT, *_ASKED))
 _LOOKS: Final = (LOOKS_ONLY,)
 """The reader's name in events of looks at single entries."""
-_SECOND_NS: Final = 1_000_000_000
 CursorsOf = Callable[[str], ActiveCursors | None]
 """Returns the active cursors of a log; None for one that is closed."""
 
@@ -202,8 +202,8 @@ class MissRatios:
             self._weigh(0.5)
             self._all_bytes, self._sampled_bytes = self._all_bytes / 2, self._sampled_bytes / 2
             self._forget_closed()
-        if now_ns - self._second_ns >= _SECOND_NS:
-            per_second = self._in_second * _SECOND_NS / (now_ns - self._second_ns)
+        if now_ns - self._second_ns >= NS_PER_SECOND:
+            per_second = self._in_second * NS_PER_SECOND / (now_ns - self._second_ns)
             self._second_ns, self._in_second = now_ns, 0
             if per_second > PER_SECOND_MAX or self._caches[-1].entries > ENTRIES_MAX:
                 self._shrink()

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from entry_cache.compose import ComposedCache
-
-Totals = Mapping[str, int]
-"""Counts by name."""
 
 
 def totals_of(cache: ComposedCache) -> dict[str, int]:

@@ -36,8 +36,6 @@ class BrokerError(Exception):
     """`ServerError` on the wire."""
     status: ClassVar[int] = 500
     """HTTP status of the admin API."""
-    retriable: ClassVar[bool] = False
-    """True when the same request may succeed later."""
 
 
 class MetadataError(BrokerError):
@@ -50,20 +48,16 @@ class BadVersion(MetadataError):
     """A compare-and-set failed: another writer changed the value first."""
 
     status = 409
-    retriable = True
 
 
 class PersistenceError(BrokerError):
     """An add or a read of a ledger failed."""
 
     code = 2
-    retriable = True
 
 
 class LedgerFenced(PersistenceError):
     """Another broker has taken the ledger over; this one must stop writing."""
-
-    retriable = False
 
 
 class NotEnoughBookies(PersistenceError):
@@ -81,21 +75,17 @@ class ReadTimedOut(PersistenceError):
 class EntryDamaged(PersistenceError):
     """Every bookie that may have the entry has other bytes than were written, or cannot read them."""
 
-    retriable = False
-
 
 class NoSuchEntry(PersistenceError):
     """The bookie knows the ledger and has no such entry."""
 
     status = 404
-    retriable = False
 
 
 class NoSuchLedger(PersistenceError):
     """No bookie, or no managed ledger, knows the ledger."""
 
     status = 404
-    retriable = False
 
 
 LOST_ENTRY: Final = (EntryDamaged, NoSuchEntry, NoSuchLedger)
@@ -121,7 +111,6 @@ class ServiceNotReady(BrokerError):
 
     code = 6
     status = 503
-    retriable = True
 
 
 class QuotaExceeded(BrokerError):
@@ -164,7 +153,6 @@ class TooManyRequests(BrokerError):
 
     code = 14
     status = 429
-    retriable = True
 
 
 class TopicTerminated(BrokerError):
@@ -213,7 +201,6 @@ class CoordinatorNotFound(BrokerError):
 
     code = 20
     status = 404
-    retriable = True
 
 
 class InvalidTxnStatus(BrokerError):

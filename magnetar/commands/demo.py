@@ -7,29 +7,30 @@ It uses only the official client and `/metrics`; every printed number was counte
 from __future__ import annotations
 
 import argparse
-import json
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
 from magnetar.clients.client import ClientArguments, CommandError, connect, fail, official_client
 from magnetar.commands.latencies import Latencies
+from magnetar.kit.broker import Broker
+from magnetar.kit.errors import KitError
 
 if TYPE_CHECKING:
     import pulsar
 
-START_TIMEOUT_S = 30.0
-"""Limit on the start of a broker of its own."""
 IDLE_TIMEOUT_S = 10.0
 """Limit on the wait for the consumers after the last receipt."""
 WORKERS = 3
@@ -48,8 +49,6 @@ SHOWN = (
 """Counters of the whole broker: word in the output, name of the family."""
 TOPIC_COUNTERS = ("pulsar_ml_cache_x_topic_hits_total", "pulsar_ml_cache_x_topic_misses_total")
 """Counters of single topics, printed for the demo's topic alone."""
-Samples = dict[str, float]
-"""`name{label="value",…}` as it stands in the scrape, to its value."""
 
 
 class DemoBroker(NamedTuple):
@@ -91,6 +90,8 @@ def main(argv: list[str] | None = None) -> int:
             _show(addresses, arguments.messages, arguments.rate)
     except CommandError as error:
         return fail("demo", error)
+    except KitError as error:
+        return fail("demo", CommandError(" | ".join(str(error).splitlines())))
     return 0
 
 
@@ -117,7 +118,7 @@ def _show(addresses: DemoBroker, count: int, rate: float) -> None:
     _show_cache(before, scrape(addresses.admin), topic, f"{addresses.admin}/metrics")
 
 
-def _show_cache(before: Samples, after: Samples, topic: str, page: str) -> None:
+def _show_cache(before: Sequence[Sample], after: Sequence[Sample], topic: str, page: str) -> None:
     print("\nWhat the entry cache did meanwhile (from /metrics):")
     if not after:
         print(f"  {page} does not answer; name the broker's admin address with --admin-url")
@@ -135,9 +136,10 @@ def _show_cache(before: Samples, after: Samples, topic: str, page: str) -> None:
     print("\nMisses are reads from the bookie: subscriptions that keep up with the producer cause none.")
     print(f"\nFrom {page}:")
     for name in (*(name for _, name in SHOWN), *TOPIC_COUNTERS):
-        for key, value in after.items():
-            if key.partition("{")[0] == name and (name not in TOPIC_COUNTERS or topic in key):
-                print(f"  {key} {value:.0f}")
+        for sample in after:
+            if sample.name == name and (name not in TOPIC_COUNTERS or sample.labels["topic"] == topic):
+                labels = ",".join(f'{label}="{value}"' for label, value in sample.labels.items())
+                print(f"  {name}{{{labels}}} {sample.value:.0f}")
 
 
 def _work(
@@ -224,19 +226,9 @@ def _broker(url: str, admin_url: str) -> Iterator[DemoBroker]:
     if _listens(url):
         yield DemoBroker(url, admin_url, own=False)
         return
-    with tempfile.TemporaryDirectory(prefix="magnetar-demo-") as folder:
-        ready, log = Path(folder) / "ready.json", Path(folder) / "log"
-        ports = ("--set", "brokerServicePort=0", "--set", "webServicePort=0")
-        data = ("--data", f"{folder}/data", "--ready-file", str(ready))
-        with log.open("wb") as out:
-            # The pipe ends with this process, however it ends, and the broker ends with the pipe.
-            command = [sys.executable, "-m", "magnetar", "standalone", "--until-eof", *data, *ports]
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out)
-        try:
-            yield _wait_until_ready(process, ready, log)
-        finally:
-            process.terminate()
-            process.wait()
+    # On a disk, as the broker of a user, and not in memory, as the kit's usual one.
+    with tempfile.TemporaryDirectory(prefix="magnetar-demo-") as folder, Broker(f"{folder}/data") as broker:
+        yield DemoBroker(broker.pulsar_url, broker.admin_url, own=True)
 
 
 def _listens(url: str) -> bool:
@@ -248,53 +240,29 @@ def _listens(url: str) -> bool:
     return True
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], ready: Path, log: Path) -> DemoBroker:
-    began = time.monotonic()
-    while process.poll() is None and time.monotonic() - began < START_TIMEOUT_S:
-        if ready.exists():
-            where = json.loads(ready.read_text())
-            return DemoBroker(where["pulsar"], where["admin"], own=True)
-        time.sleep(0.01)
-    last = log.read_text(errors="replace").splitlines()[-3:]
-    raise CommandError(
-        f"the broker is not ready after {START_TIMEOUT_S:g} s; its last log lines: " + " | ".join(last)
-    )
-
-
-def scrape(admin_url: str) -> Samples:
-    """Returns every sample of `/metrics`; an empty mapping when the page does not answer."""
+def scrape(admin_url: str) -> list[Sample]:
+    """Returns every sample of `/metrics`; none when the page does not answer."""
     try:
         with urllib.request.urlopen(f"{admin_url.rstrip('/')}/metrics", timeout=10) as answer:
             text = answer.read().decode()
     except OSError:
-        return {}
-    samples = {}
-    for line in text.splitlines():
-        if line and not line.startswith("#"):
-            # The last brace, because a label's value may have braces and spaces of its own.
-            at = line.rfind("}") + 1 or line.index(" ")
-            samples[line[:at]] = float(line[at:].split()[0])
-    return samples
+        return []
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
-def total(samples: Samples, name: str, *labels: str) -> float:
-    """Returns the sum of a family's samples that carry all the labels, each given as `key="value"`."""
-    return sum(
-        value
-        for key, value in samples.items()
-        if key.partition("{")[0] == name and all(label in key for label in labels)
-    )
+def total(samples: Sequence[Sample], name: str, labels: Mapping[str, str] = MappingProxyType({})) -> float:
+    """Returns the sum of a family's samples that carry all the labels."""
+    return sum(one.value for one in samples if one.name == name and labels.items() <= one.labels.items())
 
 
-def _parts(before: Samples, after: Samples, name: str) -> str:
+def _parts(before: Sequence[Sample], after: Sequence[Sample], name: str) -> str:
     """Returns the family's growth by its label `reason` or `cause`; an empty text without such a label."""
     parts = []
-    for key, value in after.items():
-        if key.partition("{")[0] == name and value > before.get(key, 0.0):
-            for label in ("reason", "cause"):
-                if f'{label}="' in key:
-                    word = key.split(f'{label}="')[1].split('"')[0]
-                    parts.append(f"{word} {value - before.get(key, 0.0):.0f}")
+    for sample in after:
+        word = sample.labels.get("reason") or sample.labels.get("cause")
+        grown = sample.value - total(before, name, sample.labels)
+        if sample.name == name and word and grown > 0:
+            parts.append(f"{word} {grown:.0f}")
     return f" ({', '.join(parts)})" if parts else ""
 
 

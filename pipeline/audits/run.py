@@ -13,6 +13,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
+from foundation.units import SECONDS_PER_DAY
 from pipeline.audits.acks import audit_acks
 from pipeline.audits.ledgers import audit_ledgers
 from pipeline.audits.lifecycle import audit_lifecycle
@@ -36,7 +37,6 @@ _PLAN = "plan"
 """The folder of the findings, inside the folder of the report."""
 _LARGEST = 20
 """Findings of each class that the page shows."""
-_DAY_S = 86_400
 
 
 class ClassSummary(NamedTuple):
@@ -136,5 +136,5 @@ def _row(one: ClassSummary) -> TableRow:
         "class": one.name,
         "findings": one.findings,
         "size": "not known" if one.bytes is None else bytes_text(one.bytes),
-        "oldest": "not known" if one.oldest_s is None else f"{one.oldest_s / _DAY_S:,.1f} days",
+        "oldest": "not known" if one.oldest_s is None else f"{one.oldest_s / SECONDS_PER_DAY:,.1f} days",
     }

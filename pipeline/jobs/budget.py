@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from entry_cache.policy_names import MAGNETAR, PIP430
 from entry_cache.settings import CacheSettings
+from foundation.units import MIB
 from pipeline.jobs.fleet import add_brokers
 from pipeline.jobs.grid_rows import (
     OWN,
@@ -30,7 +31,6 @@ from pipeline.jobs.grid_rows import (
 )
 from pipeline.jobs.lateness import pace_lines
 from pipeline.jobs.memory_curve import (
-    MIB,
     RecordedTraffic,
     best_by_size,
     curve_plot,

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from foundation.units import GIB, MIB
 from pipeline.jobs.grid_rows import policy_name, settings_cells
 from pipeline.jobs.plots import lines_plot
 from pipeline.jobs.report import Cell, Plot, Table, bytes_text, percent
@@ -18,8 +19,6 @@ NEAR: Final = 0.002
 """A hit ratio this little below the best counts as the best."""
 SIZES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """The sizes of the curve, in sizes of the broker's own cache: its knee does not depend on a budget."""
-MIB: Final = 1 << 20
-_GIB: Final = 1 << 30
 
 
 class RecordedTraffic(NamedTuple):
@@ -38,7 +37,7 @@ class RecordedTraffic(NamedTuple):
 
     def cost(self, size_bytes: int) -> float | None:
         """Returns the price of this cache on each broker for a month."""
-        return None if self.price is None else self.price * size_bytes * self.brokers / _GIB
+        return None if self.price is None else self.price * size_bytes * self.brokers / GIB
 
 
 def curve_sizes(own_bytes: int) -> list[int]:

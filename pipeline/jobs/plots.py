@@ -20,6 +20,7 @@ mpl.use("svg")
 from matplotlib import dates, pyplot
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator, NullLocator
 
+from foundation.units import SECONDS_PER_DAY
 from pipeline.jobs.report import bytes_text
 
 Line = tuple[Sequence[float], Sequence[float]]
@@ -40,7 +41,6 @@ _COLOURS: Final = ("#4c8bc4", "#e8842a", "#3f9f57", "#d9534f", "#9b6fc0", "#8c6d
 _DASHES: Final = ("-", "--", "-.", ":")
 _MARKERS: Final = ("o", "s", "^", "v", "D", "P", "X", "*")
 _MARKS: Final = ("D", "*", "X")
-_DAY_S: Final = 86_400
 
 
 def _svg(figure: Any) -> str:
@@ -76,7 +76,7 @@ def lines_plot(
     line.
     """
     figure, axes = pyplot.subplots(figsize=(_WIDE, 3.3))
-    days = _DAY_S if x_scale == "time" else 1
+    days = SECONDS_PER_DAY if x_scale == "time" else 1
     for at, (name, (xs, ys)) in enumerate(merged(lines).items()):
         # Width, dash and marker differ as well as the colour: where lines cross or lie close, both stay visible.
         style: dict[str, Any] = {

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from entry_cache.policy_names import MAGNETAR, PIP430
 from entry_cache.settings import CacheSettings
+from foundation.units import MIB
 from pipeline.jobs.bounds import BASELINE, SAMPLED_BASELINE, baseline_of
 from pipeline.jobs.budget import POLICY_WORTH
 from pipeline.jobs.fleet import add_brokers
@@ -71,7 +72,6 @@ BASELINE_REQUESTS: Final = 2_000_000
 """Requests on which the general policies are simulated at most; each takes ten times as long as a replay."""
 _ALONE: Final = ("hit_ratio", "bookie_reads", "saved_ratio", "peak_bytes")
 """Columns of the table `alone` after the setting and its move."""
-_MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def _cheapest(present: GridRow, grid: Sequence[GridRow]) -> GridRow:
 
 def _trimmed(inputs: RecordInputs, present: GridRow, best: GridRow) -> GridRow:
     """Cuts the size to SPARE times the needed bytes, if the hit ratio stays."""
-    size = -(-round(best.peak_bytes * SPARE) // _MIB) * _MIB
+    size = -(-round(best.peak_bytes * SPARE) // MIB) * MIB
     # The peak of a replay is what the cache needed; more than that brings no hit and takes memory.
     if best is present or size >= best.settings.size_bytes_max:
         return best
@@ -339,7 +339,7 @@ def _add_tables(
     lines: dict[str, tuple[list[float], list[float]]] = {}
     for row in grid:
         xs, ys = lines.setdefault(time_text(row.settings.ttl_ns / 1e6), ([], []))
-        xs.append(row.settings.size_bytes_max / _MIB)
+        xs.append(row.settings.size_bytes_max / MIB)
         ys.append(row.hit_ratio)
     marks = marks_of({"now": present, "recommended": best, "knee": knee_of(best_by_size(grid))})
     svg = lines_plot(

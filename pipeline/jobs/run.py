@@ -11,6 +11,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from foundation.units import MIB
 from pipeline.jobs.budget import Budget, recommend_within
 from pipeline.jobs.compare import compare
 from pipeline.jobs.history import Thresholds, history
@@ -30,7 +31,6 @@ from pipeline.traces.record_frames import Record, check_record, read_record
 
 SMALL_ROWS: Final = 3_000_000
 """Rows below which a session with a quick start is faster."""
-_MIB: Final = 1 << 20
 _MS: Final = 1_000_000
 
 
@@ -130,7 +130,7 @@ def _what_if(session: Session, arguments: Namespace) -> tuple[Report, bool]:
 
 
 def _sizes(arguments: Namespace) -> list[int]:
-    return [round(mb * _MIB) for mb in arguments.sizes_mb or ()]
+    return [round(mb * MIB) for mb in arguments.sizes_mb or ()]
 
 
 def _curve(session: Session, arguments: Namespace) -> tuple[Report, bool]:

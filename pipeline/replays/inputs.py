@@ -31,7 +31,7 @@ from pipeline.replays.readers import (
 )
 
 INPUTS: Final = tuple(op for op in Op if op not in OUTPUTS)
-"""Events that were inputs of the cache. All others are its decisions, which a replay takes anew."""
+"""Events that were inputs of the cache, such as reads and inserts. A replay repeats them and decides evictions itself."""
 _ARRIVALS: Final = (Op.APPEND, Op.FETCHED)
 _MOVES: Final = (Op.CURSOR_MOVED, Op.ACK)
 _FAR: Final = 1000

@@ -8,7 +8,7 @@ import pytest
 
 from bench import processes
 from bench.integrity import Checker, Verdict
-from bench.peers import AddressPeer, PeerError, address_of, peers_of
+from bench.peers import AddressPeer, Magnetar, PeerError, address_of, peers_of
 from bench.report import median_of, table
 from bench.workloads import at_percent
 
@@ -61,7 +61,7 @@ def test_table_shows_values_ratios_and_gaps() -> None:
 
 def test_peers_of_understands_names_and_addresses() -> None:
     mine, other = peers_of("magnetar, url=pulsar://h:7;pid=5;name=java;metrics=http://h:8/metrics")
-    assert (mine.name, mine.ours) == ("magnetar", True)
+    assert isinstance(mine, Magnetar)
     assert isinstance(other, AddressPeer)
     assert (other.name, other.url, other.pid, other.metrics_url) == (
         "java",

@@ -1,4 +1,4 @@
-"""Alert rules: Prometheus accepts them, their metrics exist, and docs/operations.md explains each."""
+"""Alert rules: Prometheus accepts them, their metrics exist, and docs/how-to/operations.md explains each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.bookie_stub.conftest import Bench
 from tests.test_docs import anchors_of
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PAGE: Final = "docs/operations.md"
+PAGE: Final = "docs/how-to/operations.md"
 FILES: Final = sorted((ROOT / "conf" / "alerts").glob("*.yml"))
 
 _ALERT = re.compile(

@@ -131,7 +131,7 @@ def test_unacknowledged_messages_stay_without_a_time_to_live(
 def test_message_lives_for_the_longer_of_time_to_live_and_retention(
     client: pulsar.Client, admin: Admin, clock: Clock, topic: str
 ) -> None:
-    """The article states the sum; docs/operations.md says when both agree."""
+    """The article states the sum; docs/how-to/operations.md says when both agree."""
     client.subscribe(topic, "s").close()
     admin.post(f"{PATH}/{topic}/messageTTL?messageTTL=3600")
     admin.post(f"{PATH}/{topic}/retention", {"retentionTimeInMinutes": 180, "retentionSizeInMB": -1})

@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
-from bench.generated_cluster.generator import generate
 from pipeline.audits.snapshot import open_snapshot
 from pipeline.jobs.history_runs import Run, RunFolder
 from pipeline.remote_paths import CannotFetch, fetch, name_of, place
 from pipeline.traces.checking import find_files
 from pipeline.traces.record_frames import check_record
+from tests.pipeline.generated_cluster.generator import generate
 
 SAMPLE = Path(__file__).resolve().parents[2] / "pipeline" / "sample"
 

@@ -1,4 +1,4 @@
-"""A whole broker in memory inside the test's loop, with the settings of the test."""
+"""A whole broker inside the test's loop, with the settings of the test: in memory, or with stores of the caller."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from bookkeeper.client.ledger_client import LedgerClient
 from bookkeeper.client.memory import MemoryLedgerClient
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.metadata_store import MetadataStore
@@ -21,8 +22,19 @@ from tests.fakes.ledgers import on_one_bookie
 async def memory_broker(
     *overrides: str, metadata: MetadataStore | None = None
 ) -> AsyncIterator[BrokerService]:
-    """Starts a broker with both ports, and stops it at the end of the block. `metadata` None: a store of its own."""
+    """Starts a broker in memory, and stops it at the end of the block. `metadata` None: a store of its own."""
     loop = asyncio.get_running_loop()
+    turn = Turn(loop.call_soon, clock.monotonic_ns)
+    client = MemoryLedgerClient(loop.call_soon)
+    async with broker_with(metadata or MemoryMetadataStore(), client, turn, *overrides) as service:
+        yield service
+
+
+@asynccontextmanager
+async def broker_with(
+    metadata: MetadataStore, client: LedgerClient, turn: Turn, *overrides: str
+) -> AsyncIterator[BrokerService]:
+    """Starts a broker with both ports over these stores, and stops it at the end of the block."""
     usual = (
         "clusterName=standalone",
         "brokerServicePort=0",
@@ -31,12 +43,11 @@ async def memory_broker(
         "advertisedAddress=127.0.0.1",
     )
     settings = load_broker_settings(None, environ={}, overrides=[*usual, *overrides], profile=None)
-    metadata = metadata or MemoryMetadataStore()
     service = BrokerService(
         settings,
         metadata=metadata,
-        ledgers=on_one_bookie(metadata, MemoryLedgerClient(loop.call_soon)),
-        turn=Turn(loop.call_soon, clock.monotonic_ns),
+        ledgers=on_one_bookie(metadata, client),
+        turn=turn,
         version="1.2.3",
         authenticator=make_authenticator(settings),
     )

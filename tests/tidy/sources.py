@@ -22,7 +22,7 @@ PRODUCT = (
     "pyspark_pulsar",
 )
 """Folders of the code that users install."""
-HELPERS = ("tests", "bench")
+HELPERS = ("tests", "bench", "docs")
 """Folders that nothing in `PRODUCT` may import."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

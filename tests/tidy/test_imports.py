@@ -78,7 +78,13 @@ BOOKIE = (
     "tools",
 )
 """Rooms of the bookie from the bottom up: each may import those before it."""
-_CACHE = ("broker.recorder", "entry_cache", "foundation.model", "entry_cache.policy_names")
+_CACHE = (
+    "broker.recorder",
+    "entry_cache",
+    "foundation.model",
+    "foundation.units",
+    "entry_cache.policy_names",
+)
 ONLY = {
     # Libraries: these are all the rooms of ours that they may use, so no settings, and nothing of the broker.
     "entry_cache": {"entry_cache.policy_names", "foundation.model", "foundation.value", "foundation.units"},
@@ -137,7 +143,7 @@ ONLY = {
     "pipeline.traces": {"broker.recorder", "entry_cache"},
     "pipeline.replays": {"pipeline", "pipeline.traces", *_CACHE},
     "pipeline.jobs": {"pipeline", "pipeline.traces", "pipeline.replays", *_CACHE},
-    "pipeline.audits": {"pipeline", "pipeline.jobs", "bookkeeper.leaks"},
+    "pipeline.audits": {"pipeline", "pipeline.jobs", "bookkeeper.leaks", "foundation.units"},
     "pyspark_pulsar": {"protocol", "foundation.tls"},
     # A bare package runs before each of its rooms and must not drag any of them in.
     **{roof: set[str]() for roof in ROOFS},

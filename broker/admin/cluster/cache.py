@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from heapq import nlargest
 from typing import Final
 
 from aiohttp import web
 
-from broker.admin.http.answers import BadParameter, answer, topic_of
+from broker.admin.http.answers import BadParameter, answer, time_text, topic_of
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import existing_persistent
 from broker.config.storage_keys import ENTRY_CACHE
@@ -223,9 +222,8 @@ def _no_details(_: Event) -> dict[str, Json]:
 
 def _event(event: Event, now_ns: int, now_ms: int) -> Json:
     seconds = (now_ns - event.at_ns) / NS_PER_SECOND
-    at = datetime.fromtimestamp(now_ms / 1000 - seconds, UTC)
     return {
-        "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "at": time_text(now_ms - seconds * 1000),
         "secondsAgo": seconds,
         "event": event.op.name.lower(),
         "firstEntryId": event.first,

@@ -54,7 +54,7 @@ def transaction_metadata(known: Transaction, topics: Mapping[str, Topic]) -> dic
         "txnId": str(known.txn),
         "status": known.status.name,
         "openTimestamp": known.started_ms,
-        # The time-out itself and no moment, in Pulsar too.
+        # A duration in ms, not a timestamp: Pulsar answers this too.
         "timeoutAt": known.timeout_ms,
         "producedPartitions": produced,
         "ackedPartitions": {**acked},

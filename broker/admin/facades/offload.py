@@ -14,10 +14,8 @@ from broker.admin.http.answers import body_of
 from broker.admin.namespaces.policy_owner import existing_namespace
 from broker.admin.service_view import BROKER
 from broker.service.namespaces.namespaces import Json
-from broker.service.policies.forms import LONG_MAX, Whole, named
+from broker.service.policies.forms import ANY_LONG, named
 from broker.service.policies.table import OFFLOAD_POLICIES
-
-_ANY_LONG: Final = Whole(-LONG_MAX - 1, LONG_MAX, LONG_MAX)
 
 
 class Number(NamedTuple):
@@ -93,7 +91,7 @@ async def scan(request: web.Request) -> Json:
 
 def _read(name: str, given: Json) -> int:
     with named(name):
-        return _ANY_LONG.read(given)
+        return ANY_LONG.read(given)
 
 
 def _members(stored: Json) -> dict[str, Json]:

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from broker.admin.facades import broker_groups, offload, resource_quotas
 from broker.admin.http.answers import answer, done, empty
+from broker.admin.http.request_path import NAMESPACE
 from broker.service.namespaces.namespaces import Json
 
 _CLUSTER: Final = "/admin/v2/clusters/{cluster}"
@@ -18,7 +19,6 @@ _DOMAINS: Final = _CLUSTER + "/failureDomains"
 _POLICIES: Final = _CLUSTER + "/namespaceIsolationPolicies"
 _QUOTAS: Final = "/admin/v2/resource-quotas"
 _QUOTA: Final = _QUOTAS + "/{tenant}/{namespace}/{bundle}"
-_NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 
 
 def _handler(
@@ -50,15 +50,15 @@ FACADE_ROUTES: Final = (
     web.get(_QUOTA, _handler(resource_quotas.quota)),
     web.post(_QUOTA, _handler(resource_quotas.set_quota)),
     web.delete(_QUOTA, _handler(resource_quotas.remove_quota)),
-    web.get(_NAMESPACE + "/offloadThreshold", _handler(offload.SIZE.show)),
-    web.put(_NAMESPACE + "/offloadThreshold", _handler(offload.SIZE.store)),
-    web.get(_NAMESPACE + "/offloadThresholdInSeconds", _handler(offload.AGE.show)),
+    web.get(NAMESPACE + "/offloadThreshold", _handler(offload.SIZE.show)),
+    web.put(NAMESPACE + "/offloadThreshold", _handler(offload.SIZE.store)),
+    web.get(NAMESPACE + "/offloadThresholdInSeconds", _handler(offload.AGE.show)),
     # 200 in place of 204, as in Pulsar.
-    web.put(_NAMESPACE + "/offloadThresholdInSeconds", _handler(offload.AGE.store, empty)),
-    web.get(_NAMESPACE + "/offloadDeletionLagMs", _handler(offload.LAG.show, empty)),
-    web.put(_NAMESPACE + "/offloadDeletionLagMs", _handler(offload.LAG.store)),
-    web.delete(_NAMESPACE + "/offloadDeletionLagMs", _handler(offload.LAG.remove)),
-    web.delete(_NAMESPACE + "/removeOffloadPolicies", _handler(offload.remove_policies)),
-    web.get(_NAMESPACE + "/scanOffloadedLedgers", _handler(offload.scan)),
+    web.put(NAMESPACE + "/offloadThresholdInSeconds", _handler(offload.AGE.store, empty)),
+    web.get(NAMESPACE + "/offloadDeletionLagMs", _handler(offload.LAG.show, empty)),
+    web.put(NAMESPACE + "/offloadDeletionLagMs", _handler(offload.LAG.store)),
+    web.delete(NAMESPACE + "/offloadDeletionLagMs", _handler(offload.LAG.remove)),
+    web.delete(NAMESPACE + "/removeOffloadPolicies", _handler(offload.remove_policies)),
+    web.get(NAMESPACE + "/scanOffloadedLedgers", _handler(offload.scan)),
 )
 """All routes of the facades; `offloadPolicies` itself is a row of the table of policies."""

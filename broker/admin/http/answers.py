@@ -8,6 +8,7 @@ character but a slash.
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -77,6 +78,12 @@ class NotBuilt(BrokerError):
 def answer(value: Json) -> web.Response:
     """Returns 200 with the value as JSON."""
     return web.Response(body=json.dumps(value).encode(), content_type="application/json")
+
+
+def time_text(ms: float) -> str:
+    """Returns a wall clock time as Pulsar shows it: `2026-11-22T21:03:24.186Z`."""
+    text = datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
 
 
 def done() -> web.Response:

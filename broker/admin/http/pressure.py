@@ -6,8 +6,8 @@
                BUSY_PAUSE_S while the loop is busy
     deadline   magnetarHttpRequestTimeoutSeconds, from the arrival      504
 
-A read that is too late is cancelled. A write goes on, because its half would be worse than its whole: the answer says
-so, its place stays taken, and one log line tells the outcome.
+A read that is too late is cancelled. A write never is, because half a write is worse than a late one: the answer says
+that it goes on, it keeps its place in the queue, and one log line tells the outcome.
 """
 
 from __future__ import annotations

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from broker.admin.http.answers import html_page
+from broker.admin.http.http_limits import Handler
 from broker.security.authentication.authenticator import Authenticator
 from broker.security.authentication.credentials import (
     AuthenticationFailed,
@@ -25,9 +25,6 @@ from broker.security.authentication.credentials import (
 )
 from broker.security.principal import NOBODY, Principal
 from foundation.tls.peer import common_name
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-"""The rest of the middlewares, and the route after them."""
 
 PRINCIPAL = web.RequestKey("principal", Principal)
 """The roles of a request; NOBODY without authentication."""

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from protocol.foreign_pages import READS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestClass:
@@ -47,7 +49,6 @@ CONSOLE_EVENTS: Final = "/admin/v2/magnetar/console/events"
 """The live stream of the console's pages."""
 TEST_CLOCK: Final = "/magnetar/test/clock"
 """The clock of a broker with `--test-faults`, as `CLOCK` in `broker/faults/routes.py`, which is above this package."""
-_READS: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 _EXCEPTIONS: Final[Mapping[str, RequestClass]] = {
     "/admin/v2/brokers/health": LOOKUP,
     "/admin/v2/brokers/ready": LOOKUP,
@@ -84,6 +85,6 @@ def class_of(method: str, path: str) -> RequestClass | None:
         return LOOKUP
     if path.startswith("/topics/"):
         return PUBLISH
-    if method not in _READS:
+    if method not in READS:
         return ADVANCE if path == TEST_CLOCK else WRITE
     return _EXCEPTIONS.get(path) or _LAST_PARTS.get(path.rpartition("/")[2], READ)

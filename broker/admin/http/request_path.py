@@ -1,4 +1,4 @@
-"""The path of a request: the template of its route, and its text for log lines and answers.
+"""The path of a request: templates of many routes, that of a request's route, and its text for log lines and answers.
 
 A path may end with a value of the configuration, and some of those are secrets. So no code but this module shows a path.
 """
@@ -14,6 +14,14 @@ from aiohttp import web
 from broker.security.audit import shown
 from foundation.settings.keys import MASK, mask
 
+NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
+"""Template of the paths of a namespace's routes."""
+TOPIC_NAME: Final = "{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
+"""Template of a topic's name in the paths of routes."""
+TOPIC: Final = f"/admin/v2/{TOPIC_NAME}"
+"""Template of the paths of a topic's routes."""
+SUBSCRIPTION: Final = f"{TOPIC}/subscription/{{subscription}}"
+"""Template of the paths of a subscription's routes."""
 _CONFIGURATION: Final = "/admin/v2/brokers/configuration/"
 _KEY_WITHOUT_ROUTE: Final = re.compile(r"(.*?/configuration/+[^/]+/).", re.IGNORECASE | re.DOTALL)
 """A path up to the value of a key, as a client may write it by mistake: with more slashes, or in capitals."""

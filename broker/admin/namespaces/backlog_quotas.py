@@ -5,8 +5,9 @@ from __future__ import annotations
 from aiohttp import web
 
 from broker.admin.http.answers import answer, done, is_true, namespace_of, object_of
-from broker.admin.namespaces.policies import Handler
-from broker.admin.namespaces.policy_owner import NAMESPACE, TOPIC, FindOwner, PolicyOwner, topic_owner
+from broker.admin.http.http_limits import Handler
+from broker.admin.http.request_path import NAMESPACE, TOPIC
+from broker.admin.namespaces.policy_owner import FindOwner, PolicyOwner, topic_owner
 from broker.admin.namespaces.quota_rules import checked_quota, refuse_quota
 from broker.admin.service_view import BROKER
 from broker.service.namespaces.namespaces import Json

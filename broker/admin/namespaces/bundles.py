@@ -18,6 +18,7 @@ from broker.admin.http.answers import (
     is_true,
     namespace_of,
 )
+from broker.admin.http.request_path import NAMESPACE
 from broker.admin.service_view import BROKER, RATES, BrokerView
 from broker.admin.topics.stats import rates_of_topic
 from broker.service.lifecycle import namespace_topics
@@ -27,8 +28,7 @@ from broker.service.namespaces.namespaces import Json, NamespaceNotFound
 from broker.service.namespaces.stored_forms import BUNDLES_KEY
 from foundation.loop.slices import in_slices
 
-_NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
-_BUNDLE: Final = _NAMESPACE + "/{bundle}"
+_BUNDLE: Final = NAMESPACE + "/{bundle}"
 LARGEST: Final = "LARGEST"
 """In the place of a bundle: the one with most topics."""
 HOT: Final = "HOT"
@@ -196,11 +196,11 @@ async def _positions(request: web.Request) -> list[int]:
 
 
 OPERATION_ROUTES = (
-    web.get(_NAMESPACE + "/bundles", names),
-    web.put(_NAMESPACE + "/unload", unload),
-    web.post(_NAMESPACE + "/clearBacklog", clear_backlog),
-    web.post(_NAMESPACE + "/clearBacklog/{subscription}", clear_backlog),
-    web.post(_NAMESPACE + "/unsubscribe/{subscription}", unsubscribe),
+    web.get(NAMESPACE + "/bundles", names),
+    web.put(NAMESPACE + "/unload", unload),
+    web.post(NAMESPACE + "/clearBacklog", clear_backlog),
+    web.post(NAMESPACE + "/clearBacklog/{subscription}", clear_backlog),
+    web.post(NAMESPACE + "/unsubscribe/{subscription}", unsubscribe),
 )
 """Routes with fixed words after the namespace."""
 BUNDLE_ROUTES = (

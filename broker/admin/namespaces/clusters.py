@@ -19,6 +19,7 @@ from broker.admin.http.answers import (
     empty,
 )
 from broker.admin.http.fields import names_of
+from broker.admin.http.request_path import NAMESPACE
 from broker.admin.namespaces.policy_owner import existing_namespace
 from broker.admin.service_view import BROKER, CLUSTERS
 from broker.service.namespaces.namespaces import Json
@@ -26,7 +27,6 @@ from broker.service.policies.forms import Flag, named
 from broker.service.policies.table import ANTI_AFFINITY
 from foundation.model.errors import BrokerError
 
-_NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 REPLICATION: Final = "replication_clusters"
 """Key of the clusters of a namespace in the stored policies, and in Pulsar's JSON."""
 ALLOWED: Final = "allowed_clusters"
@@ -150,10 +150,10 @@ def _clusters(request: web.Request) -> list[Json]:
 NAMESPACE_CLUSTER_ROUTES = (
     # First: its fixed word stands in the place of a namespace's name.
     web.get("/admin/v2/namespaces/{cluster}/antiAffinity/{group}", with_anti_affinity),
-    web.get(_NAMESPACE + "/replication", replication),
-    web.post(_NAMESPACE + "/replication", set_replication),
-    web.get(_NAMESPACE + "/allowedClusters", allowed),
-    web.post(_NAMESPACE + "/allowedClusters", set_allowed),
-    web.post(_NAMESPACE + "/migration", migrate),
+    web.get(NAMESPACE + "/replication", replication),
+    web.post(NAMESPACE + "/replication", set_replication),
+    web.get(NAMESPACE + "/allowedClusters", allowed),
+    web.post(NAMESPACE + "/allowedClusters", set_allowed),
+    web.post(NAMESPACE + "/migration", migrate),
 )
 """The routes."""

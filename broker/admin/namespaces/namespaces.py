@@ -16,6 +16,7 @@ from broker.admin.http.answers import (
     namespace_of,
     object_of,
 )
+from broker.admin.http.request_path import NAMESPACE
 from broker.admin.namespaces.clusters import ALLOWED, REPLICATION, checked_clusters
 from broker.admin.namespaces.namespace_values import checked_bundles
 from broker.admin.namespaces.policies import policies_of_body, shown_policies
@@ -32,8 +33,6 @@ from broker.service.policies.table import BACKLOG, SCHEMA_UPDATES, SCHEMA_UPDATE
 from foundation.model.errors import NotAllowed
 
 log = logging.getLogger("magnetar")
-
-_NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 
 
 async def names(request: web.Request) -> web.Response:
@@ -171,8 +170,8 @@ _ALWAYS: dict[str, Json] = {
 
 NAMESPACE_ROUTES = (
     web.get("/admin/v2/namespaces/{tenant}", names),
-    web.get(_NAMESPACE, get),
-    web.put(_NAMESPACE, create),
-    web.delete(_NAMESPACE, delete),
-    web.get(_NAMESPACE + "/topics", topics),
+    web.get(NAMESPACE, get),
+    web.put(NAMESPACE, create),
+    web.delete(NAMESPACE, delete),
+    web.get(NAMESPACE + "/topics", topics),
 )

@@ -7,7 +7,7 @@ range before the owner. That order and the answers are Pulsar's.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from aiohttp import web
@@ -23,9 +23,9 @@ from broker.admin.http.answers import (
     empty,
     is_true,
 )
+from broker.admin.http.http_limits import Handler
+from broker.admin.http.request_path import NAMESPACE, TOPIC
 from broker.admin.namespaces.policy_owner import (
-    NAMESPACE,
-    TOPIC,
     FindOwner,
     PolicyOwner,
     existing_namespace,
@@ -50,9 +50,6 @@ from broker.service.policies.table import (
 )
 from broker.service.policies.values import Retention
 from foundation.model.topic_name import check_no_folder
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-"""The handler of a route."""
 
 
 def shown_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:

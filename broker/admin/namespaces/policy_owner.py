@@ -18,11 +18,6 @@ from foundation.model.topic_name import TopicName
 
 T = TypeVar("T")
 
-NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
-"""Path of a namespace."""
-TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
-"""Path of a topic."""
-
 
 class PolicyOwner(NamedTuple):
     """A namespace or a topic, with the store of its policies."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 from broker.admin.http.answers import PreconditionFailed
 from broker.service.namespaces.namespaces import Json
 from broker.service.policies.backlog_quota import REACTIONS, BacklogQuota
-from broker.service.policies.forms import INT_MAX, LONG_MAX, Whole, WrongCombination, named
+from broker.service.policies.forms import Whole, WrongCombination, named
 from broker.service.policies.values import Retention
+from foundation.settings.keys import INT_MAX, LONG_MAX
 from foundation.units import MIB, SECONDS_PER_MINUTE
 
 

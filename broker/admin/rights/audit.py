@@ -11,8 +11,8 @@ from broker.admin.http.principal import PRINCIPAL
 from broker.admin.http.request_path import shown_path
 from broker.admin.service_view import BROKER
 from broker.security.principal import NOBODY
+from protocol.foreign_pages import READS
 
-_READS: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 _REFUSALS: Final = frozenset((401, 403))
 _ADMIN: Final = "/admin/"
 
@@ -26,7 +26,7 @@ async def note_outcome(
     audit, principal = request.app[BROKER].audit, request.get(PRINCIPAL, NOBODY)
     if response.status in _REFUSALS:
         audit.refused(principal, _peer(request), request.method, shown_path(request), response.status)
-    elif request.method not in _READS and request.path.startswith(_ADMIN):
+    elif request.method not in READS and request.path.startswith(_ADMIN):
         audit.wrote(
             principal,
             _peer(request),

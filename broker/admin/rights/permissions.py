@@ -12,6 +12,7 @@ from aiohttp import web
 
 from broker.admin.http.answers import BadRequest, answer, body_of, done, namespace_of, topic_of
 from broker.admin.http.principal import PRINCIPAL
+from broker.admin.http.request_path import NAMESPACE, TOPIC
 from broker.admin.service_view import BROKER, BrokerView
 from broker.security.authentication.credentials import AuthenticationFailed, checked_role
 from broker.security.authorization.permissions import (
@@ -238,8 +239,8 @@ def _revoked_on(now: NamespacePermissions, topic: str, role: str) -> NamespacePe
     return now.revoke_on_topics([topic], role)
 
 
-_NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}/permissions"
-_TOPIC: Final = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/permissions"
+_NAMESPACE: Final = f"{NAMESPACE}/permissions"
+_TOPIC: Final = f"{TOPIC}/permissions"
 
 PERMISSION_ROUTES = (
     web.get(_NAMESPACE, of_namespace),

@@ -23,6 +23,7 @@ from broker.admin.http.answers import (
     topic_of,
 )
 from broker.admin.http.principal import PRINCIPAL
+from broker.admin.http.request_path import SUBSCRIPTION, TOPIC
 from broker.admin.service_view import BROKER, BrokerView
 from broker.admin.topics.topic_access import (
     check_namespace,
@@ -44,8 +45,6 @@ from foundation.model.errors import NotAllowed, SubscriptionNotFound, Unauthoriz
 from foundation.model.position import Position
 from foundation.model.topic_name import TopicName
 
-_TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
-_SUBSCRIPTION = _TOPIC + "/subscription/{subscription}"
 _LONG = "-?[0-9]{1,18}"
 
 
@@ -263,15 +262,15 @@ def _refuse_non_persistent(broker: BrokerView, name: TopicName, work: str) -> No
 
 
 BACKLOG_ROUTES = (
-    web.post(_SUBSCRIPTION + "/skip_all", skip_all),
-    web.post(f"{_SUBSCRIPTION}/skip/{{count:{_LONG}}}", skip),
-    web.post(_SUBSCRIPTION + "/expireMessages", expire_to_position),
-    web.post(f"{_SUBSCRIPTION}/expireMessages/{{seconds:{_LONG}}}", expire),
-    web.post(f"{_TOPIC}/all_subscription/expireMessages/{{seconds:{_LONG}}}", expire_everywhere),
-    web.post(_SUBSCRIPTION + "/analyzeBacklog", analyze_backlog),
-    web.put(_TOPIC + "/backlogSize", backlog_size),
-    web.get(_TOPIC + "/backlog", stored_backlog),
-    web.delete(_TOPIC + "/truncate", truncate),
-    web.post(_TOPIC + "/trim", trim),
+    web.post(SUBSCRIPTION + "/skip_all", skip_all),
+    web.post(f"{SUBSCRIPTION}/skip/{{count:{_LONG}}}", skip),
+    web.post(SUBSCRIPTION + "/expireMessages", expire_to_position),
+    web.post(f"{SUBSCRIPTION}/expireMessages/{{seconds:{_LONG}}}", expire),
+    web.post(f"{TOPIC}/all_subscription/expireMessages/{{seconds:{_LONG}}}", expire_everywhere),
+    web.post(SUBSCRIPTION + "/analyzeBacklog", analyze_backlog),
+    web.put(TOPIC + "/backlogSize", backlog_size),
+    web.get(TOPIC + "/backlog", stored_backlog),
+    web.delete(TOPIC + "/truncate", truncate),
+    web.post(TOPIC + "/trim", trim),
 )
 """Requests about backlogs."""

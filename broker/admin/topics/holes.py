@@ -7,12 +7,12 @@ Pulsar has no such routes. `why` names the holes of a subscription, the place of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Final
 
 from aiohttp import web
 
-from broker.admin.http.answers import BadParameter, answer, topic_of
+from broker.admin.http.answers import BadParameter, answer, time_text, topic_of
+from broker.admin.http.request_path import TOPIC_NAME
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import one_persistent, subscription_of
 from broker.service.namespaces.namespaces import Json
@@ -64,7 +64,7 @@ async def why(request: web.Request) -> web.Response:
             },
             "redelivered": 0 if watch is None else watch.redelivered,
             "redeliveredFromConsumers": 0 if watch is None else watch.pending_redelivered,
-            "lastRedelivery": None if watch is None or not watch.last_ms else _time(watch.last_ms),
+            "lastRedelivery": None if watch is None or not watch.last_ms else time_text(watch.last_ms),
             "places": places,
             "consumers": consumers,
             "holes": runs,
@@ -160,7 +160,7 @@ async def evictions(request: web.Request) -> web.Response:
 
 def _eviction(one: QuotaEviction) -> Json:
     return {
-        "at": _time(one.at_ms),
+        "at": time_text(one.at_ms),
         "subscription": one.subscription,
         "quota": one.kind,
         "limit": one.limit,
@@ -183,14 +183,10 @@ def _text(position: Position) -> str:
 
 
 def _seen(look: HoleLook | None) -> str | None:
-    return None if look is None else _time(look.wall_ms)
+    return None if look is None else time_text(look.wall_ms)
 
 
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-_TOPIC = "/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
+_TOPIC = f"/{TOPIC_NAME}"
 HOLE_ROUTES = (
     web.get(f"/admin/v2/magnetar/subscriptions/why{_TOPIC}/{{subscription}}", why),
     web.get(f"/admin/v2/magnetar/evictions{_TOPIC}", evictions),

@@ -6,13 +6,13 @@ alone (decision 0024); elsewhere `cursorLedger` is -1 and its state `NoLedger`.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Container
 
 from aiohttp import web
 
 from bookkeeper.ensembles.own_ledger import read_metadata
-from broker.admin.http.answers import answer, is_true, topic_of
+from broker.admin.http.answers import answer, is_true, time_text, topic_of
+from broker.admin.http.request_path import TOPIC
 from broker.admin.service_view import BROKER, BrokerView
 from broker.admin.topics.topic_access import (
     check_namespace,
@@ -33,7 +33,6 @@ from broker.service.topics.topic import Topic
 from foundation.model.range_set import RangeSet
 from protocol.ledger_metadata import LedgerMetadata, LedgerState
 
-_TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
 RANGES_SHOWN_MAX = 1000
 """Ranges of acknowledged entries that the answer lists; the text of a million would be 30 MB."""
 NEVER = "1970-01-01T00:00:00Z"
@@ -87,7 +86,7 @@ def ledger_stats(log: ManagedLedger, active: Container[str]) -> dict[str, Json]:
         "totalSize": log.ledgers.size_bytes,
         "currentLedgerEntries": infos[-1].entries,
         "currentLedgerSize": infos[-1].size_bytes,
-        "lastLedgerCreatedTimestamp": _time(_current_since_ms(log.store.created_ms, infos)),
+        "lastLedgerCreatedTimestamp": time_text(_current_since_ms(log.store.created_ms, infos)),
         "waitingCursorsCount": len(waiting),
         "pendingAddEntriesCount": 0,
         "lastConfirmedEntry": str(log.last_confirmed),
@@ -242,9 +241,9 @@ async def _info(broker: BrokerView, topic: PersistentTopic) -> dict[str, Json]:
     shown: dict[str, Json] = {
         # Pulsar writes the list of a new topic twice, so that its versions are one above ours.
         "version": -1 if stored is None else stored.version + 1,
-        "creationDate": _time(log.store.created_ms),
+        "creationDate": time_text(log.store.created_ms),
         # The store keeps no times. The list is written when a ledger begins or ends, most of all.
-        "modificationDate": _time(_current_since_ms(log.store.created_ms, infos)),
+        "modificationDate": time_text(_current_since_ms(log.store.created_ms, infos)),
         "ledgers": [_stored_ledger(one) for one in infos],
         "cursors": cursors,
     }
@@ -263,11 +262,6 @@ def _stored_ledger(info: LedgerInfo) -> dict[str, Json]:
     return {**shown, "timestamp": info.closed_at_ms or 0, "isOffloaded": False}
 
 
-def _time(ms: int) -> str:
-    text = datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
-
-
 _NO_CURSOR: dict[str, Json] = {
     "waitingReadOp": False,
     "pendingReadOps": 0,
@@ -283,8 +277,8 @@ _NO_CURSOR: dict[str, Json] = {
 """A subscription without a cursor."""
 
 INTERNAL_ROUTES = (
-    web.get(_TOPIC + "/internalStats", stats),
-    web.get(_TOPIC + "/partitioned-internalStats", stats_of_partitions),
-    web.get(_TOPIC + "/internal-info", info),
+    web.get(TOPIC + "/internalStats", stats),
+    web.get(TOPIC + "/partitioned-internalStats", stats_of_partitions),
+    web.get(TOPIC + "/internal-info", info),
 )
 """Requests about ledgers and cursors."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from aiohttp import web
 
 from broker.admin.http.answers import PreconditionFailed, answer, topic_of
+from broker.admin.http.request_path import TOPIC_NAME
 from broker.admin.service_view import BROKER, BrokerView
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import NamespaceNotFound
 
-_TOPIC = "/lookup/v2/topic/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
+_TOPIC = f"/lookup/v2/topic/{TOPIC_NAME}"
 
 
 async def topic(request: web.Request) -> web.Response:

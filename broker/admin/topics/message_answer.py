@@ -20,6 +20,7 @@ from broker.compaction.codecs import unpack
 from broker.compaction.entry_content import read_entry
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError
+from foundation.units import MS_PER_SECOND
 from protocol.broker_entry_metadata import decode
 from protocol.errors import ProtocolError
 from protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
@@ -29,7 +30,6 @@ IN_THREAD_BYTES = 256 << 10
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _FRAME_BYTES = 10
 """Magic, checksum and size in front of the metadata; Pulsar counts them to the size of a batch."""
-_SECOND_MS = 1000
 
 Header = tuple[str, str]
 """Name and value of an HTTP header."""
@@ -157,8 +157,8 @@ def _word(flag: bool) -> str:
 def _time(ms: int) -> str:
     """Formats a wall clock time as Pulsar does; a time outside of its calendar is shown as the number."""
     try:
-        time = datetime.datetime.fromtimestamp(ms // _SECOND_MS, datetime.UTC)
+        time = datetime.datetime.fromtimestamp(ms // MS_PER_SECOND, datetime.UTC)
     except (ValueError, OverflowError, OSError):
         return str(ms)
-    part = f".{ms % _SECOND_MS:03d}".rstrip("0") if ms % _SECOND_MS else ""
+    part = f".{ms % MS_PER_SECOND:03d}".rstrip("0") if ms % MS_PER_SECOND else ""
     return f"{time:%Y-%m-%dT%H:%M:%S}{part}Z"

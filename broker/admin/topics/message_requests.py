@@ -22,21 +22,21 @@ from broker.admin.http.bounded_json import parse_json
 from broker.admin.http.fields import checked_fields
 from broker.schemas.schema import Schema, SchemaType
 from broker.service.namespaces.namespaces import Json
-from broker.service.policies.forms import LONG_MAX, Flag, Form, Names, Text, Texts, Whole
+from broker.service.policies.forms import ANY_LONG, Flag, Form, Names, Text, Texts, Whole
+from foundation.settings.keys import LONG_MAX
 from protocol.frame import message_body
 from protocol.given_message import GivenMessage, describe
 from protocol.pulsar_api_pb2 import MessageMetadata
 
 _LOCAL_ALONE: Final = "__local__"
 """Pulsar's name of a cluster for a message that is not replicated."""
-_LONG: Final = Whole(-LONG_MAX - 1, LONG_MAX, LONG_MAX)
 _MESSAGE: Final[Mapping[str, Form[Any]]] = {
     "key": Text(),
     "properties": Texts(),
     "eventTime": Whole(0, LONG_MAX, LONG_MAX),
     "sequenceId": Whole(0, LONG_MAX, LONG_MAX),
-    "deliverAt": _LONG,
-    "deliverAfterMs": _LONG,
+    "deliverAt": ANY_LONG,
+    "deliverAfterMs": ANY_LONG,
     "disableReplication": Flag(),
     "replicationClusters": Names(),
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from broker.admin.http.answers import PreconditionFailed, answer, message_id, topic_of
+from broker.admin.http.request_path import TOPIC
 from broker.admin.service_view import BROKER
 from broker.admin.topics.message_answer import entry_answer
 from broker.admin.topics.topic_access import existing_persistent, one_persistent
@@ -21,7 +22,6 @@ from foundation.model.errors import BrokerError, NoSuchEntry, NoSuchLedger, NotA
 from foundation.model.position import EARLIEST, Position
 from protocol.broker_entry_metadata import decode
 
-_TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
 _LONG = "-?[0-9]{1,18}"
 """A number in a path; other text makes another path, which is a page of 404, as in Pulsar."""
 
@@ -167,11 +167,11 @@ def _number(request: web.Request, parameter: str, default: int) -> int:
 
 
 MESSAGE_ROUTES = (
-    web.get(f"{_TOPIC}/subscription/{{subscription}}/position/{{number:{_LONG}}}", peek),
-    web.get(f"{_TOPIC}/ledger/{{ledger:{_LONG}}}/entry/{{entry:{_LONG}}}", by_id),
-    web.get(_TOPIC + "/examinemessage", examine),
-    web.get(f"{_TOPIC}/messageid/{{timestamp:{_LONG}}}", id_by_time),
-    web.get(_TOPIC + "/getMessageIdByIndex", id_by_index),
-    web.get(_TOPIC + "/lastMessageId", last_id),
+    web.get(f"{TOPIC}/subscription/{{subscription}}/position/{{number:{_LONG}}}", peek),
+    web.get(f"{TOPIC}/ledger/{{ledger:{_LONG}}}/entry/{{entry:{_LONG}}}", by_id),
+    web.get(TOPIC + "/examinemessage", examine),
+    web.get(f"{TOPIC}/messageid/{{timestamp:{_LONG}}}", id_by_time),
+    web.get(TOPIC + "/getMessageIdByIndex", id_by_index),
+    web.get(TOPIC + "/lastMessageId", last_id),
 )
 """Requests that look at single messages."""

@@ -17,13 +17,11 @@ from broker.admin.http.answers import (
     topic_of,
     whole_number,
 )
+from broker.admin.http.request_path import TOPIC
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import clients, partitioned_shown, parts
 from broker.service.namespaces.namespaces import NamespaceNotFound
 from foundation.model.errors import BrokerError, TopicNotFound
-
-_TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
-
 
 _NUMBER = re.compile(r"-?[0-9]{1,10}")
 """A number in quotes. No longer one is in the range of an int, and Python refuses to read thousands of digits."""
@@ -125,9 +123,9 @@ async def _properties(request: web.Request) -> dict[str, str]:
 
 
 PARTITION_ROUTES = (
-    web.get(_TOPIC + "/partitions", get),
-    web.put(_TOPIC + "/partitions", create),
-    web.post(_TOPIC + "/partitions", grow),
-    web.delete(_TOPIC + "/partitions", delete),
-    web.post(_TOPIC + "/createMissedPartitions", create_missed),
+    web.get(TOPIC + "/partitions", get),
+    web.put(TOPIC + "/partitions", create),
+    web.post(TOPIC + "/partitions", grow),
+    web.delete(TOPIC + "/partitions", delete),
+    web.post(TOPIC + "/createMissedPartitions", create_missed),
 )

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from aiohttp import web
 
 from broker.admin.http.answers import answer, body_of, topic_of
+from broker.admin.http.request_path import TOPIC_NAME
 from broker.admin.service_view import BROKER, BrokerView
 from broker.admin.topics.message_requests import (
     RestMessage,
@@ -33,7 +34,7 @@ from broker.service.topics.topic_schemas import version_bytes, version_of
 from foundation.model.errors import BrokerError, TopicNotFound
 from foundation.model.topic_name import TopicName
 
-_TOPIC: Final = "/topics/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
+_TOPIC: Final = f"/topics/{TOPIC_NAME}"
 _MESSAGES_PER_SLICE: Final = 50
 """Messages that are published before clients get their turn: about a millisecond."""
 _NOT_PUBLISHED: Final = 2

@@ -20,6 +20,7 @@ from broker.admin.http.answers import (
     message_id,
     topic_of,
 )
+from broker.admin.http.request_path import TOPIC
 from broker.admin.namespaces.policy_owner import existing_topic
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import existing_persistent
@@ -28,7 +29,6 @@ from foundation.model.errors import BrokerError, InvalidTopicName, NotAllowed
 from foundation.model.position import EARLIEST
 from foundation.model.topic_name import parse_topic_name
 
-_TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
 _CLUSTERS = "replicationClusters"
 """Key of the clusters in the stored policies of a topic."""
 NO_OFFLOADER = (
@@ -160,12 +160,12 @@ def replication_routes() -> tuple[web.RouteDef, ...]:
     """Returns the routes, with a memory of failed offloads for one server."""
     offloads = Offloads()
     return (
-        web.get(_TOPIC + "/replication", clusters),
-        web.post(_TOPIC + "/replication", set_clusters),
-        web.delete(_TOPIC + "/replication", remove_clusters),
-        web.get(_TOPIC + "/shadowTopics", shadow_topics),
-        web.put(_TOPIC + "/shadowTopics", set_shadow_topics),
-        web.delete(_TOPIC + "/shadowTopics", remove_shadow_topics),
-        web.put(_TOPIC + "/offload", offloads.start),
-        web.get(_TOPIC + "/offload", offloads.status),
+        web.get(TOPIC + "/replication", clusters),
+        web.post(TOPIC + "/replication", set_clusters),
+        web.delete(TOPIC + "/replication", remove_clusters),
+        web.get(TOPIC + "/shadowTopics", shadow_topics),
+        web.put(TOPIC + "/shadowTopics", set_shadow_topics),
+        web.delete(TOPIC + "/shadowTopics", remove_shadow_topics),
+        web.put(TOPIC + "/offload", offloads.start),
+        web.get(TOPIC + "/offload", offloads.status),
     )

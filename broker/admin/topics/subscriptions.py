@@ -21,6 +21,7 @@ from broker.admin.http.answers import (
     reset_data_of,
     topic_of,
 )
+from broker.admin.http.request_path import SUBSCRIPTION, TOPIC
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import (
     check_namespace,
@@ -35,9 +36,6 @@ from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 from foundation.model.errors import ConsumerBusy, NotAllowed, SubscriptionNotFound, TopicNotFound
 from foundation.model.position import LATEST
-
-_TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
-_SUBSCRIPTION = _TOPIC + "/subscription/{subscription}"
 
 
 async def names(request: web.Request) -> web.Response:
@@ -177,13 +175,13 @@ async def set_replicated(request: web.Request) -> web.Response:
 
 
 SUBSCRIPTION_ROUTES = (
-    web.get(_TOPIC + "/subscriptions", names),
-    web.put(_SUBSCRIPTION, create),
-    web.delete(_SUBSCRIPTION, delete),
-    web.post(_SUBSCRIPTION + "/resetcursor", reset_to_message),
-    web.post(_SUBSCRIPTION + "/resetcursor/{timestamp:-?[0-9]{1,18}}", reset_to_time),
-    web.get(_SUBSCRIPTION + "/properties", properties),
-    web.put(_SUBSCRIPTION + "/properties", set_properties),
-    web.get(_SUBSCRIPTION + "/replicatedSubscriptionStatus", replicated),
-    web.post(_SUBSCRIPTION + "/replicatedSubscriptionStatus", set_replicated),
+    web.get(TOPIC + "/subscriptions", names),
+    web.put(SUBSCRIPTION, create),
+    web.delete(SUBSCRIPTION, delete),
+    web.post(SUBSCRIPTION + "/resetcursor", reset_to_message),
+    web.post(SUBSCRIPTION + "/resetcursor/{timestamp:-?[0-9]{1,18}}", reset_to_time),
+    web.get(SUBSCRIPTION + "/properties", properties),
+    web.put(SUBSCRIPTION + "/properties", set_properties),
+    web.get(SUBSCRIPTION + "/replicatedSubscriptionStatus", replicated),
+    web.post(SUBSCRIPTION + "/replicatedSubscriptionStatus", set_replicated),
 )

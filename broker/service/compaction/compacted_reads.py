@@ -41,7 +41,7 @@ class CompactedReads:
         self._cursor = cursor
         self._compaction = compaction
         self._from_start = earliest
-        self._ready = ReadyEntries(cursor.ledger.environment.turn)
+        self._ready = ReadyEntries(cursor.context.environment.turn)
         # The read position for which `_ready` holds the next entries.
         self._next = EARLIEST
         # (compacted ledger, number of its next entry, read position that this number belongs to)
@@ -83,7 +83,7 @@ class CompactedReads:
             wanted = [entry for entry in taken if entry.position not in beyond]
             if wanted:
                 self._took_compacted = True
-                cursor.ledger.stats.took(wanted)
+                cursor.context.stats.took(wanted)
                 return wanted
         if self._below_horizon() is not None:
             return []
@@ -96,7 +96,7 @@ class CompactedReads:
             self._cursor.give_back(position, rest)
             return
         self._ready.prepend(rest)
-        self._cursor.ledger.stats.took_back(rest)
+        self._cursor.context.stats.took_back(rest)
         self._move_to(position)
 
     def _move_to(self, position: Position) -> None:
@@ -112,12 +112,12 @@ class CompactedReads:
             return
         self._reading = True
         work = self._read(compacted, entries_max, bytes_max, ready)
-        self._cursor.ledger.background.spawn(work)
+        self._cursor.context.background.spawn(work)
 
     async def _read(
         self, compacted: CompactedLedger, entries_max: int, bytes_max: int, ready: Callable[[], None]
     ) -> None:
-        cursor, environment = self._cursor, self._cursor.ledger.environment
+        cursor, environment = self._cursor, self._cursor.context.environment
         at = cursor.read_position
         permits = ReadPermits(environment.reads_limiter, environment.turn, environment.now_ns)
         entries: list[Entry] = []
@@ -142,7 +142,7 @@ class CompactedReads:
             permits.release()
             if first >= compacted.entries and self._error is None and current:
                 # Entries after the last compacted one were removed by the compaction: go on after the horizon.
-                cursor.jump(cursor.ledger.ledgers.next_valid(compacted.horizon))
+                cursor.jump(cursor.context.ledgers.next_valid(compacted.horizon))
         ready()
 
     async def _number_of(self, compacted: CompactedLedger, position: Position) -> int:

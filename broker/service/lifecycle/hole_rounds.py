@@ -212,7 +212,7 @@ class HoleRounds:
         for key, (_, consumer) in group:
             if consumer is not None:
                 by_consumer.setdefault(consumer, []).append(key)
-        wall_ms = subscription.cursor.ledger.environment.wall_ms()
+        wall_ms = subscription.cursor.context.environment.wall_ms()
         for consumer, keys in by_consumer.items():
             search.dispatcher.redeliver(consumer, keys)
             search.watch.count_redelivered(len(keys), wall_ms, pending=True)
@@ -240,7 +240,7 @@ class HoleRounds:
         if not entries:
             return unread
         dispatcher.deliver_forgotten(entries)
-        search.watch.count_redelivered(len(entries), cursor.ledger.environment.wall_ms())
+        search.watch.count_redelivered(len(entries), cursor.context.environment.wall_ms())
         log.warning(
             "! %d entries of subscription %s on %s were unacknowledged and pending at no consumer; they are delivered again,"
             " from %d:%d to %d:%d",
@@ -269,8 +269,8 @@ class HoleRounds:
             missing.difference_update([entry.position for entry in entries])
             if topic.delays.looks_in(one.ledger_id):
                 entries, _ = topic.delays.hold_back(entries)
-            if cursor.ledger.view is not None:
-                entries, _, dead = cursor.ledger.view.divide(cursor.name, entries)
+            if cursor.context.view is not None:
+                entries, _, dead = cursor.context.view.divide(cursor.name, entries)
                 if dead:
                     cursor.acknowledge(dead)
             found += entries

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
 
 from broker.service.lifecycle.deletion.deletions import Deletions
 from broker.service.policies.effective_policies import EffectivePolicies
@@ -23,10 +22,9 @@ from broker.service.topics.topic import Topic
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.loop.slices import in_slices
 from foundation.model.errors import BrokerError
+from foundation.units import NS_PER_SECOND
 
 log = logging.getLogger("magnetar")
-
-_S: Final = 1_000_000_000
 
 
 def in_use(topic: Topic, mode: str) -> bool:
@@ -50,12 +48,12 @@ def is_due(topic: Topic, policies: EffectivePolicies, now_ns: int) -> bool:
         topic.used_at_ns = now_ns
         return False
     unused_ns = now_ns - topic.used_at_ns
-    if unused_ns < policy.after_s * _S:
+    if unused_ns < policy.after_s * NS_PER_SECOND:
         return False
     if closes:
         return True
     retained_minutes = policies.of(topic.name, RETAINED).minutes
-    return 0 <= retained_minutes * 60 * _S <= unused_ns
+    return 0 <= retained_minutes * 60 * NS_PER_SECOND <= unused_ns
 
 
 class InactiveTopicRounds:
@@ -79,7 +77,7 @@ class InactiveTopicRounds:
     @property
     def due(self) -> bool:
         """True when it is time to look again."""
-        frequency_ns = self._registry.settings.inactive_frequency_s * _S
+        frequency_ns = self._registry.settings.inactive_frequency_s * NS_PER_SECOND
         return not self._running and self._now_ns() - self._looked_ns >= frequency_ns
 
     async def look(self) -> None:
@@ -103,7 +101,7 @@ class InactiveTopicRounds:
         return not (topic.closed or str(name) in self._kept or name.local.startswith("__"))
 
     async def _end(self, topic: Topic) -> None:
-        unused_s = (self._now_ns() - topic.used_at_ns) // _S
+        unused_s = (self._now_ns() - topic.used_at_ns) // NS_PER_SECOND
         try:
             if self._registry.settings.close_inactive:
                 await self._registry.unload(topic.name)

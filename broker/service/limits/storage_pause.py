@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
-_S: Final = 1_000_000_000
-PAUSE_NS_MIN: Final = _S
+from foundation.units import NS_PER_SECOND
+
+PAUSE_NS_MIN: Final = NS_PER_SECOND
 """The pause after the second failure in a row."""
-PAUSE_NS_MAX: Final = 32 * _S
+PAUSE_NS_MAX: Final = 32 * NS_PER_SECOND
 """Above 30 s, the clients' default time-out of a send."""
 
 
@@ -27,7 +28,7 @@ class StoragePause:
         self._until_ns = 0
 
     def add_failed(self, now_ns: int) -> None:
-        """Begins the next pause; failures during a pause, of sends from before it, change nothing."""
+        """Begins the next pause. Ignores failures of sends that began before the current pause."""
         if now_ns < self._until_ns:
             return
         self._until_ns = now_ns + self._next_ns

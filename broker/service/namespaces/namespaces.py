@@ -82,8 +82,8 @@ class Namespaces:
         self._permissions: dict[str, tuple[Document, NamespacePermissions]] = {}
         self._changing = asyncio.Lock()
         self.is_ending: Callable[[str], bool] = _is_never_ending
-        """Returns True for a tenant or namespace whose deletion has begun and goes on: nothing is created in it, nor it
-        anew. `Deletions` sets it."""
+        """Returns True for a tenant or namespace while it is being deleted: creating it, or anything in it, is refused.
+        `Deletions` sets it."""
         self.listener: PolicyListener | None = None
         """Called after each change of a policy and before the change returns; the topic registry sets itself."""
         self.rights_changed: Callable[[], None] = _do_nothing

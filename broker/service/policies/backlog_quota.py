@@ -10,14 +10,13 @@ from typing import Final
 
 from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import (
-    INT_MAX,
-    LONG_MAX,
     Choice,
     Form,
     Structure,
     Whole,
     member,
 )
+from foundation.settings.keys import INT_MAX, LONG_MAX
 from foundation.value import Value
 
 SIZE: Final = "destination_storage"

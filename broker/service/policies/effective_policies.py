@@ -27,12 +27,11 @@ from broker.service.policies.table import Policy
 from broker.service.policies.values import PARTITIONED, DispatchRate
 from broker.service.settings import ServiceSettings
 from foundation.model.topic_name import TopicName
-from foundation.units import MIB
+from foundation.units import MIB, MS_PER_MINUTE
 
 T = TypeVar("T")
 log = logging.getLogger("magnetar")
 
-_MS_PER_MINUTE: Final = 60_000
 SUBSCRIPTION_POLICIES: Final = "subscriptionPolicies"
 """Key of a topic's policies of single subscriptions, as Pulsar has it: `{subscription: {"dispatchRate": ...}}`."""
 Level = Literal["topic", "namespace", "broker"]
@@ -184,7 +183,7 @@ class EffectivePolicies:
     def retain(self, name: TopicName, trimming: Trimming) -> None:
         """Tells the part that removes ledgers how long acknowledged ones stay."""
         retention = self.of(name, table.RETAINED)
-        trimming.keep_ms = retention.minutes * _MS_PER_MINUTE if retention.minutes >= 0 else -1
+        trimming.keep_ms = retention.minutes * MS_PER_MINUTE if retention.minutes >= 0 else -1
         trimming.keep_bytes = retention.mib * MIB if retention.mib >= 0 else -1
 
     def backlog_quota(self, name: TopicName, kind: str) -> BacklogQuota:

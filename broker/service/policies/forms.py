@@ -18,14 +18,11 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from broker.service.namespaces.namespaces import Json
 from foundation.model.errors import BrokerError
+from foundation.settings.keys import INT_MAX, LONG_MAX
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-INT_MAX: Final = 2**31 - 1
-"""Largest value of Java's `int`, the type of most numbers in policies."""
-LONG_MAX: Final = 2**63 - 1
-"""Largest value of Java's `long`."""
 _TEXT_SHOWN: Final = 60
 _TEXT_MAX: Final = 1 << 20
 _FORM: Final = "form"
@@ -116,6 +113,10 @@ class Whole(Form[int]):
         """Refuses a number outside of the range."""
         if not self.low <= value <= self.high:
             raise PolicyRefused(f"{value}: allowed is {self.words}")
+
+
+ANY_LONG: Final = Whole(-LONG_MAX - 1, LONG_MAX, LONG_MAX)
+"""The form of any `long` of Java."""
 
 
 class Fraction(Form[float]):

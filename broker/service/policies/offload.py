@@ -11,21 +11,12 @@ from dataclasses import replace
 from typing import Final
 
 from broker.service.namespaces.namespaces import Json
-from broker.service.policies.forms import (
-    LONG_MAX,
-    PolicyRefused,
-    Structure,
-    Text,
-    Texts,
-    Whole,
-    member,
-)
+from broker.service.policies.forms import ANY_LONG, PolicyRefused, Structure, Text, Texts, Whole, member
 from foundation.units import MIB
 from foundation.value import Value
 
 _TEXT: Final = Text(0, 1_000)
 _INT: Final = Whole(-(2**31))
-_LONG: Final = Whole(-LONG_MAX - 1, LONG_MAX, LONG_MAX)
 _S3: Final = ("s3", "aws-s3")
 _GCS: Final = ("google-cloud-storage",)
 _FILES: Final = ("filesystem",)
@@ -46,11 +37,11 @@ class OffloadPolicies(Value):
     """Threads that read."""
     prefetch_rounds: int | None = member("managedLedgerOffloadPrefetchRounds", _INT, 1)
     """Reads ahead."""
-    threshold_bytes: int | None = member("managedLedgerOffloadThresholdInBytes", _LONG, None)
+    threshold_bytes: int | None = member("managedLedgerOffloadThresholdInBytes", ANY_LONG, None)
     """Size of a topic above which its oldest ledgers are moved; below 0 = never."""
-    threshold_s: int | None = member("managedLedgerOffloadThresholdInSeconds", _LONG, None)
+    threshold_s: int | None = member("managedLedgerOffloadThresholdInSeconds", ANY_LONG, None)
     """Age at which ledgers are moved; below 0 = never."""
-    deletion_lag_ms: int | None = member("managedLedgerOffloadDeletionLagInMillis", _LONG, None)
+    deletion_lag_ms: int | None = member("managedLedgerOffloadDeletionLagInMillis", ANY_LONG, None)
     """Milliseconds that a moved ledger stays in the bookies."""
     read_priority: str | None = member("managedLedgerOffloadedReadPriority", _TEXT, None)
     """The storage that is read first."""

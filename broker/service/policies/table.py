@@ -15,7 +15,6 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 from broker.service.namespaces.namespaces import Json
 from broker.service.policies.backlog_quota import AGE, SIZE, BacklogQuota, Quotas
 from broker.service.policies.forms import (
-    LONG_MAX,
     Choice,
     Flag,
     Form,
@@ -56,6 +55,7 @@ from broker.service.policies.values import (
     HOLE_REDELIVERY as HOLE_REDELIVERY_FORM,
 )
 from broker.service.settings import ServiceSettings
+from foundation.settings.keys import LONG_MAX
 from foundation.value import Value
 
 T = TypeVar("T")
@@ -331,7 +331,7 @@ RETAINED: Final = Policy(
     key="defaultRetentionTimeInMinutes",
     setting=lambda settings: Retention(settings.retention_minutes, settings.retention_mib),
     acts="Ledgers whose entries are all acknowledged stay so long, or up to so much. Those over a lowered limit go at "
-         "the next look.")
+         "the next check.")
 MESSAGE_TTL: Final = Policy(
     title="seconds until an unread message expires", form=Whole(),
     name="message_ttl_in_seconds", namespace=Rest(
@@ -339,7 +339,7 @@ MESSAGE_TTL: Final = Policy(
     topic_name="messageTTLInSeconds",
     topic=Rest("messageTTL", ADMIN, applied=True, in_query=True, refusal="Invalid value for message TTL"),
     key="ttlDurationDefaultInSeconds", setting=lambda settings: settings.ttl_s,
-    acts="A message of this age counts as acknowledged from the next look on, but not before its delivery time. "
+    acts="A message of this age counts as acknowledged from the next check on, but not before its delivery time. "
          "0 = never.")
 SUBSCRIPTION_EXPIRATION: Final = Policy(
     title="minutes until an unused subscription is deleted", form=Whole(),
@@ -357,7 +357,7 @@ BACKLOG: Final = Policy(
     # As in Pulsar, one quota for both types; each type looks at its own limit.
     setting=lambda settings: dict.fromkeys((SIZE, AGE), BacklogQuota(
         size=settings.quota_bytes, age_s=settings.quota_age_s, reaction=settings.quota_reaction)),
-    acts="At the limit producers are held or refused, or the oldest messages go, from the next look on.")
+    acts="At the limit producers are held or refused, or the oldest messages go, from the next check on.")
 INACTIVE: Final = Policy(
     title="deletion of unused topics", form=INACTIVE_TOPICS,
     name="inactive_topic_policies", namespace=Rest("inactiveTopicPolicies", ADMIN),
@@ -386,7 +386,7 @@ COMPACTION: Final = Policy(
     topic=Rest("compactionThreshold", ADMIN, applied=True, refusal="Invalid value for compactionThreshold"),
     key="brokerServiceCompactionThresholdInBytes",
     setting=lambda settings: settings.compaction_threshold_bytes,
-    acts="A topic with more uncompacted bytes is compacted at the next look. 0 = never.")
+    acts="A topic with more uncompacted bytes is compacted at the next check. 0 = never.")
 OFFLOAD_POLICIES: Final = Policy(
     title="offloading", form=Offloading(),
     name="offload_policies", namespace=Rest("offloadPolicies", ADMIN, removable=False),

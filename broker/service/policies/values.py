@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.service.policies.forms import (
-    INT_MAX,
-    LONG_MAX,
+    ANY_LONG,
     Choice,
     Flag,
     Fraction,
@@ -21,10 +20,10 @@ from broker.service.policies.forms import (
     member,
 )
 from broker.service.policies.partition_limit import PARTITIONS_MAX
+from foundation.settings.keys import INT_MAX
 from foundation.value import Value
 
 _ANY_INT: Final = Whole(-INT_MAX - 1, INT_MAX)
-_ANY_LONG: Final = Whole(-LONG_MAX - 1, LONG_MAX, LONG_MAX)
 PARTITIONED: Final = "partitioned"
 """`topicType` of topics that are created with partitions."""
 NON_PARTITIONED: Final = "non-partitioned"
@@ -36,7 +35,7 @@ class Retention(Value):
 
     minutes: int = member("retentionTimeInMinutes", _ANY_INT, 0)
     """Minutes after the acknowledgement."""
-    mib: int = member("retentionSizeInMB", _ANY_LONG, 0)
+    mib: int = member("retentionSizeInMB", ANY_LONG, 0)
     """MiB of acknowledged messages."""
 
 
@@ -121,7 +120,7 @@ class DispatchRate(Value):
 
     messages: int = member("dispatchThrottlingRateInMsg", _ANY_INT, 0)
     """Messages per period."""
-    size: int = member("dispatchThrottlingRateInByte", _ANY_LONG, 0)
+    size: int = member("dispatchThrottlingRateInByte", ANY_LONG, 0)
     """Bytes per period."""
     relative: bool = member("relativeToPublishRate", Flag(), False)
     """Add the rate at which messages come in."""
@@ -139,7 +138,7 @@ class PublishRate(Value):
 
     messages: int = member("publishThrottlingRateInMsg", _ANY_INT, -1)
     """Messages per second."""
-    size: int = member("publishThrottlingRateInByte", _ANY_LONG, -1)
+    size: int = member("publishThrottlingRateInByte", ANY_LONG, -1)
     """Bytes per second."""
 
     @property
@@ -168,11 +167,11 @@ SUBSCRIBE_RATE: Final = Structure(SubscribeRate)
 class DelayedDeliveryPolicies(Value):
     """Delivery of messages at a time that their producer named."""
 
-    tick_ms: int = member("tickTime", _ANY_LONG, 0)
+    tick_ms: int = member("tickTime", ANY_LONG, 0)
     """Precision in milliseconds."""
     active: bool = member("active", Flag(), False)
     """False delivers at once."""
-    delay_max_ms: int = member("maxDeliveryDelayInMillis", _ANY_LONG, 0)
+    delay_max_ms: int = member("maxDeliveryDelayInMillis", ANY_LONG, 0)
     """Longest delay in milliseconds; 0 or less = no limit."""
 
 
@@ -253,11 +252,11 @@ class ResourceGroupRates(Value):
 
     publish_messages: int = member("publishRateInMsgs", _ANY_INT, -1)
     """Messages that producers publish."""
-    publish_bytes: int = member("publishRateInBytes", _ANY_LONG, -1)
+    publish_bytes: int = member("publishRateInBytes", ANY_LONG, -1)
     """Bytes that producers publish."""
     dispatch_messages: int = member("dispatchRateInMsgs", _ANY_INT, -1)
     """Messages that consumers get."""
-    dispatch_bytes: int = member("dispatchRateInBytes", _ANY_LONG, -1)
+    dispatch_bytes: int = member("dispatchRateInBytes", ANY_LONG, -1)
     """Bytes that consumers get."""
 
 

@@ -95,7 +95,7 @@ class HoleWatch:
         # Every hole is after the mark-delete position, so only the last check before it says something.
         while len(self.looks) > 1 and self.looks[1].read <= mark_delete:
             del self.looks[0]
-        self.looks = thinned([*self.looks, HoleLook(now_ns, cursor.ledger.environment.wall_ms(), read)])
+        self.looks = thinned([*self.looks, HoleLook(now_ns, cursor.context.environment.wall_ms(), read)])
 
     def count_redelivered(self, entries: int, wall_ms: int, *, pending: bool = False) -> None:
         """Counts entries that are delivered again; `pending`: they were pending at a consumer."""

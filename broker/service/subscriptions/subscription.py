@@ -162,7 +162,7 @@ class Subscription:
         """None until the first consumer joins; it stays when the last one leaves."""
         self.dispatch_limit: DispatchLimit | None = None
         """The subscription's own delivery rate; None until a policy sets one."""
-        self.left_at_ns = cursor.ledger.environment.now_ns()
+        self.left_at_ns = cursor.context.environment.now_ns()
         """When the last consumer left, or when the subscription was opened; monotonic."""
         self.resetting = False
         """True while a seek moves the cursor; no consumer can join meanwhile."""
@@ -181,7 +181,7 @@ class Subscription:
         self.transactional: SubscriptionTransactions | None = None
         """Acknowledgements of open transactions; None before the first one."""
         self._call_later = call_later
-        cursor.ledger.note_change()
+        cursor.context.note_change()
 
     @property
     def consumers(self) -> list[Consumer]:
@@ -255,7 +255,7 @@ class Subscription:
         except BrokerError:
             self._deactivate_if_empty()
             raise
-        if self.cursor.ledger.is_terminated:
+        if self.cursor.context.is_terminated:
             self._tell_end_later(consumer)
 
     def _tell_end_later(self, consumer: Consumer) -> None:
@@ -336,8 +336,8 @@ class Subscription:
         self.retired_redelivered += consumer.messages_redelivered
         self.retired_flow_ms = max(self.retired_flow_ms, consumer.last_consumed_flow_ms)
         self.dispatcher.remove_consumer(consumer)
-        self.left_at_ns = self.cursor.ledger.environment.now_ns()
-        self.cursor.ledger.note_change()
+        self.left_at_ns = self.cursor.context.environment.now_ns()
+        self.cursor.context.note_change()
         self._deactivate_if_empty()
 
     def _deactivate_if_empty(self) -> None:
@@ -425,7 +425,7 @@ class Subscription:
 
     def _acknowledged(self, consumer: Consumer, count: int) -> None:
         consumer.acked_messages += count
-        if self.dispatcher is not None and self.cursor.ledger.is_terminated:
+        if self.dispatcher is not None and self.cursor.context.is_terminated:
             self.dispatcher.acknowledged()
 
     # Redelivery and position
@@ -453,7 +453,7 @@ class Subscription:
         """
         self._check_movable()
         self.cursor.acknowledge_cumulative(position)
-        if self.dispatcher is not None and self.cursor.ledger.is_terminated:
+        if self.dispatcher is not None and self.cursor.context.is_terminated:
             self.dispatcher.acknowledged()
 
     def _check_movable(self) -> None:

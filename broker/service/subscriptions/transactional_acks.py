@@ -66,7 +66,7 @@ async def end_on_subscription(subscription: Subscription, txn: TxnId, *, commit:
             for key in ended.keys:
                 remaining = 0 if subscription.cursor.acks.is_acknowledged(key) else 1
                 dispatcher.redelivery.acknowledged(key, remaining)
-        if subscription.cursor.ledger.is_terminated:
+        if subscription.cursor.context.is_terminated:
             dispatcher.acknowledged()
     await subscription.cursor.store.flush()
 

@@ -164,7 +164,7 @@ class TopicSubscriptions:
     def _drop(self, subscription: Subscription) -> None:
         """Removes a subscription without consumers from the list, and keeps its counts."""
         del self.by_name[subscription.name]
-        subscription.cursor.ledger.note_change()
+        subscription.cursor.context.note_change()
         self.messages_out_before += subscription.retired_messages_out
         self.bytes_out_before += subscription.retired_bytes_out
 

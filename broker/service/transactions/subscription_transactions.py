@@ -30,7 +30,7 @@ class SubscriptionTransactions:
         """Restores what the cursor has."""
         self.pending = PendingAcks(f"{topic}][{cursor.name}", lambda key: cursor.acks.left_of(key))
         """The acknowledgements; changed through this object."""
-        self.opened_ms = cursor.ledger.environment.wall_ms()
+        self.opened_ms = cursor.context.environment.wall_ms()
         """When they were restored, or the first one was made, in milliseconds since 1970."""
         self._cursor = cursor
         self._save_due = False
@@ -52,7 +52,7 @@ class SubscriptionTransactions:
         self.pending.check(txn, self._published(entries))
 
     def _published(self, entries: Sequence[AckedEntry]) -> list[AckedEntry]:
-        has_entry, acks = self._cursor.ledger.ledgers.has_entry, self._cursor.acks
+        has_entry, acks = self._cursor.context.ledgers.has_entry, self._cursor.acks
         # Positions come from clients and may be anything; those without an entry are ignored, as outside of transactions.
         # Trimmed entries have none, and are acknowledged: ignored, they would let a second transaction commit them.
         return [entry for entry in entries if has_entry(*entry.key) or acks.is_acknowledged(entry.key)]
@@ -81,7 +81,7 @@ class SubscriptionTransactions:
     def _save_soon(self) -> None:
         if not self._save_due:
             self._save_due = True
-            self._cursor.ledger.environment.turn.dispatch(self._save)
+            self._cursor.context.environment.turn.dispatch(self._save)
 
     def _save(self, now_ns: int) -> None:
         self._keep()
@@ -89,7 +89,7 @@ class SubscriptionTransactions:
         for callback in callbacks:
             self._cursor.store.on_durable(callback)
         # Past the rate limit of acknowledgements: a client waits for the answer.
-        self._cursor.ledger.background.spawn(self._flush())
+        self._cursor.context.background.spawn(self._flush())
 
     async def _flush(self) -> None:
         # A write that failed is tried again by the writer; the answers wait for that.

@@ -14,8 +14,8 @@ from broker.config.rules import ASK_FOR_A_SWITCH
 from broker.config.security_keys import BASIC_PROVIDER, OPENID_PROVIDER, TOKEN_PROVIDER
 from broker.config.tls_rules import ASK_FOR_TLS
 from broker.security.authentication.make import make_authenticator
+from docs.pages.fails_closed_page import BROKER_RULES
 from foundation.settings.errors import SettingsError
-from magnetar.pages.fails_closed_page import BROKER_RULES
 
 ON: Final = "authenticationEnabled=true"
 TOKENS: Final = f"{ON} authenticationProviders={TOKEN_PROVIDER}"

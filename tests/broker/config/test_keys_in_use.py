@@ -20,7 +20,6 @@ TABLES = (
     "bookie_stub/config/keys.py",
     "bookie_stub/config/rules.py",
     "magnetar/clients/client_keys.py",
-    "magnetar/commands/generate.py",
 )
 """Files in which the name of a key is no use of it: tables, computed values, comparisons."""
 REFUSALS = "broker/config/tls_rules.py"

@@ -160,7 +160,6 @@ async def test_failed_add_fails_all_behind_it_and_rolls_to_a_new_ledger(world: W
     await until(lambda: len(recorder(ledger).failed) == 4)
     assert recorder(ledger).failed == [4, 5, 6, 7]
     assert type(recorder(ledger).errors[0]) is PersistenceError
-    assert recorder(ledger).errors[0].retriable
     world.ledgers.refuse = lambda ledger_id, entry_id: 0
     await fill(ledger, 2)
     assert ledger.ledgers.current.ledger_id > first_ledger

@@ -98,7 +98,6 @@ async def test_read_is_refused_when_the_queue_is_full_or_the_wait_too_long() -> 
     assert [one.answers for one in asked] == [0, 1, 1]
     for cursor in cursors[1:]:
         assert isinstance(cursor.last_error, TooManyRequests)
-        assert cursor.last_error.retriable
         assert "try again later" in str(cursor.last_error)
         assert not cursor.reading
     world.ledgers.answer_at_once_again()

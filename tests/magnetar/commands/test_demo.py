@@ -30,10 +30,10 @@ def test_scrape_reads_samples_and_total_sums_by_label() -> None:
         samples = scrape(f"http://127.0.0.1:{server.server_port}/")
         server.shutdown()
     assert total(samples, "x_total") == 7.5
-    assert total(samples, "x_total", 'reason="size"') == 2.5
-    assert samples["plain"] == 7
+    assert total(samples, "x_total", {"reason": "size"}) == 2.5
+    assert total(samples, "plain") == 7
     assert total(samples, "x") == 0
 
 
 def test_scrape_is_empty_when_no_page_answers() -> None:
-    assert scrape("http://127.0.0.1:1") == {}
+    assert scrape("http://127.0.0.1:1") == []

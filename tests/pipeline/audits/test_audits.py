@@ -13,7 +13,6 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
-from bench.generated_cluster.generator import generate
 from bookkeeper.metadata.metadata_store import MetadataStore
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list
@@ -25,6 +24,7 @@ from pipeline.audits.snapshot import SnapshotError, open_snapshot, taken_ms_of
 from pipeline.jobs.report import Cell, heading, shown
 from protocol.ledger_metadata import LedgerMetadata, LedgerSegment, LedgerState, encode, ledger_key
 from tests.interop.support import Admin, connect, numbered, publish, receive, wait_until
+from tests.pipeline.generated_cluster.generator import generate
 from tests.vectors.broker_process import BrokerProcess
 
 TOPICS = 3000

@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
-from bench.generated_cluster.generator import generate
 from pipeline.java import find_java
 from pipeline.session import cache_folder
+from tests.pipeline.generated_cluster.generator import generate
 from tests.support.spark_cluster import StandaloneCluster, bare_python, run_driver
 from tests.vectors.broker_process import REPOSITORY, BrokerProcess
 

@@ -16,8 +16,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
-from bench.made_record import SETTINGS, Ints, make_record
 from broker.compose.cache_settings import EntryCacheSettings
+from foundation.units import MIB
 from magnetar.commands.pipeline_command import _memory, _parser, _price, _rate
 from pipeline.jobs.budget import (
     Budget,
@@ -30,7 +30,7 @@ from pipeline.jobs.budget import (
 )
 from pipeline.jobs.fleet import fleet_lines, fleet_table
 from pipeline.jobs.grid_rows import peak_text
-from pipeline.jobs.memory_curve import MIB, RecordedTraffic, best_by_size, curve_table, knee_of, saved_per_mib
+from pipeline.jobs.memory_curve import RecordedTraffic, best_by_size, curve_table, knee_of, saved_per_mib
 from pipeline.jobs.page import write
 from pipeline.jobs.run import JOB_FUNCTIONS
 from pipeline.replays.grid import (
@@ -44,6 +44,7 @@ from pipeline.replays.grid import (
 from pipeline.traces.checking import check_file
 from pipeline.traces.record_frames import check_record
 from tests.pipeline.jobs.test_on_the_sample import SAMPLE, Shared
+from tests.pipeline.made_record import SETTINGS, Ints, make_record
 
 READS = 1000
 TRAFFIC = RecordedTraffic(seconds=10.0, brokers=2, price=4.0)
@@ -146,7 +147,7 @@ def test_settings_that_one_broker_lacks_are_named(
 ) -> None:
     """The first broker has the recommended size already; the other one has 64 MiB."""
     make_record(tmp_path / "large", 30_000, 2)
-    monkeypatch.setattr("bench.made_record.SETTINGS", replace(SETTINGS, size_bytes_max=MIB))
+    monkeypatch.setattr("tests.pipeline.made_record.SETTINGS", replace(SETTINGS, size_bytes_max=MIB))
     make_record(tmp_path / "small", 30_000, 1)
     (small,), (_, large) = (sorted((tmp_path / name).glob("broker=*")) for name in ("small", "large"))
     report = recommend_within(spark, check_record(spark, [small, large]), Budget(memory_bytes=MIB))

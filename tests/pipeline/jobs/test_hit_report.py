@@ -12,11 +12,11 @@ pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnet
 
 from pyspark.sql import functions as f
 
-from bench.made_record import make_record
 from pipeline.jobs.hit_report import hit_report, reads_by
 from pipeline.jobs.report import Report
 from pipeline.replays.record_counts import STEPS, RecordCounts, count_record, step_us
 from pipeline.traces.record_frames import Record, read_record
+from tests.pipeline.made_record import make_record
 
 ROOT = Path(__file__).resolve().parents[3]
 SAMPLE = ROOT / "pipeline" / "sample"

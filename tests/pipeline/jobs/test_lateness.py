@@ -10,13 +10,13 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
-from bench.made_record import BEHIND_US, make_record
 from bench.sample_record import SETTINGS, TOPICS, work
 from broker.recorder.record_reader import BrokerLifetime, find
 from pipeline.jobs.compare import promise_lines
 from pipeline.jobs.lateness import Pace, reads_by_lag
 from pipeline.replays.making import accesses_of
 from tests.pipeline.jobs.test_on_the_sample import run
+from tests.pipeline.made_record import BEHIND_US, make_record
 from tests.vectors.broker_process import BrokerProcess
 
 ROUNDS = 150

@@ -13,7 +13,6 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
-from bench.made_record import SETTINGS, make_record, spread_behind
 from broker.recorder.record_reader import find
 from broker.recorder.sampling import sample_hash
 from pipeline.jobs.miss_ratio_curve import ReplayedPoint, added, points_of
@@ -23,6 +22,7 @@ from pipeline.replays.making import accesses_of
 from pipeline.replays.replay import replay_with
 from pipeline.replays.sampling import only
 from pipeline.simulators.shards import GROUPS, STUDENT_T
+from tests.pipeline.made_record import SETTINGS, make_record, spread_behind
 
 FIFO = [("fifo", replace(SETTINGS, policy="fifo-ttl", ttl_ns=1 << 60))]
 SIZES = [8 << 20, 24 << 20]

@@ -19,7 +19,6 @@ from playwright.sync_api import Page, expect
 
 pytest.importorskip("pyspark", reason="needs the extra spark of this package")
 
-from bench.generated_cluster.generator import generate
 from bench.sample_record import SETTINGS, TOPICS, work
 from magnetar.commands.pipeline_command import _parser
 from pipeline.audits.limits import Limits
@@ -29,6 +28,7 @@ from pipeline.jobs.report import Report
 from pipeline.jobs.run import JOB_FUNCTIONS
 from tests.console.conftest import browser, open_page, screenshots, watch
 from tests.console.test_screens import GRAVE
+from tests.pipeline.generated_cluster.generator import generate
 from tests.pipeline.jobs.test_history import USUAL, run, write_day
 from tests.pipeline.jobs.test_on_the_sample import SAMPLE, Shared
 from tests.vectors.broker_process import BrokerProcess

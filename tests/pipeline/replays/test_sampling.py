@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.made_record import make_record
 from broker.compose.cache_settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime, find
 from broker.recorder.sampling import in_sample
@@ -19,6 +18,7 @@ from pipeline.replays.making import accesses_of
 from pipeline.replays.objects import replay_objects
 from pipeline.replays.replay import replay_with, scaled
 from pipeline.replays.sampling import groups, only
+from tests.pipeline.made_record import make_record
 from tests.pipeline.replays.random_records import RandomRecord
 
 

@@ -56,7 +56,7 @@ async def analyze(
 
     Raises as `read_entries`.
     """
-    environment = cursor.ledger.environment
+    environment = cursor.context.environment
     until_ns = environment.now_ns() + time_max_ms * 1_000_000
     found = Analysis()
     async for run in open_runs(cursor, start):

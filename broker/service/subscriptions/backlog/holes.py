@@ -63,7 +63,7 @@ def next_holes(
 
 def _open_keys(subscription: Subscription, start: Position, end: Position) -> Iterator[PositionKey]:
     """Yields the unacknowledged entries of [start, end) in order."""
-    acks, ledgers = subscription.cursor.acks, subscription.cursor.ledger.ledgers
+    acks, ledgers = subscription.cursor.acks, subscription.cursor.context.ledgers
     position = acks.first_open(start)
     while position < end and ledgers.has_entry(*position):
         ledger_id = position.ledger_id

@@ -19,7 +19,7 @@ RUNS_PER_SLICE = 500
 
 async def open_runs(cursor: ManagedCursor, start: Position | None = None) -> AsyncIterator[EntryRange]:
     """Yields the unacknowledged runs in order, from `start` or the first one to the last confirmed entry."""
-    context, acks = cursor.ledger, cursor.acks
+    context, acks = cursor.context, cursor.acks
     ledgers = context.ledgers
     position = acks.first_open(ledgers.first() if start is None else start)
     count = 0

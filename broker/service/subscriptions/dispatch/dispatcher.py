@@ -157,7 +157,7 @@ class Dispatcher:
 
     def acknowledged(self) -> None:
         """Reports the end of a terminated topic after its last acknowledgement."""
-        if self.cursor.ledger.is_terminated and self.cursor.backlog == 0:
+        if self.cursor.context.is_terminated and self.cursor.backlog == 0:
             self._report_end()
 
     def _finds_nothing_more(self) -> bool:
@@ -165,7 +165,7 @@ class Dispatcher:
 
         On a terminated topic that look reports the end.
         """
-        return not self.reads.has_more() and not self.cursor.ledger.is_terminated
+        return not self.reads.has_more() and not self.cursor.context.is_terminated
 
     def _read_on(self, entries_max: int) -> None:
         """Starts a storage read, or reports that the topic has ended."""
@@ -174,7 +174,7 @@ class Dispatcher:
             # A read of the retired predecessor counts as `reading` too; its end wakes this dispatcher (`successor`).
             if not reads.reading and not self._retry.waiting:
                 reads.request(entries_max, self.settings.read_bytes_max, self._read_done)
-        elif cursor.ledger.is_terminated and cursor.backlog == 0:
+        elif cursor.context.is_terminated and cursor.backlog == 0:
             self._report_end()
 
     def _read_done(self) -> None:

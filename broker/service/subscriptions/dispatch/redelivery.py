@@ -158,7 +158,7 @@ class Redeliverer:
             entries += found
             if missing:
                 self._fetch(missing, {key: due[key] for key in missing})
-        view = self._cursor.ledger.view
+        view = self._cursor.context.view
         if view is not None and entries:
             entries = self._shown(view, entries)
         elif self._fetched and not entries:

@@ -110,7 +110,7 @@ class SharedDispatcher(Dispatcher):
 
     def run_once(self, now_ns: int) -> None:
         """Sends entries for a few rounds, while permits and entries last."""
-        self.cursor.ledger.note_change()
+        self.cursor.context.note_change()
         consumers, redelivery, settings = self.consumer_set, self.redelivery, self.settings
         bytes_max = settings.read_bytes_max
         limits = None if self.limits is None else self._limits_in_force()

@@ -147,7 +147,7 @@ class SingleActiveDispatcher(Dispatcher):
 
     def run_once(self, now_ns: int) -> None:
         """Sends runs of entries while permits and entries last."""
-        self.cursor.ledger.note_change()
+        self.cursor.context.note_change()
         consumer = self.active
         if consumer is None or self._delayed:
             return

@@ -33,7 +33,7 @@ async def test_peek_counts_unacknowledged_messages(admin: ClientSession, broker:
     await publish_plain(broker, f"{PERSISTENT}/t", 6)
     await call(admin, f"PUT {TOPICS}/t/subscription/s", "earliest")
     cursor = (await persistent(broker, "t")).subscriptions["s"].cursor
-    ledger_id = cursor.ledger.last_confirmed.ledger_id
+    ledger_id = cursor.context.last_confirmed.ledger_id
     cursor.acknowledge([(ledger_id, 0), (ledger_id, 2), (ledger_id, 3)])
     bodies = [(await shown(admin, f"{TOPICS}/t/subscription/s/position/{n}"))[0] for n in (1, 2, 3)]
     assert bodies == [b"m1", b"m4", b"m5"]

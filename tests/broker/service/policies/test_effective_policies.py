@@ -12,7 +12,7 @@ from broker.service.namespaces.namespaces import GLOBAL, Json, Namespaces
 from broker.service.namespaces.stored_policies import ROOT
 from broker.service.policies import table
 from broker.service.policies.effective_policies import EffectivePolicies
-from broker.service.policies.forms import INT_MAX, LONG_MAX, PolicyRefused, Whole, WrongCombination, WrongType
+from broker.service.policies.forms import PolicyRefused, Whole, WrongCombination, WrongType
 from broker.service.policies.table import POLICIES, Policy
 from broker.service.policies.values import (
     AUTO_TOPIC_CREATION,
@@ -29,6 +29,7 @@ from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import EncryptionRequired
 from foundation.model.errors import NotAllowed, ProducerBusy
 from foundation.model.topic_name import parse_topic_name
+from foundation.settings.keys import INT_MAX, LONG_MAX
 from tests.fakes.messages import message
 from tests.fakes.metadata import FakeMetadata
 from tests.fakes.ports import FakeProducerPort

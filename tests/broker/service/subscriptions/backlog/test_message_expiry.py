@@ -45,8 +45,8 @@ async def look(stage: Stage, topic: PersistentTopic, after_ms: int) -> None:
 def left(subscription: Subscription) -> list[int]:
     """Numbers of the unacknowledged entries, in a topic with one ledger."""
     cursor = subscription.cursor
-    ledger_id = cursor.ledger.ledgers.current.ledger_id
-    entries = range(cursor.ledger.ledgers.entries)
+    ledger_id = cursor.context.ledgers.current.ledger_id
+    entries = range(cursor.context.ledgers.entries)
     return [number for number in entries if not cursor.acks.is_acknowledged(Position(ledger_id, number))]
 
 

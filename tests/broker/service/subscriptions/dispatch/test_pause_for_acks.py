@@ -82,7 +82,7 @@ async def _clear(subscription: Subscription) -> None:
 
 async def _expire(subscription: Subscription) -> None:
     # As the expiry of messages does it beside delayed ones, and the end of a transaction: at the cursor itself.
-    ledger_id = subscription.cursor.ledger.ledgers.current.ledger_id
+    ledger_id = subscription.cursor.context.ledgers.current.ledger_id
     subscription.cursor.acknowledge([(ledger_id, entry) for entry in range(40)])
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from docs.pages.command_help import collected
+from docs.pages.man_page import escaped, man_page, roff_of
 from magnetar import __version__
 from magnetar.__main__ import COMMANDS
 from magnetar.commands.shared_options import add_process_options
-from magnetar.pages.command_help import collected
-from magnetar.pages.man_page import escaped, man_page, roff_of
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_command_and_its_parts_have_a_section() -> None:

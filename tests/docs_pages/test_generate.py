@@ -10,8 +10,8 @@ from bookie_stub.config.keys import BOOKIE_KEYS
 from bookie_stub.config.rules import load_bookie_settings
 from broker.config import load_broker_settings
 from broker.config.keys import BROKER_KEYS
+from docs.pages.generate import ROOT, files, main
 from magnetar.clients.client_keys import CLIENT_KEYS, load_client_settings
-from magnetar.commands.generate import ROOT, files, main
 from magnetar.process.process_settings import load_standalone_settings
 
 CURRENT = files()
@@ -25,7 +25,7 @@ def test_committed_files_are_current(path: str) -> None:
 def test_check_names_a_stale_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("magnetar.commands.generate.ROOT", tmp_path)
+    monkeypatch.setattr("docs.pages.generate.ROOT", tmp_path)
     monkeypatch.setattr("sys.argv", ["generate"])
     assert main() == 0
     monkeypatch.setattr("sys.argv", ["generate", "--check"])

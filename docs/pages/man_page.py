@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from docs.pages.command_help import Argument, CommandHelp, help_of
 from magnetar import __version__
 from magnetar.__main__ import COMMANDS
-from magnetar.pages.command_help import Argument, CommandHelp, help_of
 
 HEAD: Final = f"""\
 .\\" Written by `make generate` from the parsers of the commands.

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bench.generated_cluster.leaks import plant
-from bench.generated_cluster.tables import (
+from tests.pipeline.generated_cluster.leaks import plant
+from tests.pipeline.generated_cluster.tables import (
     DAY_MS,
     LEDGER_BYTES,
     LEDGER_ENTRIES,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from docs.pages.command_help import Argument, CommandHelp, help_of
 from magnetar.__main__ import COMMANDS
-from magnetar.pages.command_help import Argument, CommandHelp, help_of
 
 INTRODUCTION: Final = """\
 # Commands

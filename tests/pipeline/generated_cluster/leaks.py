@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from bench.generated_cluster.tables import (
+from tests.pipeline.generated_cluster.tables import (
     DAY_MS,
     LEDGER_BYTES,
     Cluster,

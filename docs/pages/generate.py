@@ -1,6 +1,6 @@
-"""`python -m magnetar.commands.generate` writes conf files and pages of reference from the tables of keys and policies.
+"""`python -m docs.pages.generate` writes conf files and pages of reference from the tables of keys and policies.
 
-The files are committed, and `tests/magnetar/commands/test_generate.py` fails when they differ from the tables.
+The files are committed, and `tests/docs_pages/test_generate.py` fails when they differ from the tables.
 `--check` only compares, and exits with 1 when a file would change.
 """
 
@@ -14,15 +14,15 @@ from pathlib import Path
 
 from bookie_stub.config.keys import BOOKIE_KEYS
 from broker.config.keys import BROKER_KEYS
+from docs.pages.admin_commands_page import admin_commands_page
+from docs.pages.commands_page import commands_page
+from docs.pages.fails_closed_page import fails_closed_page
+from docs.pages.man_page import man_page
+from docs.pages.policy_page import policies_page
+from docs.pages.routes_page import routes_page
+from docs.pages.wire_fields_page import wire_fields_page
 from foundation.settings.keys import PROFILES, Key, KeyTable, Section, Value, format_value
 from magnetar.clients.client_keys import CLIENT_KEYS
-from magnetar.pages.admin_commands_page import admin_commands_page
-from magnetar.pages.commands_page import commands_page
-from magnetar.pages.fails_closed_page import fails_closed_page
-from magnetar.pages.man_page import man_page
-from magnetar.pages.policy_page import policies_page
-from magnetar.pages.routes_page import routes_page
-from magnetar.pages.wire_fields_page import wire_fields_page
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH = 110
@@ -241,7 +241,7 @@ def _default_cell(key: Key) -> str:
 def main() -> int:
     """Writes the files, or compares them with `--check`."""
     parser = argparse.ArgumentParser(
-        "python -m magnetar.commands.generate", description="Write the conf files and docs."
+        "python -m docs.pages.generate", description="Write the conf files and docs."
     )
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is not current")
     check = parser.parse_args().check

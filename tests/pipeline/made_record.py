@@ -1,6 +1,6 @@
 """Writes an access record of the entry cache without a broker, in seconds.
 
-`python -m bench.made_record FOLDER [--events N] [--brokers N]`
+`python -m tests.pipeline.made_record FOLDER [--events N] [--brokers N]`
 
 With it jobs of `magnetar pipeline` can be timed on records of any size: 1,000,000,000 events of ten brokers are 2 GB,
 made in two minutes. It has appends of 8 entries, readers at the tail and slower ones, and the passes of the policy
@@ -232,7 +232,9 @@ def _columns(op: Op, ts: object, *values: object) -> Columns:
 
 def main() -> None:
     """Makes the record that the command line asks for."""
-    parser = argparse.ArgumentParser("python -m bench.made_record", description="Make an access record.")
+    parser = argparse.ArgumentParser(
+        "python -m tests.pipeline.made_record", description="Make an access record."
+    )
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument(
         "--events", type=int, default=10_000_000, metavar="N", help="appends and reads (10,000,000)"
