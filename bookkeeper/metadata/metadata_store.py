@@ -13,7 +13,8 @@ The laws that every store obeys:
 6. A watch tells that its key may have changed since, not how: the watcher reads, and the newest value is what counts. It
    also tells after each interruption of the session, in which a change may have passed unnoticed.
 
-Three stores: SQLite for a broker alone, ZooKeeper for what several processes share, a dictionary for `--memory`.
+Four stores: SQLite for a broker alone, the same file through a server for several processes of one machine, ZooKeeper for
+several machines, a dictionary for `--memory`.
 """
 
 from __future__ import annotations
