@@ -144,12 +144,15 @@ class TopicRegistry:
     async def get(self, name: TopicName, *, create: bool, by_admin: bool = False) -> Topic:
         """Returns the topic, opened if need be.
 
-        TopicNotFound when it does not exist and may not be created; ServiceNotReady when another broker owns it.
+        TopicNotFound when it does not exist and may not be created; ServiceNotReady when another broker owns it, and
+        while it is being deleted.
         `by_admin` creates it also where automatic creation is off.
         """
         while True:
             topic = self.topics.get(str(name))
             if topic is not None and not topic.closed:
+                # Of a partitioned topic or a namespace whose deletion is decided: what is stored in it now would go too.
+                self.check_open(name)
                 topic.asked += 1
                 return topic
             task = self._opening.get(str(name))

@@ -113,7 +113,10 @@ class Intents:
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
         self.pending: dict[tuple[DeletedKind, str], Intent] = {}
-        """Decided and not finished, by kind and name: those of this broker, and others as of the last `refresh`."""
+        """Decided and not finished, by kind and name: those of this broker, and others as of the last `refresh`.
+
+        Also those of this broker whose decision was perhaps stored, until the store tells.
+        """
         self._versions: dict[tuple[DeletedKind, str], int] = {}
         """Of the intents that this session owns."""
         self._owner = ""
@@ -166,12 +169,24 @@ class Intents:
             await self._look_after_owner()
             await self.refresh()
             raise _elsewhere(intent) from mismatch
+        except MetadataError:
+            # Perhaps it is stored, and then a later `resume` carries it out. Whatever came into use until then would go too.
+            self.pending[intent.kind, intent.name] = intent
+            raise
         self._owned(intent, 0)
         return intent
 
     async def decide_alone(self, intent: Intent) -> Intent:
         """Stores a new intent without a mark. Raises as `decide`."""
         return await self.decide(intent, self._store.put_all)
+
+    async def is_stored(self, intent: Intent) -> bool:
+        """Asks the store whether a pending intent is there. Raises MetadataError."""
+        key = intent.kind, intent.name
+        if key in self._versions:
+            return True
+        await self._store.sync()
+        return await self._read(*key) != ABSENT
 
     async def own(self, intent: Intent) -> Intent:
         """Returns the intent, taken over from a broker that is gone if need be.
