@@ -46,9 +46,13 @@ _RETRY_S: Final = 0.1
 
 
 class _Request:
-    __slots__ = ("answered", "data", "is_out", "repeats")
+    __slots__ = ("answered", "data", "is_out", "repeats", "session")
 
-    def __init__(self, data: bytes, answered: asyncio.Future[Frame], *, repeats: bool) -> None:
+    def __init__(
+        self, data: bytes, answered: asyncio.Future[Frame], *, repeats: bool, session: str | None
+    ) -> None:
+        self.session = session
+        """The only one in which the request is sent; None = any."""
         self.data = data
         self.answered = answered
         self.repeats = repeats
@@ -160,7 +164,9 @@ class SocketMetadataStore:
         if not all(values) or sum(map(len, values)) > VALUE_BYTES_MAX:
             raise MetadataError(f"{changes[0].key}: values have 1 to {VALUE_BYTES_MAX} bytes together")
         told, body = encode_changes(changes)
-        frame = await self._ask({"op": "write", "changes": told}, body, repeats=False)
+        in_session = any(change.value is None and not change.compare for change in changes)
+        head: Head = {"op": "write", "changes": told}
+        frame = await self._ask(head, body, repeats=False, in_session=in_session)
         return [version for version in frame.items("versions") if isinstance(version, int)]
 
     async def _watch(self, key: str, changed: Callable[[], None], *, names: bool) -> Stop:
@@ -172,7 +178,9 @@ class SocketMetadataStore:
             raise
         return stop
 
-    async def _ask(self, head: Head, body: bytes = b"", *, repeats: bool = True) -> Frame:
+    async def _ask(
+        self, head: Head, body: bytes = b"", *, repeats: bool = True, in_session: bool = False
+    ) -> Frame:
         if self._closed:
             raise MetadataError("the metadata store is closed")
         self._number += 1
@@ -181,7 +189,8 @@ class SocketMetadataStore:
             data = encode({**head, "id": number}, body)
         except BadFrame as error:
             raise MetadataError(str(error)) from error
-        request = _Request(data, self._loop.create_future(), repeats=repeats)
+        session = self._session if in_session else None
+        request = _Request(data, self._loop.create_future(), repeats=repeats, session=session)
         self._requests[number] = request
         began_s = self._loop.time()
         self._send(request)
@@ -289,7 +298,11 @@ class SocketMetadataStore:
         for key, names in self._watches.watched():
             self._request_without_answer({"op": "watch", "key": key, "names": names})
         for request in list(self._requests.values()):
-            self._send(request)
+            if request.session in (None, session):
+                self._send(request)
+            elif not request.answered.done():
+                why = "the session in which this was asked has ended; nothing was done"
+                request.answered.set_exception(MetadataError(why))
         log.info("the metadata store at %s answers again", self._path)
         if former == session:
             self._tell(SessionState.CONNECTED)

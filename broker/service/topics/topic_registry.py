@@ -144,15 +144,12 @@ class TopicRegistry:
     async def get(self, name: TopicName, *, create: bool, by_admin: bool = False) -> Topic:
         """Returns the topic, opened if need be.
 
-        TopicNotFound when it does not exist and may not be created; ServiceNotReady when another broker owns it, and
-        while it is being deleted.
+        TopicNotFound when it does not exist and may not be created; ServiceNotReady of another broker, or being deleted.
         `by_admin` creates it also where automatic creation is off.
         """
         while True:
-            topic = self.topics.get(str(name))
-            if topic is not None and not topic.closed:
-                # Of a partitioned topic or a namespace whose deletion is decided: what is stored in it now would go too.
-                self.check_open(name)
+            if (topic := self.topics.get(str(name))) is not None and not topic.closed:
+                self.check_open(name)  # What is stored in it now would go too.
                 topic.asked += 1
                 return topic
             task = self._opening.get(str(name))

@@ -176,10 +176,15 @@ class Deletions:
         self, key: tuple[DeletedKind, str], decide: Callable[[], Awaitable[Intent]]
     ) -> None:
         pending = self.intents.pending.get(key)
-        if pending is not None and await self.intents.is_stored(pending):
-            await self._carry_out(await self.intents.own(pending))
+        if pending is None or not await self.intents.is_stored(pending):
+            owned = await decide()
         else:
-            await self._carry_out(await decide())
+            owned = await self.intents.own(pending)
+            if await self._made_anew(owned):
+                # The former deletion lacked its last write alone. This one needs a mark of its own.
+                await self.intents.finished(owned)
+                owned = await decide()
+        await self._carry_out(owned)
 
     def _ended(self, key: tuple[DeletedKind, str], task: asyncio.Task[None]) -> None:
         del self._running[key]
@@ -188,10 +193,10 @@ class Deletions:
             task.exception()
 
     async def _carry_out(self, intent: Intent) -> None:
-        for _, step in self._steps.of(intent.kind):
-            self.intents.check_owned(intent)
-            await step(intent)
-        await self.intents.finished(intent)
+        async with self.intents.while_owned(intent):
+            for _, step in self._steps.of(intent.kind):
+                await step(intent)
+            await self.intents.finished(intent)
 
     # Interrupted
 

@@ -9,13 +9,17 @@ searching the whole store.
 
 Of the brokers on one store one carries an intent out: its owner, a name that a broker takes for each session with the store.
 Another broker takes an intent over when the owner's key is gone, by the intent's version, so only one does. The former owner
-learns of it by the end of its session, or when it cannot remove the intent, whose version has changed.
+learns of it by the end of its session, which ends its steps at once, or when it cannot remove the intent, whose version has
+changed. Its deletions that are out end with the session (law 7 of `MetadataStore`), so none of them removes what was made
+anew after the other broker had finished.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from enum import StrEnum
 from typing import Final
@@ -122,15 +126,19 @@ class Intents:
         self._owner = ""
         """Name of this session as an owner; empty before its first intent."""
         self._tried: set[str] = set()
-        """Names under which this session may have stored an intent without learning of it."""
+        """Names under which this broker may have stored an intent without learning of it, also in a later session."""
+        self._working: dict[asyncio.Task[object], bool] = {}
+        """The tasks with steps of owned intents; True once their session has ended."""
         store.listen(self._session_changed)
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.LOST:
             # The owner's key is gone, and other brokers may go on with these deletions.
             self._owner = ""
-            self._tried.clear()
             self._versions.clear()
+            for task in self._working:
+                self._working[task] = True
+                task.cancel()
 
     async def refresh(self) -> None:
         """Reads the intents of other brokers, and of earlier ones. Raises MetadataError."""
@@ -199,10 +207,11 @@ class Intents:
         await self._store.sync()
         version = await self._read(*key)
         stored = self.pending.get(key)
-        if stored is not None and stored.owner in self._tried:
-            self._owned(stored, version)
-            return stored
-        if stored is None or (stored.owner and await self._store.get(f"{OWNERS}/{stored.owner}")):
+        if stored is None:
+            raise _elsewhere(intent)
+        # One of this broker's own names may live on in its session, and nobody else would ever go on with it.
+        is_own = not stored.owner or stored.owner in self._tried
+        if not is_own and await self._store.get(f"{OWNERS}/{stored.owner}"):
             raise _elsewhere(intent)
         taken = replace(stored, owner=self._name())
         try:
@@ -236,10 +245,25 @@ class Intents:
         self.pending[intent.kind, intent.name] = intent
         self._versions[intent.kind, intent.name] = version
 
-    def check_owned(self, intent: Intent) -> None:
-        """Raises ServiceNotReady once the session has ended, in which this broker owned the intent."""
+    @asynccontextmanager
+    async def while_owned(self, intent: Intent) -> AsyncIterator[None]:
+        """Ends the body with ServiceNotReady as soon as the session ends, in which this broker owns the intent."""
         if (intent.kind, intent.name) not in self._versions:
             raise _elsewhere(intent)
+        task = asyncio.current_task()
+        assert task is not None
+        if task in self._working:  # Part of a body that this ends.
+            yield
+            return
+        self._working[task] = False
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self._working[task] or task.uncancel():
+                raise
+            raise _elsewhere(intent) from None
+        finally:
+            del self._working[task]
 
     async def finished(self, intent: Intent) -> None:
         """Removes an intent whose deletion is complete. Raises MetadataError, ServiceNotReady for another broker's."""

@@ -10,7 +10,8 @@ from contextlib import suppress
 import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import Write
+from bookkeeper.metadata.metadata_store import SessionState, Versioned, Write
+from broker.managed_ledger.managed_ledger_info import managed_ledger_key
 from broker.service.lifecycle.deletion.intents import DeletedKind, Intent
 from broker.service.topics.topic import Topic
 from foundation.model.errors import BrokerError, MetadataError, ServiceNotReady, TopicNotFound
@@ -380,3 +381,85 @@ async def test_deletion_that_was_not_decided_is_forgotten_or_decided_by_the_next
     await stage.run(stage.partitioned.delete(topic("p"), force=True))
     assert not await stage.registry.exists(topic("p"))
     assert not stage.deletions.intents.pending
+
+
+async def test_steps_end_with_their_session_and_take_nothing_that_was_made_anew() -> None:
+    """The former owner waits for the store in the middle of a step, in which another broker finishes the deletion."""
+    metadata = HoldsReads()
+    one = await started(metadata)
+    await one.run(one.partitioned.create(topic("p"), 2))
+    other = await opened(metadata.another(), one)
+    metadata.held = managed_ledger_key(topic("p").with_partition(0).ledger_name)
+    deleting = asyncio.ensure_future(one.partitioned.delete(topic("p"), force=True))
+    await one.settle()
+    assert metadata.waiting
+    metadata._end_session()
+    await other.run(other.deletions.resume())
+    assert other.deletions.resumed == 1
+    await other.run(other.partitioned.create(topic("p"), 2))
+    metadata.held = ""
+    whole = await dump(metadata)
+    metadata.expire()
+    metadata.free.set()
+    with pytest.raises(ServiceNotReady, match="Another broker deletes"):
+        await one.run(deleting)
+    assert await dump(metadata) == whole
+
+
+class HoldsReads(MemoryMetadataStore):
+    """Lets reads of one key wait for an event, in one session."""
+
+    held = ""
+    waiting = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = asyncio.Event()
+
+    async def get(self, key: str) -> Versioned | None:
+        if key == self.held:
+            self.waiting = True
+            await self.free.wait()
+        return await super().get(key)
+
+
+async def test_deletion_that_is_asked_again_after_its_topic_was_made_anew_has_a_mark_of_its_own() -> None:
+    """The former deletion lacks its last write alone; the intent is still this broker's."""
+    one, other, metadata = await two_brokers()
+    metadata.deletes_left = 3  # Two lists and the metadata go, the intent stays.
+    with pytest.raises(MetadataError):
+        await one.run(one.partitioned.delete(topic("p"), force=True))
+    await other.run(other.partitioned.create(topic("p"), 2))
+    metadata.deletes_left = 1  # The intent of the former deletion, and then nothing more.
+    with pytest.raises(MetadataError):
+        await one.run(one.partitioned.delete(topic("p"), force=True))
+    with pytest.raises(ServiceNotReady, match="is being deleted"):
+        await other.run(other.partitioned.count_or_create(topic("p"), create=False))
+    metadata.deletes_left = 1 << 30
+    await one.run(one.deletions.resume())
+    assert not await other.registry.exists(topic("p"))
+    assert not await metadata.children("/admin/deletions")
+
+
+async def test_deletion_of_a_partitioned_topic_that_another_broker_has_deleted_stores_no_intent() -> None:
+    one, other, metadata = await two_brokers()
+    await one.run(one.partitioned.delete(topic("p"), force=True))
+    with pytest.raises(TopicNotFound):
+        await other.run(other.deletions.partitioned(topic("p"), 2))
+    assert not await metadata.children("/admin/deletions")
+    assert not other.deletions.intents.pending
+
+
+async def test_intent_under_an_own_name_that_lives_on_in_a_later_session_is_finished() -> None:
+    """The answer to the decision was lost, and the session in which it was asked has ended."""
+    metadata = LosesAnswers()
+    stage = await started(metadata)
+    await stage.run(stage.partitioned.create(topic("p"), 2))
+    metadata.lost = True
+    with pytest.raises(MetadataError):
+        await stage.run(stage.partitioned.delete(topic("p"), force=True))
+    # The owner's key was made in the new session; the news of the end of the former one come now.
+    stage.deletions.intents._session_changed(SessionState.LOST)
+    await stage.run(stage.deletions.resume())
+    assert stage.deletions.resumed == 1
+    assert not await stage.registry.exists(topic("p"))
