@@ -123,7 +123,7 @@ def _every_broker_resumes() -> object:
     async def own(self: Intents, intent: Intent) -> Intent:
         key = intent.kind, intent.name
         if key not in self._versions:
-            self._owned(intent, await self._read(*key))
+            self._owned(intent, await self._read(*key), self._ended)
         return intent
 
     return mock.patch.object(Intents, "own", own)

@@ -125,6 +125,8 @@ class Intents:
         """Of the intents that this session owns."""
         self._owner = ""
         """Name of this session as an owner; empty before its first intent."""
+        self._ended = 0
+        """Sessions that have ended."""
         self._tried: set[str] = set()
         """Names under which this broker may have stored an intent without learning of it, also in a later session."""
         self._working: dict[asyncio.Task[object], bool] = {}
@@ -135,6 +137,7 @@ class Intents:
         if state is SessionState.LOST:
             # The owner's key is gone, and other brokers may go on with these deletions.
             self._owner = ""
+            self._ended += 1
             self._versions.clear()
             for task in self._working:
                 self._working[task] = True
@@ -170,7 +173,7 @@ class Intents:
 
         ServiceNotReady when another broker has decided the same; MetadataError.
         """
-        intent = replace(intent, owner=self._name())
+        intent, ended = replace(intent, owner=self._name()), self._ended
         try:
             await store((Put(intent.key, intent.encode(), ABSENT), self._alive(intent.owner)))
         except BadVersion as mismatch:
@@ -181,7 +184,7 @@ class Intents:
             # Perhaps it is stored, and then a later `resume` carries it out. Whatever came into use until then would go too.
             self.pending[intent.kind, intent.name] = intent
             raise
-        self._owned(intent, 0)
+        self._owned(intent, 0, ended)
         return intent
 
     async def decide_alone(self, intent: Intent) -> Intent:
@@ -213,13 +216,13 @@ class Intents:
         is_own = not stored.owner or stored.owner in self._tried
         if not is_own and await self._store.get(f"{OWNERS}/{stored.owner}"):
             raise _elsewhere(intent)
-        taken = replace(stored, owner=self._name())
+        taken, ended = replace(stored, owner=self._name()), self._ended
         try:
             await self._store.put_all((Put(taken.key, taken.encode(), version), self._alive(taken.owner)))
         except BadVersion as mismatch:
             await self._look_after_owner()
             raise _elsewhere(intent) from mismatch
-        self._owned(taken, version + 1)
+        self._owned(taken, version + 1, ended)
         return taken
 
     async def _look_after_owner(self) -> None:
@@ -240,9 +243,13 @@ class Intents:
         key = f"{OWNERS}/{owner}"
         return Check(key, 0) if self._owner else Ephemeral(key, b"1")
 
-    def _owned(self, intent: Intent, version: int) -> None:
-        self._owner = intent.owner
+    def _owned(self, intent: Intent, version: int, ended: int) -> None:
+        """Notes an answer; `ended` is `_ended` as of the question."""
         self.pending[intent.kind, intent.name] = intent
+        if ended != self._ended:
+            # The write was made in a session that has ended: another broker may have finished the deletion by now.
+            raise _elsewhere(intent)
+        self._owner = intent.owner
         self._versions[intent.kind, intent.name] = version
 
     @asynccontextmanager

@@ -463,3 +463,40 @@ async def test_intent_under_an_own_name_that_lives_on_in_a_later_session_is_fini
     await stage.run(stage.deletions.resume())
     assert stage.deletions.resumed == 1
     assert not await stage.registry.exists(topic("p"))
+
+
+class LateAnswers(MemoryMetadataStore):
+    """Carries a transaction out, and answers when it is told to."""
+
+    held = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = asyncio.Event()
+
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
+        versions = await super().put_all(puts)
+        if self.held:
+            await self.free.wait()
+        return versions
+
+
+async def test_decision_that_is_answered_after_the_end_of_its_session_is_not_carried_out() -> None:
+    """Another broker has finished the deletion meanwhile, and the topic was made anew."""
+    metadata = LateAnswers()
+    one = await started(metadata)
+    await one.run(one.partitioned.create(topic("p"), 2))
+    other = await opened(metadata.another(), one)
+    metadata.held = True
+    deleting = asyncio.ensure_future(one.partitioned.delete(topic("p"), force=True))
+    await one.settle()
+    metadata.expire()
+    await other.run(other.deletions.resume())
+    await other.run(other.partitioned.create(topic("p"), 2))
+    whole = await dump(metadata)
+    metadata.free.set()
+    with pytest.raises(ServiceNotReady, match="Another broker deletes"):
+        await one.run(deleting)
+    await one.run(one.deletions.resume())
+    assert await dump(metadata) == whole
+    assert not one.deletions.intents.pending
