@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from bookkeeper.ensembles.awaited_reads import read_entries
+from bookkeeper.metadata.documents import READS_AT_ONCE
 from bookkeeper.metadata.metadata_store import ABSENT, Versioned
 from broker.managed_ledger.acks import Acks
 from broker.managed_ledger.cursor_info_writer import CursorInfoWriter, NoCursorInfo
@@ -70,14 +71,17 @@ class LedgerCursors:
 
     async def _stored(self) -> list[tuple[str, Versioned]]:
         name, metadata = self._context.name, self._context.environment.metadata
-        nodes = []
-        for last_part in await metadata.children(managed_ledger_key(name)):
-            cursor_name = sys.intern(cursor_name_of(last_part))
-            found = await metadata.get(cursor_key(name, cursor_name))
-            # None: another broker has deleted it since it was listed.
-            if found is not None:
-                nodes.append((cursor_name, found))
-        return nodes
+        names = [
+            sys.intern(cursor_name_of(part)) for part in await metadata.children(managed_ledger_key(name))
+        ]
+        # At once where each read is a round trip.
+        at_once = READS_AT_ONCE if metadata.is_shared else 1
+        found: list[Versioned | None] = []
+        for start in range(0, len(names), at_once):
+            reads = [metadata.get(cursor_key(name, one)) for one in names[start : start + at_once]]
+            found += await asyncio.gather(*reads) if len(reads) > 1 else [await reads[0]]
+        # None: another broker has deleted it since it was listed.
+        return [(one, node) for one, node in zip(names, found, strict=True) if node is not None]
 
     def _restored(self, value: bytes) -> tuple[CursorInfo, Acks, int]:
         """Decodes a stored cursor. Safe in a thread, because no entry is added while cursors are loaded."""

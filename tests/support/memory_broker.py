@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from bookkeeper.client.memory import MemoryLedgerClient
+from bookkeeper.ensembles.ledger_ids import LedgerIdSource
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.compose.broker_service import BrokerService
@@ -19,9 +20,12 @@ from tests.fakes.ledgers import on_one_bookie
 
 @asynccontextmanager
 async def memory_broker(
-    *overrides: str, metadata: MetadataStore | None = None
+    *overrides: str, metadata: MetadataStore | None = None, ids: LedgerIdSource | None = None
 ) -> AsyncIterator[BrokerService]:
-    """Starts a broker with both ports, and stops it at the end of the block. `metadata` None: a store of its own."""
+    """Starts a broker with both ports, and stops it at the end of the block. `metadata` None: a store of its own.
+
+    `ids` None: ids of ledgers are counted in the store.
+    """
     loop = asyncio.get_running_loop()
     usual = (
         "clusterName=standalone",
@@ -38,6 +42,7 @@ async def memory_broker(
         ledgers=on_one_bookie(metadata, MemoryLedgerClient(loop.call_soon)),
         turn=Turn(loop.call_soon, clock.monotonic_ns),
         version="1.2.3",
+        ids=ids,
         authenticator=make_authenticator(settings),
     )
     await service.start()

@@ -46,8 +46,6 @@ from foundation.loop.slices import Slice, in_slices
 from foundation.model.errors import BrokerError, NotAllowed, ServiceNotReady, TopicNotFound
 from foundation.model.time_histogram import TimeHistogram
 from foundation.model.topic_name import (
-    NON_PERSISTENT,
-    PERSISTENT,
     TopicName,
     check_new_name,
     parse_topic_name,
@@ -184,26 +182,29 @@ class TopicRegistry:
             raise ServiceNotReady("The broker is shutting down")
         settings = self.settings
         if not (settings.persistent_topics if name.is_persistent else settings.non_persistent_topics):
-            domain = PERSISTENT if name.is_persistent else NON_PERSISTENT
-            raise NotAllowed(f"Broker is unable to load {domain} topic")
+            raise NotAllowed(f"Broker is unable to load {name.domain} topic")
         await self.ownership.check_owned(name)
         self.check_open(name)
         started_ns = self._environment.now_ns()
         record = self.dormant.get(str(name))
-        existed = record is not None or await self.is_stored(name)
-        if name.partition >= 0 or not existed:
-            # `check_open` knows the decisions of this broker alone.
-            await self.partitions.usable_count(name)
+        # `check_open` knows the decisions of this broker alone, `usable_count` all.
+        if name.partition >= 0:
+            stored, partitions = await asyncio.gather(
+                self.is_stored(name), self.partitions.usable_count(name)
+            )
+            existed = stored or record is not None
+        else:
+            existed = record is not None or await self.is_stored(name)
+            partitions = 0 if existed else await self.partitions.usable_count(name)
         if not existed:
-            await self._check_may_create(name, create=create, by_admin=by_admin)
+            await self._check_may_create(name, partitions, create=create, by_admin=by_admin)
         topic: Topic
         if name.is_persistent:
             topic = await self._open_persistent(name, record)
         else:
             topic = NonPersistentTopic(name, self.settings, self.policies, self.limits)
-        # Settings may have changed while the topic was opened.
+        # Settings may have changed while the topic was opened, and policies, again while they are applied.
         self._reconfigure_topic(topic)
-        # So may policies, and again while they are applied.
         changes = -1
         while changes != self._policy_changes:
             changes = self._policy_changes
@@ -223,7 +224,7 @@ class TopicRegistry:
             self._announce(name, exists=True)
         return topic
 
-    async def _check_may_create(self, name: TopicName, *, create: bool, by_admin: bool) -> None:
+    async def _check_may_create(self, name: TopicName, count: int, *, create: bool, by_admin: bool) -> None:
         namespaces, namespace = self.namespaces, name.namespace
         # One that is being deleted would never become empty.
         if (
@@ -232,16 +233,15 @@ class TopicRegistry:
             or namespaces.policy(namespace, DELETED)
         ):
             raise TopicNotFound("Namespace not found")
-        partitions = await self.partitions.count(name.base)
         if name.partition >= 0:
-            if partitions and name.partition >= partitions:
-                raise TopicNotFound(f"Topic partition {name} does not exist: the topic has {partitions}")
-            if partitions:
+            if count and name.partition >= count:
+                raise TopicNotFound(f"Topic partition {name} does not exist: the topic has {count}")
+            if count:
                 return
             # As Apache since 4.1: such a topic would be taken for a partition once its base has partitions.
             raise NotAllowed(f"Partition metadata not found for the partitioned topic: {name}")
-        if partitions:
-            raise NotAllowed(f"Partitioned topic {name} has {partitions} partitions; use one of them")
+        if count:
+            raise NotAllowed(f"Partitioned topic {name} has {count} partitions; use one of them")
         if not create or not (by_admin or self.policies.may_create_topics(name.namespace)):
             raise TopicNotFound(f"Topic {name} does not exist")
         check_new_name("Topic", name.local)
