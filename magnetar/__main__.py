@@ -42,7 +42,7 @@ COMMANDS = MappingProxyType(
         ),
         "metadata": (
             "magnetar.commands.metadata_command:main",
-            "show, compare and verify the nodes of a metadata store",
+            "show, compare, verify and share metadata stores",
         ),
         "completion": (
             "magnetar.commands.completion:main",

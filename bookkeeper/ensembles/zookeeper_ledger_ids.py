@@ -8,9 +8,9 @@ ZkLedgerIdGenerator. Each id costs a create and a delete; those that are taken a
 
 from __future__ import annotations
 
-from kazoo.exceptions import NoNodeError
+import asyncio
 
-from bookkeeper.metadata.zookeeper_requests import ZookeeperRequests
+from bookkeeper.metadata.zookeeper_requests import Answer, ZookeeperRequests
 from foundation.model.errors import MetadataError
 
 _PREFIX = "ID-"
@@ -25,6 +25,7 @@ class ZookeeperLedgerIds:
     def __init__(self, requests: ZookeeperRequests) -> None:
         self._requests = requests
         self._path = f"{requests.url.root}/ledgers/idgen"
+        self._removing: set[asyncio.Task[Answer]] = set()
 
     async def next(self, above: int = -1) -> int:
         """Raises MetadataError when ZooKeeper refuses, or has no id above `above`.
@@ -48,11 +49,17 @@ class ZookeeperLedgerIds:
         )
         path = answer.value_or_raise()
         assert isinstance(path, str)
-        # The node has done its work. Left there, one per ledger would pile up until the session ends.
-        gone = await self._requests.ask(lambda: client.delete_async(path))
-        if not gone.refused(NoNodeError):
-            gone.value_or_raise()
+        # The node has done its work. Left there, one per ledger would pile up until the session ends. The new ledger does
+        # not wait for it: that would be one more round trip.
+        removing = asyncio.ensure_future(self._requests.ask(lambda: client.delete_async(path)))
+        self._removing.add(removing)
+        removing.add_done_callback(self._removed)
         ledger_id = int(path.rpartition(_PREFIX)[2])
         if not 0 <= ledger_id <= _ID_MAX:
             raise MetadataError(f"{self._path} has no ledger ids left below {_ID_MAX}")
         return ledger_id
+
+    def _removed(self, removing: asyncio.Task[Answer]) -> None:
+        self._removing.discard(removing)
+        if not removing.cancelled():
+            removing.exception()  # Marks it as seen: at the end of the session the node goes anyway.

@@ -136,6 +136,9 @@ class Documents(Generic[T]):
             else:
                 self._versions[name] = await self._store.put(key, data, version)
             self.values[name] = value
+            if version == ABSENT and self._is_open and self._store.is_shared:
+                # Watched from now on: another process may remove it before a list has shown it.
+                self._value_changed(name)
         elif version != ABSENT:
             await self._store.delete(key, version)
             self.values.pop(name, None)

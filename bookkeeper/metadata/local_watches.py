@@ -38,6 +38,17 @@ class LocalWatches:
             for changed in self._of_names.get(key, ()):
                 _soon(changed)
 
+    def tell_of(self, key: str, *, names: bool) -> bool:
+        """Tells the watchers of one key, or of the names below it; returns False when there is none."""
+        watching = (self._of_names if names else self._of_values).get(key, ())
+        for changed in watching:
+            _soon(changed)
+        return bool(watching)
+
+    def watched(self) -> list[tuple[str, bool]]:
+        """Returns each key with a watcher, and True for one of the names below it."""
+        return [*((key, False) for key in self._of_values), *((key, True) for key in self._of_names)]
+
     def tell_all(self) -> None:
         """Tells every watcher, as after an interruption of the session."""
         for watchers in (self._of_values, self._of_names):

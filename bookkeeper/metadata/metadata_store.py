@@ -12,8 +12,11 @@ The laws that every store obeys:
    ZooKeeper for longer than the session's timeout. A key stays what it was made as, whatever is put later.
 6. A watch tells that its key may have changed since, not how: the watcher reads, and the newest value is what counts. It
    also tells after each interruption of the session, in which a change may have passed unnoticed.
+7. A deletion is made in the session in which it was asked, or not at all: once that session has ended it raises
+   MetadataError. So who has lost a lease removes nothing of its next holder.
 
-Three stores: SQLite for a broker alone, ZooKeeper for what several processes share, a dictionary for `--memory`.
+Four stores: SQLite for a broker alone, the same file through a server for several processes of one machine, ZooKeeper for
+several machines, a dictionary for `--memory`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SqliteMetadataStore: the metadata store of a broker that stands alone: one file, safe against `kill -9` and power loss.
+"""SqliteMetadataStore: the metadata store in one file, safe against `kill -9` and power loss.
 
 The laws:
 
@@ -11,7 +11,9 @@ The laws:
    stored; the next group starts afresh.
 5. One process uses the file, so its session is the store's life: a start removes the ephemeral keys that a killed process
    has left, and watches are told by the store's own writes. There is no news of the session.
-6. A start is refused when a record does not fit its checksum, or when commits are missing (`sqlite_checks.py`).
+6. A server of the file (`metadata_server.py`) has a session for each of its clients. The file keeps which of them made an
+   ephemeral key, so that sessions outlive a restart of the server.
+7. A start is refused when a record does not fit its checksum, or when commits are missing (`sqlite_checks.py`).
 """
 
 from __future__ import annotations
@@ -51,10 +53,12 @@ CREATE TABLE IF NOT EXISTS node (
 CREATE TABLE IF NOT EXISTS commits (one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL);
 INSERT INTO commits VALUES (1, 0) ON CONFLICT DO NOTHING;
 CREATE TABLE IF NOT EXISTS ephemeral (key TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS served (key TEXT PRIMARY KEY, session TEXT NOT NULL) WITHOUT ROWID;
 """
+"""`served` has the session of those ephemeral keys that a client of the server made."""
 _END_SESSION = """
-DELETE FROM node WHERE key IN (SELECT key FROM ephemeral);
-DELETE FROM ephemeral;
+DELETE FROM node WHERE key IN (SELECT key FROM ephemeral WHERE key NOT IN (SELECT key FROM served));
+DELETE FROM ephemeral WHERE key NOT IN (SELECT key FROM served);
 """
 _ADD_CRC = "ALTER TABLE node ADD COLUMN crc INTEGER"
 """For stores of earlier versions; their records are not checked until they are written again."""
@@ -81,19 +85,26 @@ _Outcome = list[int] | MetadataError
 """The new versions (0 for a delete), or the error."""
 
 
-class _Change(NamedTuple):
+class Change(NamedTuple):
+    """A write of one key, as the store's file and the wire of its server have it."""
+
     key: str
+    """A path."""
     value: bytes | None
     """None = delete, or only compare."""
     expected: int | None
+    """A version, ABSENT, or None for any."""
     ephemeral: bool = False
+    """The key ends with its session."""
     compare: bool = False
     """Change nothing."""
+    session: str = ""
+    """Of an ephemeral key: its session, empty for the store's own. Of a deletion: delete only what this session made."""
 
 
 @dataclass(slots=True)
 class _Write:
-    changes: tuple[_Change, ...]
+    changes: tuple[Change, ...]
     """Applied together, or not at all."""
     done: asyncio.Future[list[int]]
 
@@ -106,8 +117,8 @@ class SqliteMetadataStore(WatchedLocally):
     is_shared: Final = False
     """One process uses the file."""
 
-    def __init__(self, path: Path) -> None:
-        """Opens or makes the file and starts the writer's thread.
+    def __init__(self, path: Path, *, serves: bool = False) -> None:
+        """Opens or makes the file and starts the writer's thread. `serves` keeps the sessions of the server's clients.
 
         Belongs to the running loop.
 
@@ -118,11 +129,11 @@ class SqliteMetadataStore(WatchedLocally):
         self._path = path
         try:
             self._reader = _connect(path)
-            self._prepare()
+            self._prepare(serves)
             self._writer = _connect(path)
         except (sqlite3.Error, OSError) as error:
             raise MetadataError(f"cannot open {path}: {error}") from error
-        self._ephemeral: set[str] = set()
+        self._ephemeral = {key for (key,) in self._reader.execute("SELECT key FROM ephemeral")}
         """Keys made as ephemeral ones, also removed ones: a rollback may bring a key back. For the writer's thread alone."""
         self._queue: deque[_Write] = deque()
         self._wanted = threading.Event()
@@ -131,7 +142,7 @@ class SqliteMetadataStore(WatchedLocally):
         self._thread = threading.Thread(target=self._write_groups, name="metadata-writer", daemon=True)
         self._thread.start()
 
-    def _prepare(self) -> None:
+    def _prepare(self, serves: bool) -> None:
         """Makes the tables and checks the records, before the writer's thread begins."""
         try:
             self._count = CommitCount(self._path)
@@ -144,7 +155,8 @@ class SqliteMetadataStore(WatchedLocally):
             check_commits(self._path, self._count, commits)
             check_records(self._reader, self._path)
             if self._reader.execute("SELECT 1 FROM ephemeral LIMIT 1").fetchone():
-                self._reader.executescript(f"BEGIN IMMEDIATE; {_END_SESSION} COMMIT;")
+                served = "" if serves else "DELETE FROM served;"
+                self._reader.executescript(f"BEGIN IMMEDIATE; {served} {_END_SESSION} COMMIT;")
         except BaseException:
             self._reader.close()
             raise
@@ -168,16 +180,16 @@ class SqliteMetadataStore(WatchedLocally):
 
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
         """Returns after the commit of its group."""
-        (version,) = await self._submit(_Change(key, value, expected))
+        (version,) = await self.submit(Change(key, value, expected))
         return version
 
     async def put_all(self, puts: Sequence[Write]) -> list[int]:
         """Uses a savepoint inside the group's transaction."""
-        return await self._submit(*(_change_of(put) for put in puts))
+        return await self.submit(*(change_of(put) for put in puts))
 
     async def delete(self, key: str, expected: int | None = None) -> None:
         """Returns after the commit of its group."""
-        await self._submit(_Change(key, None, expected))
+        await self.submit(Change(key, None, expected))
 
     async def children(self, key: str) -> list[str]:
         """Costs an index lookup or two per name, whatever lies below it; the loop runs between slices of names."""
@@ -207,6 +219,18 @@ class SqliteMetadataStore(WatchedLocally):
     def listen(self, told: Callable[[SessionState], None]) -> None:
         """Never calls `told`: the session lives as long as the store."""
 
+    def sessions(self) -> set[str]:
+        """Returns the sessions of the server's clients that have ephemeral keys."""
+        return {session for (session,) in self._reader.execute("SELECT DISTINCT session FROM served")}
+
+    async def end_session(self, session: str) -> None:
+        """Removes the ephemeral keys that a client of the server made. Raises MetadataError."""
+        # After all earlier writes, whose keys the reader does not see before their commit.
+        await self.submit(Change("/", None, None))
+        keys = self._reader.execute("SELECT key FROM served WHERE session = ?", (session,)).fetchall()
+        if keys:
+            await self.submit(*(Change(key, None, None, session=session) for (key,) in keys))
+
     async def close(self) -> None:
         """Commits the writes that wait, removes the ephemeral keys, then closes the file. Later writes raise
         MetadataError.
@@ -218,7 +242,8 @@ class SqliteMetadataStore(WatchedLocally):
         self._reader.close()
         self._count.close()
 
-    async def _submit(self, *changes: _Change) -> list[int]:
+    async def submit(self, *changes: Change) -> list[int]:
+        """Makes all changes or none; returns the version of each key, 0 for a deleted one. BadVersion, MetadataError."""
         if self._closing:
             raise MetadataError("the metadata store is closed")
         done: asyncio.Future[list[int]] = self._loop.create_future()
@@ -287,7 +312,7 @@ class SqliteMetadataStore(WatchedLocally):
         except BadVersion as mismatch:
             return mismatch
 
-    def _apply_together(self, changes: tuple[_Change, ...]) -> list[int]:
+    def _apply_together(self, changes: tuple[Change, ...]) -> list[int]:
         # A mismatch must undo these writes and none of the group's others.
         self._writer.execute("SAVEPOINT together")
         try:
@@ -298,7 +323,7 @@ class SqliteMetadataStore(WatchedLocally):
         finally:
             self._writer.execute("RELEASE together")
 
-    def _apply_one(self, change: _Change) -> int:
+    def _apply_one(self, change: Change) -> int:
         if change.value is None:
             return self._compare(change) if change.compare else self._apply_delete(change)
         crc = crc_of(change.key, change.value)
@@ -313,23 +338,33 @@ class SqliteMetadataStore(WatchedLocally):
             raise _mismatch(change)
         if change.ephemeral:
             self._writer.execute("INSERT INTO ephemeral VALUES (?)", (change.key,))
+            if change.session:
+                self._writer.execute("INSERT INTO served VALUES (?, ?)", (change.key, change.session))
             self._ephemeral.add(change.key)
         return int(row[0])
 
-    def _compare(self, change: _Change) -> int:
+    def _compare(self, change: Change) -> int:
         row = self._writer.execute("SELECT version FROM node WHERE key = ?", (change.key,)).fetchone()
         if row is None or row[0] != change.expected:
             raise _mismatch(change)
         return int(row[0])
 
-    def _apply_delete(self, change: _Change) -> int:
+    def _apply_delete(self, change: Change) -> int:
+        if (
+            change.session
+            and not self._writer.execute(
+                "SELECT 1 FROM served WHERE key = ? AND session = ?", (change.key, change.session)
+            ).fetchone()
+        ):
+            return 0
         deleted = self._writer.execute(
             "DELETE FROM node WHERE key = ?1 AND (?2 IS NULL OR version = ?2)", (change.key, change.expected)
         ).rowcount
         if not deleted and change.expected is not None:
             raise _mismatch(change)
         if change.key in self._ephemeral:
-            self._writer.execute("DELETE FROM ephemeral WHERE key = ?", (change.key,))
+            for table in ("ephemeral", "served"):
+                self._writer.execute(f"DELETE FROM {table} WHERE key = ?", (change.key,))
         return 0
 
 
@@ -342,11 +377,12 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _mismatch(change: _Change) -> BadVersion:
+def _mismatch(change: Change) -> BadVersion:
     return BadVersion(f"{change.key} does not have the expected version {change.expected}")
 
 
-def _change_of(put: Write) -> _Change:
+def change_of(put: Write) -> Change:
+    """Returns the change for a part of `put_all`."""
     if isinstance(put, Check):
-        return _Change(put.key, None, put.expected, compare=True)
-    return _Change(put.key, put.value, put.expected, ephemeral=isinstance(put, Ephemeral))
+        return Change(put.key, None, put.expected, compare=True)
+    return Change(put.key, put.value, put.expected, ephemeral=isinstance(put, Ephemeral))

@@ -95,12 +95,14 @@ class ZookeeperMetadataStore:
         )
 
     async def delete(self, key: str, expected: int | None = None) -> None:
-        """Waits while ZooKeeper is away."""
+        """Waits while ZooKeeper is away. Raises MetadataError when the session ends meanwhile."""
         path = self._path(key)
         urgent = key in self._ephemeral
         self._ephemeral.discard(key)
+        # Now, and not when the group is sent: the session may end while the deletion waits.
+        session_id = self.requests.session_id
         await self._groups.submit(
-            frozenset((key,)), lambda: self._writes.delete(path, expected), urgent=urgent
+            frozenset((key,)), lambda: self._writes.delete(path, expected, session_id), urgent=urgent
         )
 
     async def children(self, key: str) -> list[str]:

@@ -81,6 +81,8 @@ class ZookeeperRequests:
         self._connected.set()
         self._closed = False
         self._listeners: list[Callable[[SessionState], None]] = []
+        self.session_id = session.id
+        """Of the session that the listeners know of."""
 
     @classmethod
     async def connect(
@@ -119,16 +121,21 @@ class ZookeeperRequests:
         """The servers and the root of the broker's nodes."""
         return self.session.url
 
-    async def ask(self, request: Callable[[], Pending]) -> Answer:
+    async def ask(self, request: Callable[[], Pending], *, session_id: int | None = None) -> Answer:
         """Returns ZooKeeper's answer to `request`, which is called once per attempt.
 
-        Waits while ZooKeeper is away. Raises MetadataError after `close`.
+        Waits while ZooKeeper is away. Raises MetadataError after `close`, and once the session with `session_id` has
+        ended.
         """
         asked = 0
         while True:
             await self._connected.wait()
             if self._closed:
                 raise MetadataError("the metadata store is closed")
+            if session_id not in (None, self.session.id):
+                raise MetadataError(
+                    "the session with ZooKeeper has ended, in which this was asked; it was perhaps done"
+                )
             # Counted before the request: an attempt whose answer is lost may have been carried out.
             asked += 1
             try:
@@ -193,6 +200,7 @@ class ZookeeperRequests:
         if self._closed:
             return
         self._connected.set()
+        self.session_id = self.session.id
         how = "in a new session" if state is SessionState.RE_ESTABLISHED else "in the same session"
         log.info("ZooKeeper at %s answers again, %s", self.url.hosts, how)
         self._tell(state)

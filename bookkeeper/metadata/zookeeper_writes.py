@@ -75,9 +75,9 @@ class ZookeeperWrites:
             elif not await self._is_absent(put, placeholders):
                 return await self._versions_if_ours(puts, placeholders, answer)
 
-    async def delete(self, path: str, expected: int | None) -> list[int]:
-        """Removes the node, and parents that are not needed any more. Raises BadVersion."""
-        await self._delete_node(path, expected)
+    async def delete(self, path: str, expected: int | None, session_id: int) -> list[int]:
+        """Removes the node, in the given session, and parents that are not needed any more. Raises BadVersion."""
+        await self._delete_node(path, expected, session_id)
         await self._delete_empty_parents(path)
         return [0]
 
@@ -187,9 +187,11 @@ class ZookeeperWrites:
             return False  # Made in a session that has expired meanwhile, or by another process.
         return bool(value == put.value) and version_of(stat) == placeholders.get(put.key, put.expected) + 1
 
-    async def _delete_node(self, path: str, expected: int | None) -> None:
+    async def _delete_node(self, path: str, expected: int | None, session_id: int) -> None:
         version = _ANY_VERSION if expected is None else expected
-        answer = await self._requests.ask(lambda: self._requests.client.delete_async(path, version))
+        answer = await self._requests.ask(
+            lambda: self._requests.client.delete_async(path, version), session_id=session_id
+        )
         if answer.refused(NotEmptyError):
             # Keys below it stay, so the node does too, without bytes.
             await self._set(path, b"", version)

@@ -63,11 +63,12 @@ SERVER = Section("Server", (
     Key("internalListenerName", "string", None, v50="internal", used=False, computed="the first of advertisedListeners",
         doc="Listener of advertisedListeners that is used when a client names none."),
     Key("metadataStoreUrl", "string", None,
-        form=(r"file:.+|memory:.*|zk:[^,;/]+([,;][^,;/]+)*(/[^/]+)*/?",
-              "file:PATH, memory:NAME or zk:host:port[,host:port][/chroot]"),
+        form=(r"file:.+|unix:.+|memory:.*|zk:[^,;/]+([,;][^,;/]+)*(/[^/]+)*/?",
+              "file:PATH, unix:SOCKET, memory:NAME or zk:host:port[,host:port][/chroot]"),
         computed="zookeeperServers, else `file:` and magnetarDataDirectory/metadata.sqlite; memory:local "
             "with magnetarInMemory",
-        doc="Store of topics, ledger lists and cursor positions: `file:PATH` for the embedded store, "
+        doc="Store of topics, ledger lists and cursor positions: `file:PATH` for the embedded store, `unix:SOCKET` "
+            "for an embedded store that `magnetar metadata serve` shares among the brokers of a machine, "
             "`zk:host:port[,host:port][/chroot]` for ZooKeeper, which bookies and BookKeeper's tools share "
             "(needs `pip install WHEEL[zookeeper]`), `memory:NAME` with magnetarInMemory."),
     Key("zookeeperServers", "string", None,
@@ -77,11 +78,11 @@ SERVER = Section("Server", (
         doc="File with settings of the metadata store. For ZooKeeper: TLS by the names of ZooKeeper's client, such as "
             "`zookeeper.client.secure=true` (see docs/how-to/tls.md)."),
     Key("metadataStoreSessionTimeoutMillis", "int", 30_000, "ms", low=1000,
-        doc="Milliseconds of silence after which ZooKeeper ends a broker's session; a start waits as long "
-            "for ZooKeeper."),
+        doc="Milliseconds of silence after which ZooKeeper, or the server of an embedded store, ends a broker's session; "
+            "a start waits as long for it."),
     Key("metadataStoreOperationTimeoutSeconds", "int", 30, "s", low=1,
         doc="Seconds that a read from ZooKeeper may take before the request that needs it fails. A write "
-            "waits until ZooKeeper is back."),
+            "waits until ZooKeeper is back. At the server of an embedded store the limit holds for both."),
     Key("zooKeeperOperationTimeoutSeconds", "int", -1, "s",
         doc="Former name of metadataStoreOperationTimeoutSeconds; above 0 it holds in its place."),
     Key("brokerShutdownTimeoutMs", "long", 60_000, "ms", low=0, dynamic=True,

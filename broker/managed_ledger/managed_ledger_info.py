@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from bookkeeper.metadata.documents import READS_AT_ONCE
 from bookkeeper.metadata.metadata_store import MetadataStore, Versioned
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from foundation.model.position import Position
@@ -99,14 +101,15 @@ async def read_nodes(metadata: MetadataStore, name: str) -> StoredNodes | None:
 
 async def read_cursors(metadata: MetadataStore, name: str) -> list[tuple[str, Versioned]]:
     """Returns names and nodes of a managed ledger's cursors. Raises MetadataError."""
-    nodes = []
-    for last_part in await metadata.children(managed_ledger_key(name)):
-        cursor_name = sys.intern(cursor_name_of(last_part))
-        found = await metadata.get(cursor_key(name, cursor_name))
-        # None: another broker has deleted it since it was listed.
-        if found is not None:
-            nodes.append((cursor_name, found))
-    return nodes
+    names = [sys.intern(cursor_name_of(part)) for part in await metadata.children(managed_ledger_key(name))]
+    # At once where each read is a round trip.
+    at_once = READS_AT_ONCE if metadata.is_shared else 1
+    found: list[Versioned | None] = []
+    for start in range(0, len(names), at_once):
+        reads = [metadata.get(cursor_key(name, one)) for one in names[start : start + at_once]]
+        found += await asyncio.gather(*reads) if len(reads) > 1 else [await reads[0]]
+    # None: another broker has deleted it since it was listed.
+    return [(one, node) for one, node in zip(names, found, strict=True) if node is not None]
 
 
 def ledger_list_of(info: ManagedLedgerInfo, closed: list[LedgerInfo], current_id: int) -> LedgerList:

@@ -1,6 +1,6 @@
-"""`magnetar metadata`: shows nodes of a metadata store in words, compares two stores, and verifies one.
+"""`magnetar metadata`: shows nodes of a metadata store in words, compares two stores, verifies one, and serves a file.
 
-All actions only read. The store may be in use: a file is read as of one moment, ZooKeeper node by node.
+All actions but `serve` only read. The store may be in use: a file is read as of one moment, ZooKeeper node by node.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from magnetar.metadata.findings import Finding
     from magnetar.snapshot.node_rows import Node
 
-ACTIONS: Final = ("dump", "get", "diff", "verify")
+ACTIONS: Final = ("dump", "get", "diff", "verify", "serve")
 """The actions, for the shell completion."""
 _FILE: Final = "metadata.sqlite"
+_SOCKET: Final = "metadata.sock"
 _PROGRESS_S: Final = 2.0
 _NODES_PER_LOOK: Final = 1000
 _URL_HELP: Final = "data folder of a broker, FILE, file:FILE or zk:host:port[/chroot]"
@@ -41,7 +42,8 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         "magnetar metadata",
-        description="Look at a metadata store, Magnetar's or Apache's, without changing it. It may be in use.",
+        description="Look at a metadata store, Magnetar's or Apache's, without changing it; it may be in use. Or serve "
+        "an embedded store to several brokers.",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     dump = actions.add_parser("dump", help="print every node in words")
@@ -65,6 +67,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     verify.add_argument("url", metavar="URL", help=_URL_HELP)
     verify.set_defaults(run=_verify)
+    serve = actions.add_parser(
+        "serve",
+        help="share an embedded store among the brokers of this machine",
+        description="Share an embedded store among the brokers of this machine, which have metadataStoreUrl=unix:SOCKET. "
+        "Only processes of the same user can connect. Ends at SIGTERM or SIGINT; brokers wait for the next start.",
+    )
+    serve.add_argument("place", metavar="PLACE", help="data folder, or FILE, which is made")
+    serve.add_argument("--socket", type=Path, metavar="SOCKET", help=f"default: {_SOCKET} beside the file")
+    serve.set_defaults(run=_serve)
     return parser
 
 
@@ -72,8 +83,12 @@ def store_url(text: str) -> str:
     """Returns the store's URL for the words of a user, who may name a data folder or a file."""
     if text.startswith("zk:"):
         return text
+    return f"file:{_file(text)}"
+
+
+def _file(text: str) -> Path:
     path = Path(text.removeprefix("file:"))
-    return f"file:{path / _FILE if path.is_dir() else path}"
+    return path / _FILE if path.is_dir() else path
 
 
 def _nodes(url: str) -> Iterator[Node]:
@@ -149,6 +164,31 @@ def _look(url: str) -> tuple[int, list[Finding]]:
         (path, "does not fit its checksum: the file is damaged") for path in damaged_records(url)
     ]
     return facts.nodes, findings_of(facts)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    # Imported here: the other actions need no server.
+    import asyncio
+
+    file = _file(arguments.place)
+    path = (arguments.socket or file.with_name(_SOCKET)).absolute()
+    asyncio.run(_serve_until_stopped(file, path))
+    return 0
+
+
+async def _serve_until_stopped(file: Path, path: Path) -> None:
+    import asyncio
+    import signal
+
+    from bookkeeper.metadata.metadata_server import MetadataServer
+
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    server = await MetadataServer.start(file, path)
+    print(f"metadataStoreUrl=unix:{path}", flush=True)
+    await stopped.wait()
+    await server.close()
 
 
 def _print(lines: list[str]) -> None:

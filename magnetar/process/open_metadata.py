@@ -3,6 +3,7 @@
 memory:…                     a dictionary, gone with the process
 zk:host:port/chroot          ZooKeeper, which also numbers ledgers for every BookKeeper client
 file:PATH or PATH            one SQLite file; the broker counts ledger ids in it
+unix:PATH                    the SQLite file of another process, which listens at this Unix socket
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from foundation.zookeeper.url import ZookeeperUrl
 
 _FILE = "file:"
+UNIX = "unix:"
+"""Begins the URL of a store that another process serves."""
 _MEMORY = "memory:"
 
 
@@ -47,6 +50,15 @@ async def open_metadata(settings: Settings) -> OpenedMetadata:
     zookeeper = parse_store_url(url)
     if zookeeper is not None:
         return await _in_zookeeper(settings, zookeeper)
+    if url.startswith(UNIX):
+        from bookkeeper.metadata.socket_metadata_store import SocketMetadataStore
+
+        store = await SocketMetadataStore.open(
+            Path(url.removeprefix(UNIX)),
+            session_timeout_s=settings.int("metadataStoreSessionTimeoutMillis") / 1000,
+            timeout_s=metadata_timeout_s(settings),
+        )
+        return OpenedMetadata(store, None)
     return OpenedMetadata(_in_file(Path(url.removeprefix(_FILE))), None)
 
 

@@ -77,7 +77,8 @@ class FollowerStore:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._session = Leader(cluster)
+        self._session = self._known = Leader(cluster)
+        """At the leader, and as the process has been told."""
         self._replica = MemoryMetadataStore()
         self._seen = 0
         self._closed = False
@@ -129,7 +130,14 @@ class FollowerStore:
         return await self._write(lambda: self._session.put_all(puts))
 
     async def delete(self, key: str, expected: int | None = None) -> None:
-        await self._write(lambda: self._session.delete(key, expected))
+        session = self._known
+
+        async def delete_in_session() -> None:
+            if self._session is not session or self._has_ended:
+                raise MetadataError("the session in which this was asked has ended")
+            await session.delete(key, expected)
+
+        await self._write(delete_in_session)
 
     async def _write(self, write: Callable[[], Awaitable[T]]) -> T:
         async with self._order:  # Writes of a session are carried out in the order of the calls.
@@ -204,8 +212,7 @@ class FollowerStore:
         if self._has_ended:
             self._has_ended = False
             self._session = Leader(self._cluster)
-            self._tell(SessionState.LOST)
-            self._tell(SessionState.RE_ESTABLISHED)
+            self._begin_anew()
         else:
             self._tell(SessionState.CONNECTED)
 
@@ -222,10 +229,15 @@ class FollowerStore:
         self._session = Leader(self._cluster)
         delay_s = self._cluster.rng.uniform(0, 0.5)
         self._cluster.loop.call_later(delay_s, self._replica._watches.tell_all)
-        for state in (SessionState.LOST, SessionState.RE_ESTABLISHED):
-            self._cluster.loop.call_later(delay_s, self._tell, state)
+        self._cluster.loop.call_later(delay_s, self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        self._tell(SessionState.LOST)
+        self._tell(SessionState.RE_ESTABLISHED)
 
     def _tell(self, state: SessionState) -> None:
+        if state is SessionState.RE_ESTABLISHED:
+            self._known = self._session
         if not self._closed:
             for told in self._listeners:
                 told(state)

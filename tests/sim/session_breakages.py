@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
 from unittest import mock
 
 from bookkeeper.metadata import start_count
@@ -11,7 +12,9 @@ from bookkeeper.metadata.documents import Documents
 from bookkeeper.metadata.metadata_store import MetadataStore, Write
 from bookkeeper.metadata.owned_key import OwnedKey
 from broker.compose.confirmed_rights import ConfirmedRights
+from broker.service.lifecycle.deletion.intents import Intent, Intents
 from foundation.model.errors import MetadataError
+from tests.sim.followers import FollowerStore
 
 
 def _changes_without_version() -> object:
@@ -114,6 +117,34 @@ def _lost_answers_are_taken_for_others() -> object:
     return mock.patch.object(OwnedKey, "_is_own", is_own)
 
 
+def _every_broker_resumes() -> object:
+    """A broker goes on with a deletion whose owner lives."""
+
+    async def own(self: Intents, intent: Intent) -> Intent:
+        key = intent.kind, intent.name
+        if key not in self._versions:
+            self._owned(intent, await self._read(*key), self._ended)
+        return intent
+
+    return mock.patch.object(Intents, "own", own)
+
+
+def _deletions_outlive_their_session() -> object:
+    """A step goes on, and what it has asked is carried out, after another broker may have taken the deletion over."""
+
+    @contextlib.asynccontextmanager
+    async def while_owned(self: Intents, intent: Intent) -> AsyncIterator[None]:
+        yield
+
+    async def delete(self: FollowerStore, key: str, expected: int | None = None) -> None:
+        await self._write(lambda: self._session.delete(key, expected))
+
+    patches = contextlib.ExitStack()
+    patches.enter_context(mock.patch.object(Intents, "while_owned", while_owned))
+    patches.enter_context(mock.patch.object(FollowerStore, "delete", delete))
+    return patches
+
+
 SESSION_BREAKAGES: dict[str, Callable[[], object]] = {
     "changes-without-version": _changes_without_version,
     "reads-beside-writes": _reads_beside_writes,
@@ -124,4 +155,6 @@ SESSION_BREAKAGES: dict[str, Callable[[], object]] = {
     "rights-without-a-bound": _rights_without_a_bound,
     "starts-without-version": _starts_without_version,
     "lost-answers-are-taken-for-others": _lost_answers_are_taken_for_others,
+    "every-broker-resumes": _every_broker_resumes,
+    "deletions-outlive-their-session": _deletions_outlive_their_session,
 }

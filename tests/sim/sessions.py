@@ -9,6 +9,8 @@ the connection, answers are lost. The statements:
 * Without faults a change acts at every process within a second; after all faults every process has what the leader has.
 * No two starts get one number.
 * A key of one process is never taken for another's because an answer was lost.
+* Deletions remove what was decided and nothing else, and another process finishes those of a lost session
+  (`session_deletions.py`).
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from foundation.model.errors import BadVersion, MetadataError
 from tests.sim.followers import Cluster, FollowerStore, Leader
 from tests.sim.loop import SimLoop, run
 from tests.sim.metadata import Broken
+from tests.sim.session_deletions import Deleting, DeletionWitness
 
 LIFE_S = 240.0
 """Simulated seconds with faults."""
@@ -56,6 +59,9 @@ class SessionCounts:
     frozen: int = 0
     without_rights: int = 0
     """Seconds of a process."""
+    made: int = 0
+    deleted: int = 0
+    resumed: int = 0
 
     def add(self, other: SessionCounts) -> None:
         for field in fields(self):
@@ -106,6 +112,7 @@ class Process:
         self.cursor = OwnedKey(self.store, ABSENT)
         self.memory = Memory()
         self.rights.values = self.memory
+        self.deleting = Deleting(self.store, history.deletion_rng, history.generations)
 
 
 class SessionsHistory:
@@ -115,6 +122,10 @@ class SessionsHistory:
         self.loop, self.trace = loop, trace
         self.rng = rng = random.Random(seed ^ 0x5E55)
         self.cluster = Cluster(rng, loop, lag_s=rng.choice((0.01, 0.2)), notice_s=rng.choice((0.0, 0.3)))
+        # One of its own, so that seeds keep their other operations.
+        self.deletion_rng = random.Random(seed ^ 0xDE1E7E)
+        self.generations: list[int] = []
+        self._witness = DeletionWitness()
         self.processes = [Process(self, number) for number in range(PROCESSES)]
         self.counts = SessionCounts()
         self._confirmed: set[tuple[str, str]] = set()
@@ -145,6 +156,7 @@ class SessionsHistory:
                 self._move(process),
                 self._start(process),
                 self._confirm(process),
+                self._delete(process),
             ]
         running = [self.loop.create_task(one) for one in (*work, self._fault(), self._observe())]
         await asyncio.sleep(LIFE_S)
@@ -156,6 +168,7 @@ class SessionsHistory:
         self._raise_first([*running[-1:], *self._tasks])
         self._check_equal("after all faults")
         self._check_kept()
+        await self._check_deleted()
         await self._check_act()
         running[-1].cancel()
         return self.counts
@@ -236,6 +249,26 @@ class SessionsHistory:
                 raise Broken(f"two starts have number {number}")
             self._starts.add(number)
 
+    async def _delete(self, process: Process) -> None:
+        while True:
+            await asyncio.sleep(self.deletion_rng.uniform(0.1, 6.0))
+            left_s = LIFE_S - self.loop.time()
+            if self.deletion_rng.random() < 0.05 and left_s > SESSION_S:
+                # In the middle of the deletion, and others may finish it meanwhile.
+                self.counts.cuts += 1
+                delay_s, seconds = self.deletion_rng.uniform(0.0, 0.2), self.deletion_rng.uniform(0.0, left_s)
+                self.loop.call_later(delay_s, process.store.cut, min(seconds, 2 * SESSION_S), SESSION_S)
+            if outcome := await process.deleting.act():
+                self.note(f"{process.name}: {outcome}")
+                setattr(self.counts, outcome, getattr(self.counts, outcome) + 1)
+
+    async def _check_deleted(self) -> None:
+        """The next look of each process ends everything that was decided."""
+        for process in self.processes:
+            await process.deleting.deletions.resume()
+        self._judge_log()
+        self._witness.check_finished(self._leader._values)
+
     async def _confirm(self, process: Process) -> None:
         due_s = self.loop.time()
         while True:
@@ -290,6 +323,7 @@ class SessionsHistory:
                     raise Broken(f"{process.name} has {process.memory.went_back}")
                 for name in NAMES:
                     self._check_document(process, name)
+            self._judge_log()
 
     def _check_document(self, process: Process, name: str) -> None:
         revision = process.memory.get(name, {"revision": 0})["revision"]
@@ -302,13 +336,17 @@ class SessionsHistory:
 
     def _superseded_s(self, name: str, revision: int) -> float | None:
         """Returns when the next revision was stored."""
+        self._judge_log()
+        return self._stored_s.get((name, revision + 1))
+
+    def _judge_log(self) -> None:
         for number in range(self._indexed, len(self.cluster.log)):
             key, value = self.cluster.log[number]
+            self._witness.changed(key, value)
             if key.startswith(f"{RIGHTS}/") and value is not None:
                 place = key[len(RIGHTS) + 1 :], _decode(value.value)["revision"]
                 self._stored_s.setdefault(place, self.cluster.changed_s[number])
         self._indexed = len(self.cluster.log)
-        return self._stored_s.get((name, revision + 1))
 
     def _check_equal(self, when: str) -> None:
         for root in (RIGHTS, OTHERS):

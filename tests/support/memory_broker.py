@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from bookkeeper.client.ledger_client import LedgerClient
 from bookkeeper.client.memory import MemoryLedgerClient
+from bookkeeper.ensembles.ledger_ids import LedgerIdSource
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.compose.broker_service import BrokerService
@@ -20,19 +21,26 @@ from tests.fakes.ledgers import on_one_bookie
 
 @asynccontextmanager
 async def memory_broker(
-    *overrides: str, metadata: MetadataStore | None = None
+    *overrides: str, metadata: MetadataStore | None = None, ids: LedgerIdSource | None = None
 ) -> AsyncIterator[BrokerService]:
-    """Starts a broker in memory, and stops it at the end of the block. `metadata` None: a store of its own."""
+    """Starts a broker in memory, and stops it at the end of the block. `metadata` None: a store of its own.
+
+    `ids` None: ids of ledgers are counted in the store.
+    """
     loop = asyncio.get_running_loop()
     turn = Turn(loop.call_soon, clock.monotonic_ns)
     client = MemoryLedgerClient(loop.call_soon)
-    async with broker_with(metadata or MemoryMetadataStore(), client, turn, *overrides) as service:
+    async with broker_with(metadata or MemoryMetadataStore(), client, turn, *overrides, ids=ids) as service:
         yield service
 
 
 @asynccontextmanager
 async def broker_with(
-    metadata: MetadataStore, client: LedgerClient, turn: Turn, *overrides: str
+    metadata: MetadataStore,
+    client: LedgerClient,
+    turn: Turn,
+    *overrides: str,
+    ids: LedgerIdSource | None = None,
 ) -> AsyncIterator[BrokerService]:
     """Starts a broker with both ports over these stores, and stops it at the end of the block."""
     usual = (
@@ -49,6 +57,7 @@ async def broker_with(
         ledgers=on_one_bookie(metadata, client),
         turn=turn,
         version="1.2.3",
+        ids=ids,
         authenticator=make_authenticator(settings),
     )
     await service.start()

@@ -23,12 +23,11 @@ from broker.admin.http.request_path import NAMESPACE
 from broker.admin.namespaces.policy_owner import existing_namespace
 from broker.admin.service_view import BROKER, CLUSTERS
 from broker.service.namespaces.namespaces import Json
+from broker.service.namespaces.stored_forms import REPLICATION
 from broker.service.policies.forms import Flag, named
 from broker.service.policies.table import ANTI_AFFINITY
 from foundation.model.errors import BrokerError
 
-REPLICATION: Final = "replication_clusters"
-"""Key of the clusters of a namespace in the stored policies, and in Pulsar's JSON."""
 ALLOWED: Final = "allowed_clusters"
 """Key of the clusters that it may have."""
 

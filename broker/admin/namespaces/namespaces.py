@@ -17,14 +17,14 @@ from broker.admin.http.answers import (
     object_of,
 )
 from broker.admin.http.request_path import NAMESPACE
-from broker.admin.namespaces.clusters import ALLOWED, REPLICATION, checked_clusters
+from broker.admin.namespaces.clusters import ALLOWED, checked_clusters
 from broker.admin.namespaces.namespace_values import checked_bundles
 from broker.admin.namespaces.policies import policies_of_body, shown_policies
 from broker.admin.namespaces.quota_rules import checked_quota
 from broker.admin.service_view import BROKER, BrokerView
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import Json, NamespaceNotFound
-from broker.service.namespaces.stored_forms import BUNDLES_KEY, DELETED
+from broker.service.namespaces.stored_forms import BUNDLES_KEY, DELETED, REPLICATION
 from broker.service.namespaces.stored_policies import PERMISSIONS
 from broker.service.policies.backlog_quota import QUOTA_TYPES
 from broker.service.policies.effective_policies import RESOURCE_GROUP

@@ -22,7 +22,7 @@ from broker.security.authorization.permissions import (
     parse_permissions,
     stored_permissions,
 )
-from broker.service.namespaces.stored_forms import BUNDLES_KEY, DELETED, LOCAL, RATES
+from broker.service.namespaces.stored_forms import BUNDLES_KEY, DELETED, LOCAL, RATES, REPLICATION
 from broker.service.namespaces.stored_forms import Document as Document
 from broker.service.namespaces.stored_forms import Json as Json
 from broker.service.namespaces.stored_policies import (
@@ -225,7 +225,8 @@ class Namespaces:
             if self.is_ending(namespace):
                 # Otherwise the rest of the deletion, perhaps after a restart, would take the new one too.
                 raise ServiceNotReady(f"Namespace {namespace} is being deleted; ask again")
-            return dict(policies)
+            # As Pulsar does: its brokers refuse a namespace that names no cluster.
+            return {REPLICATION: [self.cluster], **policies}
 
         async with self._changing:
             self.tenant(tenant)

@@ -110,16 +110,16 @@ class PartitionedMetadata:
     async def mark_deleted(self, name: TopicName, beside: Sequence[Write]) -> None:
         """Marks the topic as deleted, for all brokers, in one write with `beside`.
 
-        Stores `beside` alone where there is no metadata. Raises MetadataError; BadVersion when `beside` is refused.
+        TopicNotFound where there is no metadata: without the mark the deletion would take what is made anew meanwhile.
+        MetadataError; BadVersion when `beside` is refused.
         """
         while True:
             found = await self._store.get(_key(name))
-            puts: list[Write] = [*beside]
-            if found is not None:
-                marked = replace(decode_partitions(found.value), deleted=True)
-                puts.append(Put(_key(name), marked.encode(), found.version))
+            if found is None:
+                raise TopicNotFound(f"Partitioned topic {name} does not exist")
+            marked = replace(decode_partitions(found.value), deleted=True)
             try:
-                await self._store.put_all(puts)
+                await self._store.put_all((*beside, Put(_key(name), marked.encode(), found.version)))
             except BadVersion:
                 # The topic may have grown meanwhile.
                 if await self._store.get(_key(name)) == found:

@@ -24,6 +24,8 @@ CLUSTER_POLICIES: Final = "policies"
 """Name of the policies of a cluster below it, which have its migration."""
 EARLIER_OF_CLUSTERS: Final[Mapping[str, str]] = {ISOLATION: ISOLATION, "migration": CLUSTER_POLICIES}
 """Names below a cluster under which versions up to 0.2.0 had one more level of the same name, and the names now."""
+REPLICATION: Final = "replication_clusters"
+"""Key of the clusters of a namespace, in the stored policies and in Pulsar's JSON."""
 DELETED: Final = "deleted"
 """Key of the mark of a namespace that is being deleted, in the stored policies and in Pulsar's JSON."""
 BUNDLES_KEY: Final = "bundles"

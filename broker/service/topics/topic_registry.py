@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from itertools import islice
-from typing import TypeVar
 
 from bookkeeper.metadata.metadata_store import Check
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
@@ -58,8 +57,6 @@ LOAD_TIMES_KEPT = 10_000
 """Durations of openings that are remembered, the newest ones."""
 QUOTA_CHECK_BOUNDS_NS = tuple(seconds * 1_000_000_000 for seconds in (5, 10, 30, 60, 300))
 """Upper bounds of the buckets for durations of quota comparisons, those of Pulsar."""
-
-T = TypeVar("T")
 
 
 class TooManyTopics(NotAllowed):
@@ -137,12 +134,12 @@ class TopicRegistry:
     async def get(self, name: TopicName, *, create: bool, by_admin: bool = False) -> Topic:
         """Returns the topic, opened if need be.
 
-        TopicNotFound when it does not exist and may not be created; ServiceNotReady when another broker owns it.
+        TopicNotFound when it does not exist and may not be created; ServiceNotReady of another broker, or being deleted.
         `by_admin` creates it also where automatic creation is off.
         """
         while True:
-            topic = self.topics.get(str(name))
-            if topic is not None and not topic.closed:
+            if (topic := self.topics.get(str(name))) is not None and not topic.closed:
+                self.check_open(name)  # What is stored in it now would go too.
                 topic.asked += 1
                 return topic
             task = self._opening.get(str(name))
@@ -180,20 +177,24 @@ class TopicRegistry:
         self.check_open(name)
         started_ns = self.environment.now_ns()
         record = self.dormant.get(str(name))
-        existed = record is not None or await self.is_stored(name)
-        if name.partition >= 0 or not existed:
-            # `check_open` knows the decisions of this broker alone.
-            await self.partitions.usable_count(name)
+        # `check_open` knows the decisions of this broker alone, `usable_count` all.
+        if name.partition >= 0:
+            stored, partitions = await asyncio.gather(
+                self.is_stored(name), self.partitions.usable_count(name)
+            )
+            existed = stored or record is not None
+        else:
+            existed = record is not None or await self.is_stored(name)
+            partitions = 0 if existed else await self.partitions.usable_count(name)
         if not existed:
-            await self._check_may_create(name, create=create, by_admin=by_admin)
+            await self._check_may_create(name, partitions, create=create, by_admin=by_admin)
         topic: Topic
         if name.is_persistent:
             topic = await self._open_persistent(name, record, lease)
         else:
             topic = NonPersistentTopic(name, self.settings, self.policies, self.limits)
-        # Settings may have changed while the topic was opened.
+        # Settings may have changed while the topic was opened, and policies, again while they are applied.
         self._reconfigure_topic(topic)
-        # So may policies, and again while they are applied.
         changes = -1
         while changes != self._policy_changes:
             changes = self._policy_changes
@@ -226,7 +227,7 @@ class TopicRegistry:
         elif key not in self.topics:
             await asyncio.shield(self._begin_closing(key, None, store()))
 
-    async def _check_may_create(self, name: TopicName, *, create: bool, by_admin: bool) -> None:
+    async def _check_may_create(self, name: TopicName, count: int, *, create: bool, by_admin: bool) -> None:
         namespaces, namespace = self.namespaces, name.namespace
         # One that is being deleted would never become empty.
         if (
@@ -235,16 +236,15 @@ class TopicRegistry:
             or namespaces.policy(namespace, DELETED)
         ):
             raise TopicNotFound("Namespace not found")
-        partitions = await self.partitions.count(name.base)
         if name.partition >= 0:
-            if partitions and name.partition >= partitions:
-                raise TopicNotFound(f"Topic partition {name} does not exist: the topic has {partitions}")
-            if partitions:
+            if count and name.partition >= count:
+                raise TopicNotFound(f"Topic partition {name} does not exist: the topic has {count}")
+            if count:
                 return
             # As Apache since 4.1: such a topic would be taken for a partition once its base has partitions.
             raise NotAllowed(f"Partition metadata not found for the partitioned topic: {name}")
-        if partitions:
-            raise NotAllowed(f"Partitioned topic {name} has {partitions} partitions; use one of them")
+        if count:
+            raise NotAllowed(f"Partitioned topic {name} has {count} partitions; use one of them")
         if not create or not (by_admin or self.policies.may_create_topics(name.namespace)):
             raise TopicNotFound(f"Topic {name} does not exist")
         check_new_name("Topic", name.local)

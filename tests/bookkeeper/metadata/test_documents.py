@@ -121,6 +121,16 @@ async def test_change_creation_and_removal_by_another_session_are_taken_over_and
         ]
 
 
+async def test_own_document_that_another_session_removes_before_it_was_listed_goes() -> None:
+    async with followed() as one:
+        one.store.loses_notices = True
+        await one.texts.change("b", lambda _: "1")
+        one.store.loses_notices = False
+        await one.until({"a": "1", "b": "1"})
+        await one.writer.delete("/texts/b")
+        await one.until({"a": "1"})
+
+
 async def test_names_of_two_levels_are_found_below_parents_that_come_go_and_come_again() -> None:
     async with followed(levels=2) as one:
         await one.writer.put("/texts/second", b"a value of its own")

@@ -1,4 +1,4 @@
-"""The contract of MetadataStore, kept by all three stores, and the durability of the SQLite store."""
+"""The contract of MetadataStore, kept by all stores, and the durability of the SQLite store."""
 
 from __future__ import annotations
 

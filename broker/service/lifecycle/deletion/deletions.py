@@ -82,20 +82,12 @@ class Deletions:
         await self._registry.shut(name, partial(self._topic_shut, name), force=force)
 
     async def _topic_shut(self, name: TopicName) -> None:
-        intent = self.intents.pending.get((DeletedKind.TOPIC, str(name)))
-        if intent is None:
-            intent = Intent(
-                DeletedKind.TOPIC,
-                str(name),
-                self._environment.wall_ms(),
-                schema=await self._owns_schema(name),
-            )
-            intent = await self._decide_topic(name, intent)
-        else:
-            intent = await self.intents.own(intent)
-        await self._carry_out(intent)
+        decide = partial(self._decide_topic, name)
+        await self._decide_and_carry_out((DeletedKind.TOPIC, str(name)), decide)
 
-    async def _decide_topic(self, name: TopicName, intent: Intent) -> Intent:
+    async def _decide_topic(self, name: TopicName) -> Intent:
+        schema = await self._owns_schema(name)
+        intent = Intent(DeletedKind.TOPIC, str(name), self._environment.wall_ms(), schema=schema)
         if not name.is_persistent:
             return await self.intents.decide_alone(intent)
 
@@ -175,15 +167,24 @@ class Deletions:
         key = intent.kind, intent.name
         task = self._running.get(key)
         if task is None:
-            task = asyncio.ensure_future(self._decide_and_carry_out(self.intents.pending.get(key), decide))
+            task = asyncio.ensure_future(self._decide_and_carry_out(key, decide))
             self._running[key] = task
             task.add_done_callback(partial(self._ended, key))
         await asyncio.shield(task)
 
     async def _decide_and_carry_out(
-        self, pending: Intent | None, decide: Callable[[], Awaitable[Intent]]
+        self, key: tuple[DeletedKind, str], decide: Callable[[], Awaitable[Intent]]
     ) -> None:
-        await self._carry_out(await decide() if pending is None else await self.intents.own(pending))
+        pending = self.intents.pending.get(key)
+        if pending is None or not await self.intents.is_stored(pending):
+            owned = await decide()
+        else:
+            owned = await self.intents.own(pending)
+            if await self._made_anew(owned):
+                # The former deletion lacked its last write alone. This one needs a mark of its own.
+                await self.intents.finished(owned)
+                owned = await decide()
+        await self._carry_out(owned)
 
     def _ended(self, key: tuple[DeletedKind, str], task: asyncio.Task[None]) -> None:
         del self._running[key]
@@ -192,10 +193,10 @@ class Deletions:
             task.exception()
 
     async def _carry_out(self, intent: Intent) -> None:
-        for _, step in self._steps.of(intent.kind):
-            self.intents.check_owned(intent)
-            await step(intent)
-        await self.intents.finished(intent)
+        async with self.intents.while_owned(intent):
+            for _, step in self._steps.of(intent.kind):
+                await step(intent)
+            await self.intents.finished(intent)
 
     # Interrupted
 

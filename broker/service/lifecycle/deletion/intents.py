@@ -9,13 +9,17 @@ searching the whole store.
 
 Of the brokers on one store one carries an intent out: its owner, a name that a broker takes for each session with the store.
 Another broker takes an intent over when the owner's key is gone, by the intent's version, so only one does. The former owner
-learns of it by the end of its session, or when it cannot remove the intent, whose version has changed.
+learns of it by the end of its session, which ends its steps at once, or when it cannot remove the intent, whose version has
+changed. Its deletions that are out end with the session (law 7 of `MetadataStore`), so none of them removes what was made
+anew after the other broker had finished.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from enum import StrEnum
 from typing import Final
@@ -113,21 +117,31 @@ class Intents:
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
         self.pending: dict[tuple[DeletedKind, str], Intent] = {}
-        """Decided and not finished, by kind and name: those of this broker, and others as of the last `refresh`."""
+        """Decided and not finished, by kind and name: those of this broker, and others as of the last `refresh`.
+
+        Also those of this broker whose decision was perhaps stored, until the store tells.
+        """
         self._versions: dict[tuple[DeletedKind, str], int] = {}
         """Of the intents that this session owns."""
         self._owner = ""
         """Name of this session as an owner; empty before its first intent."""
+        self._ended = 0
+        """Sessions that have ended."""
         self._tried: set[str] = set()
-        """Names under which this session may have stored an intent without learning of it."""
+        """Names under which this broker may have stored an intent without learning of it, also in a later session."""
+        self._working: dict[asyncio.Task[object], bool] = {}
+        """The tasks with steps of owned intents; True once their session has ended."""
         store.listen(self._session_changed)
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.LOST:
             # The owner's key is gone, and other brokers may go on with these deletions.
             self._owner = ""
-            self._tried.clear()
+            self._ended += 1
             self._versions.clear()
+            for task in self._working:
+                self._working[task] = True
+                task.cancel()
 
     async def refresh(self) -> None:
         """Reads the intents of other brokers, and of earlier ones. Raises MetadataError."""
@@ -159,19 +173,31 @@ class Intents:
 
         ServiceNotReady when another broker has decided the same; MetadataError.
         """
-        intent = replace(intent, owner=self._name())
+        intent, ended = replace(intent, owner=self._name()), self._ended
         try:
             await store((Put(intent.key, intent.encode(), ABSENT), self._alive(intent.owner)))
         except BadVersion as mismatch:
             await self._look_after_owner()
             await self.refresh()
             raise _elsewhere(intent) from mismatch
-        self._owned(intent, 0)
+        except MetadataError:
+            # Perhaps it is stored, and then a later `resume` carries it out. Whatever came into use until then would go too.
+            self.pending[intent.kind, intent.name] = intent
+            raise
+        self._owned(intent, 0, ended)
         return intent
 
     async def decide_alone(self, intent: Intent) -> Intent:
         """Stores a new intent without a mark. Raises as `decide`."""
         return await self.decide(intent, self._store.put_all)
+
+    async def is_stored(self, intent: Intent) -> bool:
+        """Asks the store whether a pending intent is there. Raises MetadataError."""
+        key = intent.kind, intent.name
+        if key in self._versions:
+            return True
+        await self._store.sync()
+        return await self._read(*key) != ABSENT
 
     async def own(self, intent: Intent) -> Intent:
         """Returns the intent, taken over from a broker that is gone if need be.
@@ -184,18 +210,19 @@ class Intents:
         await self._store.sync()
         version = await self._read(*key)
         stored = self.pending.get(key)
-        if stored is not None and stored.owner in self._tried:
-            self._owned(stored, version)
-            return stored
-        if stored is None or (stored.owner and await self._store.get(f"{OWNERS}/{stored.owner}")):
+        if stored is None:
             raise _elsewhere(intent)
-        taken = replace(stored, owner=self._name())
+        # One of this broker's own names may live on in its session, and nobody else would ever go on with it.
+        is_own = not stored.owner or stored.owner in self._tried
+        if not is_own and await self._store.get(f"{OWNERS}/{stored.owner}"):
+            raise _elsewhere(intent)
+        taken, ended = replace(stored, owner=self._name()), self._ended
         try:
             await self._store.put_all((Put(taken.key, taken.encode(), version), self._alive(taken.owner)))
         except BadVersion as mismatch:
             await self._look_after_owner()
             raise _elsewhere(intent) from mismatch
-        self._owned(taken, version + 1)
+        self._owned(taken, version + 1, ended)
         return taken
 
     async def _look_after_owner(self) -> None:
@@ -216,15 +243,34 @@ class Intents:
         key = f"{OWNERS}/{owner}"
         return Check(key, 0) if self._owner else Ephemeral(key, b"1")
 
-    def _owned(self, intent: Intent, version: int) -> None:
-        self._owner = intent.owner
+    def _owned(self, intent: Intent, version: int, ended: int) -> None:
+        """Notes an answer; `ended` is `_ended` as of the question."""
         self.pending[intent.kind, intent.name] = intent
+        if ended != self._ended:
+            # The write was made in a session that has ended: another broker may have finished the deletion by now.
+            raise _elsewhere(intent)
+        self._owner = intent.owner
         self._versions[intent.kind, intent.name] = version
 
-    def check_owned(self, intent: Intent) -> None:
-        """Raises ServiceNotReady once the session has ended, in which this broker owned the intent."""
+    @asynccontextmanager
+    async def while_owned(self, intent: Intent) -> AsyncIterator[None]:
+        """Ends the body with ServiceNotReady as soon as the session ends, in which this broker owns the intent."""
         if (intent.kind, intent.name) not in self._versions:
             raise _elsewhere(intent)
+        task = asyncio.current_task()
+        assert task is not None
+        if task in self._working:  # Part of a body that this ends.
+            yield
+            return
+        self._working[task] = False
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self._working[task] or task.uncancel():
+                raise
+            raise _elsewhere(intent) from None
+        finally:
+            del self._working[task]
 
     async def finished(self, intent: Intent) -> None:
         """Removes an intent whose deletion is complete. Raises MetadataError, ServiceNotReady for another broker's."""

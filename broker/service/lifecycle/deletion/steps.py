@@ -95,18 +95,20 @@ class DeletionSteps:
             await self._namespaces.topic_deleted(intent.name)
 
     async def _delete_log(self, intent: Intent) -> None:
-        await self._delete_log_of(parse_topic_name(intent.name))
+        await self._delete_log_of(parse_topic_name(intent.name), intent)
 
-    async def _delete_log_of(self, name: TopicName) -> None:
+    async def _delete_log_of(self, name: TopicName, intent: Intent) -> None:
         if name.is_persistent:
             environment = self._environment
-            await delete_managed_ledger(name.ledger_name, environment.metadata, environment.ledgers)
+            # The registry shields it from the end of its caller.
+            async with self._intents.while_owned(intent):
+                await delete_managed_ledger(name.ledger_name, environment.metadata, environment.ledgers)
 
     async def _delete_partitions(self, intent: Intent) -> None:
         name = parse_topic_name(intent.name)
         # The topic may have grown while its deletion was decided.
         count = max(intent.partitions, await self._partitions.count(name))
-        await self._shut_all([str(name.with_partition(index)) for index in range(count)])
+        await self._shut_all([str(name.with_partition(index)) for index in range(count)], intent)
 
     async def _delete_metadata(self, intent: Intent) -> None:
         await self._partitions.delete(parse_topic_name(intent.name))
@@ -126,16 +128,16 @@ class DeletionSteps:
                     f"namespace {intent.name} has topics under keys that this broker does not write, such as that of"
                     f" {names[0]}: remove these nodes from the metadata store"
                 )
-            await self._shut_all(names)
+            await self._shut_all(names, intent)
             before = names
 
-    async def _shut_all(self, names: Sequence[str]) -> None:
-        await self._in_slices([partial(self._shut_one, name) for name in names])
+    async def _shut_all(self, names: Sequence[str], whole: Intent) -> None:
+        await self._in_slices([partial(self._shut_one, name, whole) for name in names])
 
-    async def _shut_one(self, text: str) -> None:
+    async def _shut_one(self, text: str, whole: Intent) -> None:
         name = parse_topic_name(text)
         try:
-            await self._registry.shut(name, partial(self._delete_log_of, name), force=True)
+            await self._registry.shut(name, partial(self._delete_log_of, name, whole), force=True)
         except TopicNotFound:
             return  # A non-persistent topic ends with its last client.
         intent = self._intents.pending.get((DeletedKind.TOPIC, str(name)))

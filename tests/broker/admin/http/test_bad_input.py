@@ -132,7 +132,7 @@ async def test_policy_out_of_range_is_refused_and_not_stored(
     method, path = line.split(" ", 1)
     body = text if isinstance(text, str) else json.dumps(text)
     assert await status_of(admin, f"{method} {NAMESPACE}{path}", body) == status
-    assert broker.namespaces.policies("public/default") == {}
+    assert broker.namespaces.policies("public/default") == {"replication_clusters": ["standalone"]}
 
 
 @pytest.mark.parametrize("count", [3_000_000, BUNDLES_MAX + 1, 2**31, HUGE, True, "8", 2.5])

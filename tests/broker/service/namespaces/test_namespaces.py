@@ -22,6 +22,9 @@ from broker.service.namespaces.stored_forms import DOCUMENT_BYTES_MAX, DocumentT
 from foundation.model.errors import InvalidTopicName, MetadataError
 from tests.fakes.metadata import Unwatched
 
+CREATED: dict[str, Json] = {"replication_clusters": ["standalone"]}
+"""Policies that each namespace is created with."""
+
 
 class DictStore(Unwatched):
     """The smallest store that keeps the contract, with a turn of the loop in each write."""
@@ -98,7 +101,7 @@ async def test_topic_policies_survive_a_restart_and_end_with_the_topic() -> None
 async def test_concurrent_policy_changes_are_all_kept() -> None:
     namespaces = await opened(DictStore())
     await asyncio.gather(*(namespaces.set_policy("public/default", f"p{n}", n) for n in range(5)))
-    assert dict(namespaces.policies("public/default")) == {f"p{n}": n for n in range(5)}
+    assert dict(namespaces.policies("public/default")) == CREATED | {f"p{n}": n for n in range(5)}
 
 
 async def test_delete_tenant_is_refused_while_it_has_namespaces() -> None:
@@ -208,9 +211,9 @@ async def test_policies_that_two_brokers_set_are_all_kept() -> None:
     await two.one.set_policy("public/default", "a", 1)
     await two.other.set_policy("public/default", "b", 2)
     await two.one.set_policy("public/default", "c", 3)
-    assert dict(two.one.policies("public/default")) == {"a": 1, "b": 2, "c": 3}
+    assert dict(two.one.policies("public/default")) == CREATED | {"a": 1, "b": 2, "c": 3}
     await two.other.set_policy("public/default", "a", None)
-    assert dict(two.other.policies("public/default")) == {"b": 2, "c": 3}
+    assert dict(two.other.policies("public/default")) == CREATED | {"b": 2, "c": 3}
 
 
 async def test_revoked_right_stays_revoked_when_another_broker_changes_a_policy() -> None:
@@ -257,7 +260,7 @@ async def test_mark_of_a_deletion_keeps_what_another_broker_set() -> None:
     await two.other.mark_deleted("public/default", [Put("/intent", b"x", ABSENT)])
     found = await store.get("/admin/policies/public/default")
     assert found is not None
-    assert json.loads(found.value) == {"a": 1, "deleted": True}
+    assert json.loads(found.value) == CREATED | {"a": 1, "deleted": True}
 
 
 async def test_creation_is_refused_for_what_another_broker_has_created() -> None:
@@ -268,7 +271,7 @@ async def test_creation_is_refused_for_what_another_broker_has_created() -> None
     await two.one.create("shop/orders", {"a": 1})
     with pytest.raises(AlreadyExists):
         await two.other.create("shop/orders")
-    assert dict(two.other.policies("shop/orders")) == {"a": 1}
+    assert dict(two.other.policies("shop/orders")) == CREATED | {"a": 1}
 
 
 async def test_change_after_a_deletion_by_another_broker_makes_nothing_anew() -> None:
@@ -305,7 +308,7 @@ async def test_change_after_a_lost_answer_keeps_both() -> None:
     with pytest.raises(MetadataError):
         await namespaces.set_policy("public/default", "a", 1)
     await namespaces.set_policy("public/default", "b", 2)
-    assert dict(namespaces.policies("public/default")) == {"a": 1, "b": 2}
+    assert dict(namespaces.policies("public/default")) == CREATED | {"a": 1, "b": 2}
 
 
 async def test_tenant_that_two_brokers_update_has_the_later_values() -> None:
@@ -316,7 +319,8 @@ async def test_tenant_that_two_brokers_update_has_the_later_values() -> None:
 
 
 async def test_namespace_of_the_largest_size_can_be_marked_as_deleted() -> None:
-    namespaces = await opened_in_memory({"x": "y" * (DOCUMENT_BYTES_MAX - len('{"x":""}'))})
+    rest = len(json.dumps({**CREATED, "x": ""}, separators=(",", ":")))
+    namespaces = await opened_in_memory({"x": "y" * (DOCUMENT_BYTES_MAX - rest)})
     await namespaces.mark_deleted("public/large", [Put("/intent", b"x", ABSENT)])
     assert namespaces.policy("public/large", "deleted") is True
 
@@ -373,7 +377,7 @@ async def test_local_policies_begin_with_the_bundles_and_end_with_the_namespace(
     assert two.one.policy("public/default", group) == "g"
     await two.other.change_local_policy("public/default", "bundles", lambda _: SPLIT, BUNDLES)
     assert await node(store, LOCAL) == {"bundles": SPLIT, "migrated": False, group: "g"}
-    assert await node(store, "/admin/policies/public/default") == {"bundles": SPLIT}
+    assert await node(store, "/admin/policies/public/default") == CREATED | {"bundles": SPLIT}
     await two.one.delete("public/default")
     assert await node(store, LOCAL) is None
 

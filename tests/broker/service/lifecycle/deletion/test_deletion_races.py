@@ -10,9 +10,11 @@ from contextlib import suppress
 import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import Write
+from bookkeeper.metadata.metadata_store import SessionState, Write
 from broker.service.lifecycle.deletion.intents import DeletedKind, Intent
+from broker.service.topics.topic import Topic
 from foundation.model.errors import BrokerError, MetadataError, ServiceNotReady, TopicNotFound
+from foundation.model.topic_name import TopicName
 from tests.broker.service.lifecycle.deletion.test_deletions import RefusesDeletes
 from tests.deletion.kinds import NAMESPACE, dump, opened, topic, with_namespace
 from tests.fakes.metadata import FakeMetadata
@@ -320,6 +322,103 @@ async def test_decision_whose_answer_was_lost_is_carried_out_by_the_broker_that_
     metadata.lost = True
     with pytest.raises(MetadataError):
         await stage.run(stage.partitioned.delete(topic("p"), force=True))
+    await stage.run(stage.deletions.resume())
+    assert stage.deletions.resumed == 1
+    assert not await stage.registry.exists(topic("p"))
+
+
+async def test_partition_is_not_used_while_its_deletion_is_perhaps_decided() -> None:
+    """The creation of a partition fails, the undo of the topic is stored, and the answer to it is lost."""
+    metadata = LosesAnswers()
+    stage = await started(metadata)
+    made = stage.registry.get
+    partition = topic("p").with_partition(0)
+
+    async def fails_at_the_second(name: TopicName, *, create: bool, by_admin: bool = False) -> Topic:
+        if name.partition == 1:
+            metadata.lost = True
+            raise MetadataError("the store is away")
+        return await made(name, create=create, by_admin=by_admin)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(stage.registry, "get", fails_at_the_second)
+        with pytest.raises(MetadataError):
+            await stage.run(stage.partitioned.create(topic("p"), 2))
+    with pytest.raises(ServiceNotReady, match="is being deleted"):
+        await stage.run(stage.registry.get(partition, create=True))
+    await stage.run(stage.deletions.resume())
+    assert not await stage.registry.exists(topic("p"))
+    assert not stage.deletions.intents.pending
+
+
+class RefusesDecisions(MemoryMetadataStore):
+    """Makes no transaction, and fails as a store does that is away."""
+
+    refuses = False
+
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
+        if self.refuses:
+            raise MetadataError("the store is away")
+        return await super().put_all(puts)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+async def test_deletion_that_was_not_decided_is_forgotten_or_decided_by_the_next_request(
+    resumed: bool,
+) -> None:
+    metadata = RefusesDecisions()
+    stage = await started(metadata)
+    await stage.run(stage.partitioned.create(topic("p"), 2))
+    metadata.refuses = True
+    with pytest.raises(MetadataError):
+        await stage.run(stage.partitioned.delete(topic("p"), force=True))
+    metadata.refuses = False
+    if resumed:
+        await stage.run(stage.deletions.resume())
+        assert stage.deletions.resumed == 0
+        assert await stage.run(stage.registry.get(topic("p").with_partition(0), create=False))
+    await stage.run(stage.partitioned.delete(topic("p"), force=True))
+    assert not await stage.registry.exists(topic("p"))
+    assert not stage.deletions.intents.pending
+
+
+async def test_deletion_that_is_asked_again_after_its_topic_was_made_anew_has_a_mark_of_its_own() -> None:
+    """The former deletion lacks its last write alone; the intent is still this broker's."""
+    one, other, metadata = await two_brokers()
+    metadata.deletes_left = 3  # Two lists and the metadata go, the intent stays.
+    with pytest.raises(MetadataError):
+        await one.run(one.partitioned.delete(topic("p"), force=True))
+    await other.run(other.partitioned.create(topic("p"), 2))
+    metadata.deletes_left = 1  # The intent of the former deletion, and then nothing more.
+    with pytest.raises(MetadataError):
+        await one.run(one.partitioned.delete(topic("p"), force=True))
+    with pytest.raises(ServiceNotReady, match="is being deleted"):
+        await other.run(other.partitioned.count_or_create(topic("p"), create=False))
+    metadata.deletes_left = 1 << 30
+    await one.run(one.deletions.resume())
+    assert not await other.registry.exists(topic("p"))
+    assert not await metadata.children("/admin/deletions")
+
+
+async def test_deletion_of_a_partitioned_topic_that_another_broker_has_deleted_stores_no_intent() -> None:
+    one, other, metadata = await two_brokers()
+    await one.run(one.partitioned.delete(topic("p"), force=True))
+    with pytest.raises(TopicNotFound):
+        await other.run(other.deletions.partitioned(topic("p"), 2))
+    assert not await metadata.children("/admin/deletions")
+    assert not other.deletions.intents.pending
+
+
+async def test_intent_under_an_own_name_that_lives_on_in_a_later_session_is_finished() -> None:
+    """The answer to the decision was lost, and the session in which it was asked has ended."""
+    metadata = LosesAnswers()
+    stage = await started(metadata)
+    await stage.run(stage.partitioned.create(topic("p"), 2))
+    metadata.lost = True
+    with pytest.raises(MetadataError):
+        await stage.run(stage.partitioned.delete(topic("p"), force=True))
+    # The owner's key was made in the new session; the news of the end of the former one come now.
+    stage.deletions.intents._session_changed(SessionState.LOST)
     await stage.run(stage.deletions.resume())
     assert stage.deletions.resumed == 1
     assert not await stage.registry.exists(topic("p"))

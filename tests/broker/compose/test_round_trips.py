@@ -1,0 +1,87 @@
+"""Round trips to a real ZooKeeper that the opening of a topic waits for."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+import pytest
+
+from bookkeeper.ensembles.zookeeper_ledger_ids import ZookeeperLedgerIds
+from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
+from bookkeeper.metadata.zookeeper_requests import Answer, Pending
+from broker.compose.broker_service import BrokerService
+from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.model.position import EARLIEST
+from foundation.model.topic_name import TopicName, parse_topic_name
+from foundation.zookeeper.url import ZookeeperUrl
+from tests.support.java import ZooKeeper
+from tests.support.memory_broker import memory_broker
+
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
+
+ROUND_TRIPS_MAX: Final = 5
+
+
+class Counted:
+    """Counts requests, and the longest row of them in which each began after the one before it was answered."""
+
+    def __init__(self, store: ZookeeperMetadataStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.requests = self.round_trips = 0
+        self._ask = store.requests.ask
+        monkeypatch.setattr(store.requests, "ask", self.ask)
+
+    def begin(self) -> None:
+        self.requests = self.round_trips = 0
+
+    async def ask(self, request: Callable[[], Pending], *, session_id: int | None = None) -> Answer:
+        self.requests += 1
+        place = self.round_trips + 1
+        try:
+            return await self._ask(request, session_id=session_id)
+        finally:
+            self.round_trips = max(self.round_trips, place)
+
+
+@pytest.fixture
+async def store(zookeeper: ZooKeeper) -> ZookeeperMetadataStore:
+    url = ZookeeperUrl(zookeeper.address, f"/{uuid.uuid4().hex[:8]}")
+    return await ZookeeperMetadataStore.open(url, session_timeout_s=30, timeout_s=60)
+
+
+@pytest.fixture
+async def broker(store: ZookeeperMetadataStore) -> AsyncIterator[BrokerService]:
+    async with memory_broker(metadata=store, ids=ZookeeperLedgerIds(store.requests)) as broker:
+        yield broker
+
+
+async def opened(broker: BrokerService, name: TopicName) -> PersistentTopic:
+    topic = await broker.registry.get(name, create=True)
+    assert isinstance(topic, PersistentTopic)
+    return topic
+
+
+async def test_opening_a_topic_takes_five_round_trips_at_most(
+    broker: BrokerService, store: ZookeeperMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(store, monkeypatch)
+    name, parts = (parse_topic_name(f"persistent://public/default/{local}") for local in ("t", "parts"))
+    await opened(broker, parse_topic_name("persistent://public/default/first"))
+    found: dict[str, tuple[int, int]] = {}
+    counted.begin()
+    topic = await opened(broker, name)
+    found["new"] = counted.round_trips, counted.requests
+    for number in range(10):
+        await topic.subscribing.create(f"s{number}", EARLIEST, {})
+    await broker.registry.unload(name)
+    counted.begin()
+    await opened(broker, name)
+    found["closed before, with ten subscriptions"] = counted.round_trips, counted.requests
+    print(found)
+    await broker.partitioned.create(parts, 2)
+    await broker.registry.unload(parts.with_partition(0))
+    counted.begin()
+    await opened(broker, parts.with_partition(0))
+    found["a partition, closed before"] = counted.round_trips, counted.requests
+    assert all(trips <= ROUND_TRIPS_MAX for trips, _ in found.values()), found
