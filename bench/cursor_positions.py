@@ -33,6 +33,7 @@ from bookie_stub.compose.bookie import Bookie
 from bookkeeper.client.bookkeeper import BookKeeperLedgerClient
 from bookkeeper.client.embedded import EmbeddedLedgerClient
 from bookkeeper.ensembles.bookies import BookieSet
+from bookkeeper.ensembles.ledger_handle import Added
 from bookkeeper.ensembles.ledger_ids import LedgerIds
 from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.ensembles.zookeeper_ledger_ids import ZookeeperLedgerIds
@@ -41,7 +42,6 @@ from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 from broker.compose.cache_settings import EntryCacheSettings
 from broker.compose.ledger_settings import LedgerSettings, QuarantineSettings
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
-from broker.managed_ledger.ledger_writer import Added
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.settings import ManagedLedgerSettings
