@@ -458,7 +458,7 @@ class TopicRegistry:
         await asyncio.gather(*self._opening.values(), *self._closing.values(), return_exceptions=True)
         topics = iter(list(self.topics.values()))
         while some := list(islice(topics, CLOSINGS_AT_ONCE)):
-            closing = [self._close_topic(topic) for topic in some]
+            closing = [self._closing.get(str(topic.name)) or self._close_topic(topic) for topic in some]
             await asyncio.gather(*closing, return_exceptions=True)
         self.topics.clear()
         self._of_namespace.clear()

@@ -1,0 +1,40 @@
+"""A topic that falls asleep while the broker closes all topics."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.service.topics import topic_registry
+from broker.service.topics.dormant_topic import NOT_KNOWN
+from broker.service.topics.persistent_topic import PersistentTopic
+from tests.fakes.stage import TOPIC, Stage
+
+
+async def test_topic_that_falls_asleep_during_the_stop_is_closed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topic_registry, "CLOSINGS_AT_ONCE", 1)
+    stage, defects = Stage(), list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: defects.append(context))
+    first, second = [await stage.open(f"{TOPIC}-{number}") for number in range(2)]
+    free = {first: asyncio.Event(), second: asyncio.Event()}
+    close = PersistentTopic.close
+
+    async def waits(topic: PersistentTopic) -> None:
+        await free[topic].wait()
+        await close(topic)
+
+    monkeypatch.setattr(PersistentTopic, "close", waits)
+    closing = asyncio.ensure_future(stage.registry.close())
+    await stage.settle()
+    asleep = asyncio.ensure_future(stage.registry.fall_asleep(second, NOT_KNOWN))
+    await stage.settle()
+    free[first].set()
+    await stage.settle()
+    free[second].set()
+    await stage.run(closing)
+    await stage.run(asleep)
+    await stage.settle()
+    assert defects == []
