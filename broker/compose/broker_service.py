@@ -41,7 +41,7 @@ from broker.compose.cache_settings import EntryCacheSettings
 from broker.compose.confirmed_rights import ConfirmedRights
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.compose.ledger_upkeep import LedgerUpkeep
-from broker.compose.room_settings import interceptors_of, reads_limiter, record_settings
+from broker.compose.room_settings import interceptors_of, listeners_of, reads_limiter, record_settings
 from broker.compose.timers import Timers
 from broker.compose.tls_contexts import data_certificates, web_certificates
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
@@ -63,7 +63,7 @@ from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.lifecycle.transaction_participants import RegistryParticipants
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.settings import ServiceSettings
-from broker.service.topics.topic_ownership import Addresses, Listener, TopicOwnership
+from broker.service.topics.topic_ownership import Addresses, TopicOwnership
 from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.transaction_limits import TransactionLimits
@@ -238,6 +238,11 @@ class BrokerService:
             call_later=call_later,
             compactor=Compactor(start_worker),
         )
+        if self.environment.metadata.is_shared:
+            # Imported here, because most brokers have a store of their own.
+            from broker.service.topics.policy_events import PolicyEvents
+
+            PolicyEvents(registry, self.environment)
         if self.controls is not None:
             self.controls.unloads(registry, self._tasks.spawn)
         return registry
@@ -257,6 +262,7 @@ class BrokerService:
         await self.registry.schemas.registry.open()
         # Before the ports: no client may use a topic whose deletion was decided.
         await self.deletions.open()
+        await self.namespaces.stored.of_topics.take_over()
         starts = await count_start(self.environment.metadata)
         self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{starts}"
         # Before the ports: topics ask the coordinators how far a transaction is.
@@ -376,7 +382,7 @@ class BrokerService:
 
             self._health_port = HealthPort(self.loop_watch)
             self._health_port.open(bind_address, health_port)
-        self.addresses = self._ownership.owner = Addresses(**urls, listeners=_listeners(settings))
+        self.addresses = self._ownership.owner = Addresses(**urls, listeners=listeners_of(settings))
 
     @property
     def _around(self) -> Callable[[ServerCnx], asyncio.BufferedProtocol] | None:
@@ -485,15 +491,3 @@ def _recorder(
     recorder = Recorder(recorded, version, lambda: loop_watch.late_us)
     decisions.listen(recorder.record)
     return recorder
-
-
-def _listeners(settings: Settings) -> dict[str, Listener]:
-    """Returns the addresses of `advertisedListeners`, texts such as `name:pulsar://host:port`, by name."""
-    found: dict[str, Listener] = {}
-    for text in settings.list("advertisedListeners"):
-        name, _, url = (part.strip() for part in text.partition(":"))
-        known = found.get(name, Listener())
-        # A name may stand twice, with an address for each kind of port.
-        is_tls = url.startswith("pulsar+ssl:")
-        found[name] = known._replace(url_tls=url) if is_tls else known._replace(url=url)
-    return found

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from broker.compose.ledger_settings import LedgerSettings
 from broker.config.rules import own_interceptors
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
+from broker.service.topics.topic_ownership import Listener
 from foundation.loop import clock
 from foundation.settings.settings import Settings
 from foundation.units import MIB, NS_PER_MS
@@ -60,3 +61,15 @@ def interceptors_of(settings: Settings) -> OwnInterceptors | None:
     from broker.managed_ledger.entry_metadata.own_interceptors import OwnInterceptors
 
     return OwnInterceptors.load(names, clock.monotonic_ns)
+
+
+def listeners_of(settings: Settings) -> dict[str, Listener]:
+    """Returns the addresses of `advertisedListeners`, texts such as `name:pulsar://host:port`, by name."""
+    found: dict[str, Listener] = {}
+    for text in settings.list("advertisedListeners"):
+        name, _, url = (part.strip() for part in text.partition(":"))
+        known = found.get(name, Listener())
+        # A name may stand twice, with an address for each kind of port.
+        is_tls = url.startswith("pulsar+ssl:")
+        found[name] = known._replace(url_tls=url) if is_tls else known._replace(url=url)
+    return found

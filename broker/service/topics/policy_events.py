@@ -1,0 +1,444 @@
+"""PolicyEvents: policies of topics as Apache Pulsar 4.2 keeps them, for stores that such a broker may share.
+
+The policies of a namespace's topics are events in its topic `__change_events` (`topic_events.py`). They are read before the
+first topic of the namespace is opened; while they cannot be read, none is. Policies that Pulsar does not have stay in
+documents of the metadata store.
+
+A change: open the topic, which takes it from a broker that had it; read what that broker left; add one event; read it; note
+its position in the topic's list of ledgers. Other brokers watch that list, and read the event without opening the topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from bookkeeper.metadata.metadata_store import Stop
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.managed_ledger.managed_ledger_info import managed_ledger_key
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list
+from broker.schemas.encoding import Unencodable, encode
+from broker.service.namespaces.namespaces import GLOBAL
+from broker.service.namespaces.stored_forms import Document, Json
+from broker.service.namespaces.stored_policies import TopicPolicies, TopicPolicyDocuments
+from broker.service.policies.forms import PolicyRefused
+from broker.service.policies.pulsar_event import EVENT_SCHEMA
+from broker.service.policies.topic_events import (
+    EVENT_TYPE,
+    EventKey,
+    document_of,
+    event_of,
+    events_topic,
+    has_fields,
+    is_in_events,
+    no_policies,
+    partition_of,
+    with_value,
+)
+from broker.service.ports import SinglePort
+from broker.service.producer import Producer
+from broker.service.topics.event_log import LAST_EVENT, EventLog, Gone, StoredPolicies
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic_registry import TopicRegistry
+from foundation.loop.uninterrupted import uninterrupted
+from foundation.model.errors import BadVersion, BrokerError, LedgerFenced, ServiceNotReady, TopicNotFound
+from foundation.model.position import Position
+from foundation.model.topic_name import TopicName, parse_topic_name
+from protocol.frame import message_body
+from protocol.pulsar_api_pb2 import MessageMetadata
+
+log = logging.getLogger("magnetar")
+
+PRODUCER: Final = "magnetar-topic-policies"
+"""Name of the producer of events."""
+_ATTEMPTS: Final = 10
+"""Attempts at a change, of which another broker may end each by taking the topic over."""
+_RETRY_S: Final = 1.0
+"""Seconds after a failed read of changes until the next one."""
+
+
+class _EventPort(SinglePort):
+    """The port of the producer of one event."""
+
+    def __init__(self) -> None:
+        self.outcome: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
+        """The position of the event."""
+
+    def receipt(
+        self, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int, size: int
+    ) -> None:
+        """Ends the wait."""
+        self.outcome.set_result(Position(ledger_id, entry_id))
+
+    def refused(self, sequence_id: int, highest_sequence_id: int, size: int, error: BrokerError) -> None:
+        """Ends the wait."""
+        self.outcome.set_exception(error)
+
+    def pause(self) -> None:
+        """Does nothing: the next event waits for this one."""
+
+    def go_on(self) -> None:
+        """Does nothing, for the same reason as `pause`."""
+
+    def ready(self, topic_epoch: int | None) -> None:
+        """Does nothing: a producer with shared access is ready at once."""
+
+    def failed(self, error: BrokerError) -> None:
+        """Does nothing: only a producer that waits for exclusive access can fail."""
+
+    def closed_by_broker(self) -> None:
+        """Does nothing: each event has a producer of its own."""
+
+
+class _Events:
+    """The events of one namespace."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        """Held by a read and by a change."""
+        self.logs: dict[TopicName, EventLog] = {}
+        """By the topic with the events; several where it has partitions."""
+        self.stops: dict[TopicName, Stop] = {}
+        """Ends of the watches of these topics."""
+        self.loaded = False
+        """True once everything was read."""
+
+    def of(self, topic: str) -> Document:
+        """Returns the policies of a topic."""
+        found: Document = {}
+        for events in self.logs.values():
+            for is_global in (True, False):
+                stored = events.stored.get(EventKey(topic, is_global))
+                if stored is not None:
+                    found |= document_of(stored.fields, is_global=is_global)
+        return found
+
+
+class PolicyEvents(TopicPolicies):
+    """Reads, follows and adds the events of all namespaces in use."""
+
+    def __init__(self, registry: TopicRegistry, environment: ManagedLedgerEnvironment) -> None:
+        """Keeps the policies of the registry's topics from now on."""
+        self._registry = registry
+        self._environment = environment
+        self._own = TopicPolicyDocuments(registry.namespaces.stored.topic_policies)
+        self._events: dict[str, _Events] = defaultdict(_Events)
+        self._documents: dict[str, Document] = {}
+        """The policies that follow from the events, by topic."""
+        self._sequence_id = environment.wall_ms()
+        """Begins with the time, so that it rises over restarts."""
+        self._due: dict[str, None] = {}
+        """Namespaces that may have changed."""
+        self._untold: dict[str, None] = {}
+        """Topics with changed policies of which the registry does not know."""
+        self._follower: asyncio.Task[None] | None = None
+        self._closed = False
+        registry.namespaces.stored.of_topics = self
+
+    def of(self, topic: str) -> Mapping[str, Json]:
+        """Returns what is in events and in documents."""
+        own, events = self._own.of(topic), self._documents.get(topic)
+        if not events:
+            return own
+        return {**own, **events} if own else events
+
+    async def load(self, name: TopicName) -> None:
+        """Reads the events of the topic's namespace, unless that was done. Raises BrokerError; may be tried again then.
+
+        Does nothing for the topic with the events, which this opens.
+        """
+        namespace = name.namespace
+        is_loaded = namespace in self._events and self._events[namespace].loaded
+        if not is_loaded and not name.has_policy_events and self._registry.namespaces.exists(namespace):
+            # A client that disconnects must not leave half of it.
+            await uninterrupted(self._load(namespace))
+
+    async def _load(self, namespace: str) -> None:
+        events = self._events[namespace]
+        async with events.lock:
+            if not events.loaded:
+                await self._read_all(namespace, events)
+                await self._take_over(namespace, events)
+                events.loaded = True
+
+    async def take_over(self) -> None:
+        """Moves the documents of versions up to 0.2.0 into events. A failure is logged: `load` tries again."""
+        documents = self._own.documents.values
+        for topic in [topic for topic, found in documents.items() if any(map(is_in_events, found))]:
+            try:
+                await self.load(parse_topic_name(topic))
+            except BrokerError as error:
+                log.warning("! policies of %s are not moved yet: %s", topic, error)
+
+    async def _take_over(self, namespace: str, events: _Events) -> None:
+        for topic in self._own.in_namespace(namespace):
+            # Read after the events: another broker that starts may have moved them.
+            found = await self._own.documents.read(topic) or {}
+            if not any(map(is_in_events, found)):
+                continue
+            fitting = {key: value for key, value in found.items() if _fits(topic, key, value)}
+            await self._attempt(topic, events, partial(_joined, fitting))
+            log.info("policies of %s are in %s now", topic, events_topic(namespace))
+
+    # Reading
+
+    async def _read_all(self, namespace: str, events: _Events) -> None:
+        logs: dict[TopicName, EventLog] = {}
+        for name in await self._names(namespace):
+            if name not in events.stops:
+                # Watched first, so that no change falls between.
+                key = managed_ledger_key(name.ledger_name)
+                events.stops[name] = await self._environment.metadata.watch(
+                    key, partial(self._value_changed, namespace)
+                )
+            logs[name] = EventLog(name, self._environment, self._registry.schemas)
+            topic = await self._opened(name)
+            if topic is not None:
+                await logs[name].catch_up(topic)
+        events.logs = logs
+        stored = {key.topic for kept in logs.values() for key in kept.stored}
+        self._note(namespace, stored.union(self._topics_of(namespace)))
+
+    async def _names(self, namespace: str) -> list[TopicName]:
+        name = events_topic(namespace)
+        count = await self._registry.partitions.count(name)
+        return [name.with_partition(index) for index in range(count)] or [name]
+
+    async def _opened(self, name: TopicName) -> PersistentTopic | None:
+        """Returns the topic; None while there is none."""
+        try:
+            topic = await self._registry.get(name, create=False)
+        except TopicNotFound:
+            return None
+        assert isinstance(topic, PersistentTopic)
+        return topic
+
+    def _topics_of(self, namespace: str) -> list[str]:
+        return [topic for topic in self._documents if parse_topic_name(topic).namespace == namespace]
+
+    def _note(self, namespace: str, changed: set[str], told: str = "") -> None:
+        """Renews the documents of topics whose policies have changed; the registry is told of all but `told`."""
+        events = self._events[namespace]
+        for topic in changed:
+            before, found = self._documents.pop(topic, None), events.of(topic)
+            if found:
+                self._documents[topic] = found
+            if found != (before or {}) and topic != told:
+                self._untold[topic] = None
+        if self._untold:
+            self._wake()
+
+    # Following
+
+    def _value_changed(self, namespace: str) -> None:
+        self._due[namespace] = None
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._follower is None and not self._closed:
+            self._follower = asyncio.create_task(self._follow(), name="changes of topic policies")
+
+    async def _follow(self) -> None:
+        try:
+            while self._due or self._untold:
+                failed = False
+                for namespace in list(self._due):
+                    del self._due[namespace]
+                    try:
+                        await self._read_changes(namespace)
+                    except BrokerError as error:
+                        log.warning("! policies of topics of %s cannot be read again: %s", namespace, error)
+                        self._due[namespace] = None
+                        failed = True
+                await self._tell()
+                if failed:
+                    await asyncio.sleep(_RETRY_S)
+        finally:
+            self._follower = None
+
+    async def _tell(self) -> None:
+        while self._untold:
+            topic, _ = self._untold.popitem()
+            try:
+                await self._registry.topic_changed(topic)
+            except BrokerError as error:
+                log.warning("! policies of %s were changed: %s", topic, error)
+
+    async def _read_changes(self, namespace: str) -> None:
+        events = self._events[namespace]
+        async with events.lock:
+            if not events.loaded:
+                return
+            changed: set[str] = set()
+            try:
+                for name, kept in events.logs.items():
+                    found = await self._environment.metadata.get(managed_ledger_key(name.ledger_name))
+                    changed |= await kept.follow(None if found is None else decode_ledger_list(found.value))
+            except Gone:
+                await self._read_all(namespace, events)
+            self._note(namespace, changed)
+
+    async def close(self) -> None:
+        """Follows the events no longer."""
+        self._closed = True
+        for events in self._events.values():
+            for stop in events.stops.values():
+                stop()
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.gather(self._follower, return_exceptions=True)
+
+    # Changes
+
+    async def change(self, topic: str, changed: Callable[[Document | None], Document | None]) -> None:
+        """Adds an event for local and for global policies that change. Raises BrokerError.
+
+        A policy that is removed alone is one that the next event does not have; `forget` removes all.
+        """
+        name = parse_topic_name(topic)
+        await self.load(name)
+        events = self._events[name.namespace]
+        async with events.lock:
+            await self._attempt(topic, events, changed)
+
+    async def forget(self, topic: str) -> None:
+        """Adds the event without a payload for each scope in which the topic has policies. Raises BrokerError."""
+        name = parse_topic_name(topic)
+        await self.load(name)
+        events = self._events[name.namespace]
+        async with events.lock:
+            await self._attempt(topic, events, None)
+
+    async def forget_namespace(self, namespace: str) -> None:
+        """Removes what is in memory, and the documents. The events have gone with their topic."""
+        await self._own.forget_namespace(namespace)
+        events = self._events.pop(namespace, None)
+        for stop in events.stops.values() if events is not None else ():
+            stop()
+        self._due.pop(namespace, None)
+        for topic in self._topics_of(namespace):
+            del self._documents[topic]
+
+    async def _attempt(
+        self,
+        topic: str,
+        events: _Events,
+        changed: Callable[[Document | None], Document | None] | None,
+    ) -> None:
+        for attempt in range(_ATTEMPTS):
+            try:
+                await self._change(topic, events, changed)
+            except (LedgerFenced, ServiceNotReady):
+                # Another broker has taken the topic, so its events come first.
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                await asyncio.sleep(0)
+            else:
+                return
+
+    async def _change(
+        self,
+        topic: str,
+        events: _Events,
+        changed: Callable[[Document | None], Document | None] | None,
+    ) -> None:
+        """Makes a change of the newest policies; `changed` None removes all."""
+        scopes = (EventKey(topic, False), EventKey(topic, True))
+        for key in scopes:
+            await self._catch_up(key, events, await self._name(key))
+        after = {} if changed is None else changed(dict(self.of(topic)) or None) or {}
+        before = self._documents.get(topic, {})
+        for key in scopes:
+            stored = next((log.stored[key] for log in events.logs.values() if key in log.stored), None)
+            values = {
+                one: after.get(one)
+                for one in {**before, **after}
+                if is_in_events(one) and one.startswith(GLOBAL) == key.is_global
+            }
+            if changed is None and stored is not None:
+                await self._add(key, events, None, stored.version)
+            elif any(before.get(one) != value for one, value in values.items()):
+                await self._set(key, events, stored, values)
+        own = {one: value for one, value in after.items() if not is_in_events(one)}
+        if own != dict(self._own.of(topic)):
+            await self._own.change(topic, lambda _: own or None)
+
+    async def _set(
+        self, key: EventKey, events: _Events, stored: StoredPolicies | None, values: Mapping[str, Json]
+    ) -> None:
+        """Adds the event with other values of a topic's document. PolicyRefused for a value that Pulsar cannot have."""
+        kind, version = (EVENT_TYPE, b"") if stored is None else (stored.type, stored.version)
+        fields = no_policies(is_global=key.is_global) if stored is None else stored.fields
+        for one, value in values.items():
+            if value != document_of(fields, is_global=key.is_global).get(one):
+                fields = with_value(fields, one, value)
+        if not version or not has_fields(kind, fields):
+            kind = EVENT_TYPE
+            version = await self._registry.schemas.for_producer(await self._name(key), EVENT_SCHEMA)
+        try:
+            payload = encode(kind, event_of(key, fields, self._registry.namespaces.cluster))
+        except Unencodable as error:
+            raise PolicyRefused(str(error)) from None
+        await self._add(key, events, payload, version)
+
+    async def _add(self, key: EventKey, events: _Events, payload: bytes | None, version: bytes) -> None:
+        """Adds an event, reads it, and notes its position. Raises BrokerError; the event is perhaps stored then."""
+        topic = await self._registry.get(await self._name(key), create=True, by_admin=True)
+        assert isinstance(topic, PersistentTopic)
+        # As every topic of Pulsar's: without a cursor the ledgers before the current one would be trimmed.
+        await topic.compaction_cursor()
+        self._sequence_id += 1
+        metadata = MessageMetadata(
+            producer_name=PRODUCER,
+            sequence_id=self._sequence_id,
+            publish_time=self._environment.wall_ms(),
+            partition_key=key.text,
+            partition_key_b64_encoded=False,
+            replicate_to=() if key.is_global else (self._registry.namespaces.cluster,),
+            uncompressed_size=len(payload or b""),
+            schema_version=version,
+        )
+        if payload is None:
+            metadata.null_value = True
+        body, port = message_body(metadata, payload or b""), _EventPort()
+        producer = Producer(topic, port, producer_id=0, name=PRODUCER)
+        producer.publish(self._sequence_id, self._sequence_id, 1, [body], len(body), False, False)
+        position = await port.outcome
+        await self._catch_up(key, events, topic.name)
+        # Refused where another broker has opened the topic since: that broker has read the event.
+        with contextlib.suppress(BadVersion):
+            await topic.ledger.set_properties({LAST_EVENT: f"{position.ledger_id}:{position.entry_id}"})
+
+    async def _name(self, key: EventKey) -> TopicName:
+        """Returns the topic that has the events of a key."""
+        name = events_topic(parse_topic_name(key.topic).namespace)
+        count = await self._registry.partitions.count(name)
+        return name.with_partition(partition_of(key.text, count)) if count else name
+
+    async def _catch_up(self, key: EventKey, events: _Events, name: TopicName) -> None:
+        topic = await self._opened(name)
+        if topic is not None:
+            kept = events.logs.get(name)
+            if kept is None:
+                kept = events.logs[name] = EventLog(name, self._environment, self._registry.schemas)
+            self._note(name.namespace, await kept.catch_up(topic), told=key.topic)
+
+
+def _fits(topic: str, key: str, value: Json) -> bool:
+    """Returns False for a value without effect, which an event cannot have."""
+    if is_in_events(key):
+        try:
+            with_value({}, key, value)
+        except PolicyRefused as error:
+            log.error("! %s of %s had no effect and is not taken over: %s", key, topic, error)
+            return False
+    return True
+
+
+def _joined(values: Document, before: Document | None) -> Document:
+    return {**(before or {}), **values}
