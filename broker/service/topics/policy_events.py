@@ -46,7 +46,7 @@ from broker.service.topics.event_log import LAST_EVENT, EventLog, Gone, StoredPo
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.loop.uninterrupted import uninterrupted
-from foundation.model.errors import BadVersion, BrokerError, LedgerFenced, ServiceNotReady, TopicNotFound
+from foundation.model.errors import BadVersion, BrokerError, PersistenceError, ServiceNotReady, TopicNotFound
 from foundation.model.position import Position
 from foundation.model.topic_name import TopicName, parse_topic_name
 from protocol.frame import message_body
@@ -56,7 +56,7 @@ log = logging.getLogger("magnetar")
 
 PRODUCER: Final = "magnetar-topic-policies"
 """Name of the producer of events."""
-_ATTEMPTS: Final = 10
+_ATTEMPTS: Final = 5
 """Attempts at a change, of which another broker may end each by taking the topic over."""
 _RETRY_S: Final = 1.0
 """Seconds after a failed read of changes until the next one."""
@@ -182,8 +182,11 @@ class PolicyEvents(TopicPolicies):
             if not any(map(is_in_events, found)):
                 continue
             fitting = {key: value for key, value in found.items() if _fits(topic, key, value)}
-            await self._attempt(topic, events, partial(_joined, fitting))
+            await self._attempt(topic, events, partial(self._joined, topic, fitting))
             log.info("policies of %s are in %s now", topic, events_topic(namespace))
+
+    def _joined(self, topic: str, values: Document, _: Document | None) -> Document:
+        return {**self._documents.get(topic, {}), **values}
 
     # Reading
 
@@ -197,7 +200,7 @@ class PolicyEvents(TopicPolicies):
                     key, partial(self._value_changed, namespace)
                 )
             logs[name] = EventLog(name, self._environment, self._registry.schemas)
-            topic = await self._opened(name)
+            topic = await self._opened(name, create=False)
             if topic is not None:
                 await logs[name].catch_up(topic)
         events.logs = logs
@@ -209,11 +212,13 @@ class PolicyEvents(TopicPolicies):
         count = await self._registry.partitions.count(name)
         return [name.with_partition(index) for index in range(count)] or [name]
 
-    async def _opened(self, name: TopicName) -> PersistentTopic | None:
+    async def _opened(self, name: TopicName, *, create: bool) -> PersistentTopic | None:
         """Returns the topic; None while there is none."""
         try:
-            topic = await self._registry.get(name, create=False)
+            topic = await self._registry.get(name, create=create, by_admin=True)
         except TopicNotFound:
+            if create:
+                raise
             return None
         assert isinstance(topic, PersistentTopic)
         return topic
@@ -333,13 +338,20 @@ class PolicyEvents(TopicPolicies):
         for attempt in range(_ATTEMPTS):
             try:
                 await self._change(topic, events, changed)
-            except (LedgerFenced, ServiceNotReady):
-                # Another broker has taken the topic, so its events come first.
+            except (PersistenceError, ServiceNotReady, BadVersion):
+                # Nearly always another broker has taken the topic, so its events come first.
                 if attempt == _ATTEMPTS - 1:
                     raise
-                await asyncio.sleep(0)
+                for name in events.logs:
+                    await self._close(name)
             else:
                 return
+
+    async def _close(self, name: TopicName) -> None:
+        """Closes a topic that another broker has taken, so that it is opened anew."""
+        # It cannot store its end: the list is the other broker's.
+        with contextlib.suppress(BrokerError):
+            await self._registry.unload(name)
 
     async def _change(
         self,
@@ -349,47 +361,68 @@ class PolicyEvents(TopicPolicies):
     ) -> None:
         """Makes a change of the newest policies; `changed` None removes all."""
         scopes = (EventKey(topic, False), EventKey(topic, True))
-        for key in scopes:
-            await self._catch_up(key, events, await self._name(key))
-        after = {} if changed is None else changed(dict(self.of(topic)) or None) or {}
-        before = self._documents.get(topic, {})
-        for key in scopes:
-            stored = next((log.stored[key] for log in events.logs.values() if key in log.stored), None)
-            values = {
-                one: after.get(one)
-                for one in {**before, **after}
-                if is_in_events(one) and one.startswith(GLOBAL) == key.is_global
-            }
+        for create in (False, True):
+            topics = {key: await self._caught_up(key, events, create=create) for key in scopes}
+            before = self._documents.get(topic, {})
+            after = {} if changed is None else changed(dict(self.of(topic)) or None) or {}
+            differing = [one for one in {**before, **after} if before.get(one) != after.get(one)]
+            wanted = {one.startswith(GLOBAL) for one in differing if is_in_events(one)}
+            # A topic that is made now may have been made by another broker, with events.
+            if all(topics[key] is not None for key in scopes if key.is_global in wanted):
+                break
+        for key, opened in topics.items():
+            stored = next((kept.stored[key] for kept in events.logs.values() if key in kept.stored), None)
+            if opened is None:
+                continue
             if changed is None and stored is not None:
-                await self._add(key, events, None, stored.version)
-            elif any(before.get(one) != value for one, value in values.items()):
-                await self._set(key, events, stored, values)
-        own = {one: value for one, value in after.items() if not is_in_events(one)}
-        if own != dict(self._own.of(topic)):
-            await self._own.change(topic, lambda _: own or None)
+                await self._add(key, events, opened, None, stored.version)
+            elif key.is_global in wanted:
+                values = {
+                    one: after.get(one)
+                    for one in differing
+                    if is_in_events(one) and one.startswith(GLOBAL) == key.is_global
+                }
+                payload, version = await self._event(key, opened.name, stored, values)
+                await self._add(key, events, opened, payload, version)
+        if self._own.of(topic) or not all(map(is_in_events, after)):
+            await self._own.change(topic, partial(self._own_part, topic, changed))
 
-    async def _set(
-        self, key: EventKey, events: _Events, stored: StoredPolicies | None, values: Mapping[str, Json]
-    ) -> None:
-        """Adds the event with other values of a topic's document. PolicyRefused for a value that Pulsar cannot have."""
+    def _own_part(
+        self,
+        topic: str,
+        changed: Callable[[Document | None], Document | None] | None,
+        now: Document | None,
+    ) -> Document | None:
+        """Returns the document of a topic: the policies that Pulsar does not have, of the newest document."""
+        known = {**(now or {}), **self._documents.get(topic, {})}
+        after = {} if changed is None else changed(known or None) or {}
+        return {one: value for one, value in after.items() if not is_in_events(one)} or None
+
+    async def _event(
+        self, key: EventKey, name: TopicName, stored: StoredPolicies | None, values: Mapping[str, Json]
+    ) -> tuple[bytes, bytes]:
+        """Returns payload and schema version of the event that sets values of a topic's document.
+
+        PolicyRefused for a value that Pulsar cannot have.
+        """
         kind, version = (EVENT_TYPE, b"") if stored is None else (stored.type, stored.version)
         fields = no_policies(is_global=key.is_global) if stored is None else stored.fields
         for one, value in values.items():
-            if value != document_of(fields, is_global=key.is_global).get(one):
-                fields = with_value(fields, one, value)
+            fields = with_value(fields, one, value)
         if not version or not has_fields(kind, fields):
-            kind = EVENT_TYPE
-            version = await self._registry.schemas.for_producer(await self._name(key), EVENT_SCHEMA)
+            kind, version = EVENT_TYPE, await self._registry.schemas.for_producer(name, EVENT_SCHEMA)
         try:
-            payload = encode(kind, event_of(key, fields, self._registry.namespaces.cluster))
+            return encode(kind, event_of(key, fields, self._registry.namespaces.cluster)), version
         except Unencodable as error:
             raise PolicyRefused(str(error)) from None
-        await self._add(key, events, payload, version)
 
-    async def _add(self, key: EventKey, events: _Events, payload: bytes | None, version: bytes) -> None:
-        """Adds an event, reads it, and notes its position. Raises BrokerError; the event is perhaps stored then."""
-        topic = await self._registry.get(await self._name(key), create=True, by_admin=True)
-        assert isinstance(topic, PersistentTopic)
+    async def _add(
+        self, key: EventKey, events: _Events, topic: PersistentTopic, payload: bytes | None, version: bytes
+    ) -> None:
+        """Adds an event, reads it, and notes its position. Raises BrokerError; the event is perhaps stored then.
+
+        `topic` is the opened topic that was read to its end: after an event of another broker it takes no more.
+        """
         # As every topic of Pulsar's: without a cursor the ledgers before the current one would be trimmed.
         await topic.compaction_cursor()
         self._sequence_id += 1
@@ -409,24 +442,22 @@ class PolicyEvents(TopicPolicies):
         producer = Producer(topic, port, producer_id=0, name=PRODUCER)
         producer.publish(self._sequence_id, self._sequence_id, 1, [body], len(body), False, False)
         position = await port.outcome
-        await self._catch_up(key, events, topic.name)
+        self._note(topic.name.namespace, await events.logs[topic.name].catch_up(topic), told=key.topic)
         # Refused where another broker has opened the topic since: that broker has read the event.
         with contextlib.suppress(BadVersion):
             await topic.ledger.set_properties({LAST_EVENT: f"{position.ledger_id}:{position.entry_id}"})
 
-    async def _name(self, key: EventKey) -> TopicName:
-        """Returns the topic that has the events of a key."""
+    async def _caught_up(self, key: EventKey, events: _Events, *, create: bool) -> PersistentTopic | None:
+        """Returns the topic with the events of a key, read to its end; None while there is none."""
         name = events_topic(parse_topic_name(key.topic).namespace)
-        count = await self._registry.partitions.count(name)
-        return name.with_partition(partition_of(key.text, count)) if count else name
-
-    async def _catch_up(self, key: EventKey, events: _Events, name: TopicName) -> None:
-        topic = await self._opened(name)
+        if count := await self._registry.partitions.count(name):
+            name = name.with_partition(partition_of(key.text, count))
+        topic = await self._opened(name, create=create)
         if topic is not None:
-            kept = events.logs.get(name)
-            if kept is None:
-                kept = events.logs[name] = EventLog(name, self._environment, self._registry.schemas)
-            self._note(name.namespace, await kept.catch_up(topic), told=key.topic)
+            if name not in events.logs:
+                events.logs[name] = EventLog(name, self._environment, self._registry.schemas)
+            self._note(name.namespace, await events.logs[name].catch_up(topic), told=key.topic)
+        return topic
 
 
 def _fits(topic: str, key: str, value: Json) -> bool:
@@ -438,7 +469,3 @@ def _fits(topic: str, key: str, value: Json) -> bool:
             log.error("! %s of %s had no effect and is not taken over: %s", key, topic, error)
             return False
     return True
-
-
-def _joined(values: Document, before: Document | None) -> Document:
-    return {**(before or {}), **values}
