@@ -108,6 +108,14 @@ def no_policies(*, is_global: bool) -> dict[str, Json]:
     return {**_EMPTY, "isGlobal": is_global}
 
 
+def fields_of_json(value: Json, *, is_global: bool) -> dict[str, Json]:
+    """Returns the fields that Pulsar's JSON of `TopicPolicies` has, without members that no event has. ValueError."""
+    if not isinstance(value, dict):
+        raise ValueError(f"an object is expected, not {type(value).__name__}")
+    fields = {one: value[one] for one in _fields_of(EVENT_TYPE) if value.get(one) is not None}
+    return {**no_policies(is_global=is_global), **fields, "isGlobal": is_global}
+
+
 def with_value(fields: Mapping[str, Json], key: str, value: Json) -> dict[str, Json]:
     """Returns the fields with another value of a document's key, None = none. Raises PolicyRefused for a wrong one."""
     key = key.removeprefix(GLOBAL)
@@ -133,11 +141,16 @@ def _whole_quota(quota: Document) -> Document:
 
 def has_fields(kind: AvroType, fields: Mapping[str, Json]) -> bool:
     """Returns True where the type of an event has a place for each of the policies that is set."""
+    names = _fields_of(kind)
+    return all(name in names for name, value in fields.items() if value is not None)
+
+
+def _fields_of(kind: AvroType) -> list[str]:
+    """Returns the names of all policies that the type of an event has."""
     for name in ("topicPoliciesEvent", "policies"):
         kind = next((field.type for field in kind.fields if field.name == name), kind)
         kind = next((branch for branch in kind.branches if branch.kind == "record"), kind)
-    names = {field.name for field in kind.fields}
-    return all(name in names for name, value in fields.items() if value is not None)
+    return [field.name for field in kind.fields]
 
 
 def event_of(key: EventKey, fields: Mapping[str, Json], cluster: str) -> Json:

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -22,6 +22,7 @@ from bookkeeper.metadata.metadata_store import Stop
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger_info import managed_ledger_key
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list
+from broker.schemas.avro_schema import AvroType
 from broker.schemas.encoding import Unencodable, encode
 from broker.service.namespaces.namespaces import GLOBAL
 from broker.service.namespaces.stored_forms import Document, Json
@@ -40,59 +41,21 @@ from broker.service.policies.topic_events import (
     partition_of,
     with_value,
 )
-from broker.service.ports import SinglePort
-from broker.service.producer import Producer
-from broker.service.topics.event_log import LAST_EVENT, EventLog, Gone, StoredPolicies
+from broker.service.topics.event_log import LAST_EVENT, EventLog, Gone
+from broker.service.topics.event_producer import publish
 from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.policy_nodes import PolicyNode, namespaces_with_nodes, nodes_of
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.loop.uninterrupted import uninterrupted
 from foundation.model.errors import BadVersion, BrokerError, PersistenceError, ServiceNotReady, TopicNotFound
-from foundation.model.position import Position
 from foundation.model.topic_name import TopicName, parse_topic_name
-from protocol.frame import message_body
-from protocol.pulsar_api_pb2 import MessageMetadata
 
 log = logging.getLogger("magnetar")
 
-PRODUCER: Final = "magnetar-topic-policies"
-"""Name of the producer of events."""
 _ATTEMPTS: Final = 5
 """Attempts at a change, of which another broker may end each by taking the topic over."""
 _RETRY_S: Final = 1.0
 """Seconds after a failed read of changes until the next one."""
-
-
-class _EventPort(SinglePort):
-    """The port of the producer of one event."""
-
-    def __init__(self) -> None:
-        self.outcome: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
-        """The position of the event."""
-
-    def receipt(
-        self, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int, size: int
-    ) -> None:
-        """Ends the wait."""
-        self.outcome.set_result(Position(ledger_id, entry_id))
-
-    def refused(self, sequence_id: int, highest_sequence_id: int, size: int, error: BrokerError) -> None:
-        """Ends the wait."""
-        self.outcome.set_exception(error)
-
-    def pause(self) -> None:
-        """Does nothing: the next event waits for this one."""
-
-    def go_on(self) -> None:
-        """Does nothing, for the same reason as `pause`."""
-
-    def ready(self, topic_epoch: int | None) -> None:
-        """Does nothing: a producer with shared access is ready at once."""
-
-    def failed(self, error: BrokerError) -> None:
-        """Does nothing: only a producer that waits for exclusive access can fail."""
-
-    def closed_by_broker(self) -> None:
-        """Does nothing: each event has a producer of its own."""
 
 
 class _Events:
@@ -134,6 +97,8 @@ class PolicyEvents(TopicPolicies):
         """Begins with the time, so that it rises over restarts."""
         self._due: dict[str, None] = {}
         """Namespaces that may have changed."""
+        self._with_nodes: set[str] = set()
+        """Namespaces with policies in nodes that are not taken over yet."""
         self._untold: dict[str, None] = {}
         """Topics with changed policies of which the registry does not know."""
         self._follower: asyncio.Task[None] | None = None
@@ -167,23 +132,50 @@ class PolicyEvents(TopicPolicies):
                 events.loaded = True
 
     async def take_over(self) -> None:
-        """Moves the documents of versions up to 0.2.0 into events. A failure is logged: `load` tries again."""
+        """Moves into events the documents of versions up to 0.2.0, and policies that Pulsar 5.0 keeps in nodes.
+
+        A failure is logged: `load` tries again. Raises MetadataError.
+        """
+        self._with_nodes = set(await namespaces_with_nodes(self._environment.metadata))
         documents = self._own.documents.values
-        for topic in [topic for topic, found in documents.items() if any(map(is_in_events, found))]:
+        names = [
+            parse_topic_name(topic) for topic, found in documents.items() if any(map(is_in_events, found))
+        ]
+        for namespace in sorted({name.namespace for name in names} | self._with_nodes):
             try:
-                await self.load(parse_topic_name(topic))
+                # Any topic of the namespace loads it.
+                await self.load(parse_topic_name(f"persistent://{namespace}/any"))
             except BrokerError as error:
-                log.warning("! policies of %s are not moved yet: %s", topic, error)
+                log.warning("! policies of topics of %s are not moved yet: %s", namespace, error)
 
     async def _take_over(self, namespace: str, events: _Events) -> None:
+        if namespace in self._with_nodes:
+            for node in await nodes_of(self._environment.metadata, namespace):
+                # A topic that has an event was changed since, perhaps by an earlier attempt at this.
+                try:
+                    if not any(node.key in kept.stored for kept in events.logs.values()):
+                        await self._attempt(partial(self._add_node, node, events), events)
+                except PolicyRefused as error:
+                    log.error("! %s is not taken over: %s", node.path, error)
+                    continue
+                await self._environment.metadata.delete(node.path)
+                log.info("%s is in %s now", node.path, events_topic(namespace))
+            self._with_nodes.discard(namespace)
         for topic in self._own.in_namespace(namespace):
             # Read after the events: another broker that starts may have moved them.
             found = await self._own.documents.read(topic) or {}
             if not any(map(is_in_events, found)):
                 continue
             fitting = {key: value for key, value in found.items() if _fits(topic, key, value)}
-            await self._attempt(topic, events, partial(self._joined, topic, fitting))
+            joined = partial(self._joined, topic, fitting)
+            await self._attempt(partial(self._change, topic, events, joined), events)
             log.info("policies of %s are in %s now", topic, events_topic(namespace))
+
+    async def _add_node(self, node: PolicyNode, events: _Events) -> None:
+        opened = await self._caught_up(node.key, events, create=True)
+        assert opened is not None
+        payload, version = await self._encoded(node.key, opened.name, node.fields)
+        await self._add(node.key, events, opened, payload, version)
 
     def _joined(self, topic: str, values: Document, _: Document | None) -> Document:
         return {**self._documents.get(topic, {}), **values}
@@ -309,7 +301,7 @@ class PolicyEvents(TopicPolicies):
         await self.load(name)
         events = self._events[name.namespace]
         async with events.lock:
-            await self._attempt(topic, events, changed)
+            await self._attempt(partial(self._change, topic, events, changed), events)
 
     async def forget(self, topic: str) -> None:
         """Adds the event without a payload for each scope in which the topic has policies. Raises BrokerError."""
@@ -317,7 +309,7 @@ class PolicyEvents(TopicPolicies):
         await self.load(name)
         events = self._events[name.namespace]
         async with events.lock:
-            await self._attempt(topic, events, None)
+            await self._attempt(partial(self._change, topic, events, None), events)
 
     async def forget_namespace(self, namespace: str) -> None:
         """Removes what is in memory, and the documents. The events have gone with their topic."""
@@ -329,15 +321,10 @@ class PolicyEvents(TopicPolicies):
         for topic in self._topics_of(namespace):
             del self._documents[topic]
 
-    async def _attempt(
-        self,
-        topic: str,
-        events: _Events,
-        changed: Callable[[Document | None], Document | None] | None,
-    ) -> None:
+    async def _attempt(self, make: Callable[[], Awaitable[None]], events: _Events) -> None:
         for attempt in range(_ATTEMPTS):
             try:
-                await self._change(topic, events, changed)
+                await make()
             except (PersistenceError, ServiceNotReady, BadVersion):
                 # Nearly always another broker has taken the topic, so its events come first.
                 if attempt == _ATTEMPTS - 1:
@@ -377,12 +364,12 @@ class PolicyEvents(TopicPolicies):
             if changed is None and stored is not None:
                 await self._add(key, events, opened, None, stored.version)
             elif key.is_global in wanted:
-                values = {
-                    one: after.get(one)
-                    for one in differing
-                    if is_in_events(one) and one.startswith(GLOBAL) == key.is_global
-                }
-                payload, version = await self._event(key, opened.name, stored, values)
+                kind, version = (EVENT_TYPE, b"") if stored is None else (stored.type, stored.version)
+                fields = no_policies(is_global=key.is_global) if stored is None else stored.fields
+                for one in differing:
+                    if is_in_events(one) and one.startswith(GLOBAL) == key.is_global:
+                        fields = with_value(fields, one, after.get(one))
+                payload, version = await self._encoded(key, opened.name, fields, kind, version)
                 await self._add(key, events, opened, payload, version)
         if self._own.of(topic) or not all(map(is_in_events, after)):
             await self._own.change(topic, partial(self._own_part, topic, changed))
@@ -398,17 +385,18 @@ class PolicyEvents(TopicPolicies):
         after = {} if changed is None else changed(known or None) or {}
         return {one: value for one, value in after.items() if not is_in_events(one)} or None
 
-    async def _event(
-        self, key: EventKey, name: TopicName, stored: StoredPolicies | None, values: Mapping[str, Json]
+    async def _encoded(
+        self,
+        key: EventKey,
+        name: TopicName,
+        fields: Mapping[str, Json],
+        kind: AvroType = EVENT_TYPE,
+        version: bytes = b"",
     ) -> tuple[bytes, bytes]:
-        """Returns payload and schema version of the event that sets values of a topic's document.
+        """Returns payload and schema version of an event, by the given schema where that has all fields.
 
         PolicyRefused for a value that Pulsar cannot have.
         """
-        kind, version = (EVENT_TYPE, b"") if stored is None else (stored.type, stored.version)
-        fields = no_policies(is_global=key.is_global) if stored is None else stored.fields
-        for one, value in values.items():
-            fields = with_value(fields, one, value)
         if not version or not has_fields(kind, fields):
             kind, version = EVENT_TYPE, await self._registry.schemas.for_producer(name, EVENT_SCHEMA)
         try:
@@ -426,22 +414,15 @@ class PolicyEvents(TopicPolicies):
         # As every topic of Pulsar's: without a cursor the ledgers before the current one would be trimmed.
         await topic.compaction_cursor()
         self._sequence_id += 1
-        metadata = MessageMetadata(
-            producer_name=PRODUCER,
-            sequence_id=self._sequence_id,
-            publish_time=self._environment.wall_ms(),
-            partition_key=key.text,
-            partition_key_b64_encoded=False,
-            replicate_to=() if key.is_global else (self._registry.namespaces.cluster,),
-            uncompressed_size=len(payload or b""),
+        position = await publish(
+            topic,
+            key,
+            payload,
             schema_version=version,
+            sequence_id=self._sequence_id,
+            now_ms=self._environment.wall_ms(),
+            replicate_to=() if key.is_global else (self._registry.namespaces.cluster,),
         )
-        if payload is None:
-            metadata.null_value = True
-        body, port = message_body(metadata, payload or b""), _EventPort()
-        producer = Producer(topic, port, producer_id=0, name=PRODUCER)
-        producer.publish(self._sequence_id, self._sequence_id, 1, [body], len(body), False, False)
-        position = await port.outcome
         self._note(topic.name.namespace, await events.logs[topic.name].catch_up(topic), told=key.topic)
         # Refused where another broker has opened the topic since: that broker has read the event.
         with contextlib.suppress(BadVersion):

@@ -11,6 +11,7 @@ import pytest
 
 from broker.schemas.decoding import decode_avro
 from broker.schemas.encoding import encode
+from broker.service.namespaces.stored_forms import Document
 from broker.service.policies.forms import PolicyRefused
 from broker.service.policies.pulsar_event import EVENT_SCHEMA
 from broker.service.policies.topic_events import (
@@ -98,7 +99,7 @@ def test_removed_value_leaves_the_fields_as_they_were_before() -> None:
 
 
 def test_fields_without_a_key_stay() -> None:
-    fields = {**no_policies(is_global=False), "shadowTopics": ["persistent://t/n/shadow"], "new": 1}
+    fields: Document = {**no_policies(is_global=False), "shadowTopics": ["persistent://t/n/shadow"], "new": 1}
     changed = with_value(fields, "maxProducerPerTopic", 3)
     assert (changed["shadowTopics"], changed["new"]) == (["persistent://t/n/shadow"], 1)
     assert has_fields(EVENT_TYPE, {"shadowTopics": [], "gone": None})

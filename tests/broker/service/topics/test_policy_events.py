@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import cast
+from typing import Final, cast
 
 import pytest
 
@@ -236,6 +236,62 @@ async def test_own_policy_stays_in_a_document_and_is_followed() -> None:
     assert await one.stage.environment.metadata.get(DOCUMENT) is None
 
 
+POLICIES_OF_5_0: Final = (
+    b'{"backLogQuotaMap":{"destination_storage":{"limit":5,"limitSize":5,"limitTime":-1,"policy":"producer_exception"}},'
+    b'"subscriptionTypesEnabled":["Shared"],"isGlobal":false,"persistence":{"bookkeeperEnsemble":1,"bookkeeperWriteQuorum":1,'
+    b'"bookkeeperAckQuorum":1,"managedLedgerMaxMarkDeleteRate":50.0},"maxConsumerPerTopic":3,"delayedDeliveryTickTimeMillis":700,'
+    b'"delayedDeliveryEnabled":true,"delayedDeliveryMaxDelayInMillis":0,"subscriptionPolicies":{},"globalPolicies":false,'
+    b'"maxConsumerPerTopicSet":true,"publishRateSet":false}'
+)
+"""JSON as the class of 4.2.4 gives it; that of 5.0 is the same."""
+
+
+async def test_policies_in_nodes_of_pulsar_5_0_become_events() -> None:
+    store, root = MemoryMetadataStore(), "/admin/topic-policies"
+    store.another()
+    await store.put(f"{root}/local/public/default/persistent/a+b%3Ac", POLICIES_OF_5_0)
+    await store.put(f"{root}/global/public/default/persistent/a+b%3Ac", b'{"maxProducerPerTopic":9}')
+    await store.put(f"{root}/local/public/default/persistent/bad", b"[]")
+    await store.put(f"{root}/local/public/default/persistent/a%2Fb", b"{}")
+    await store.put(f"{root}/local/public/default/persistent/odd", b'{"maxConsumerPerTopic":"many"}')
+    broker = await Broker(store).open()
+    found = await broker.policies("persistent://public/default/a b:c")
+    assert found == {
+        "backLogQuotaMap": {
+            "destination_storage": {
+                "limit": 5,
+                "limitSize": 5,
+                "limitTime": -1,
+                "policy": "producer_exception",
+            }
+        },
+        "subscriptionTypesEnabled": ["Shared"],
+        "persistence": {
+            "bookkeeperEnsemble": 1,
+            "bookkeeperWriteQuorum": 1,
+            "bookkeeperAckQuorum": 1,
+            "managedLedgerMaxMarkDeleteRate": 50.0,
+        },
+        "maxConsumerPerTopic": 3,
+        "delayedDelivery": {"tickTime": 700, "active": True, "maxDeliveryDelayInMillis": 0},
+        "global:maxProducerPerTopic": 9,
+    }
+    left = await store.children(f"{root}/local/public/default/persistent")
+    assert left == ["a%2Fb", "bad", "odd"], "what cannot be read stays"
+    assert await store.children(f"{root}/global/public/default/persistent") == []
+    assert len(await broker.stored()) == 2
+
+
+async def test_node_of_pulsar_5_0_does_not_replace_an_event() -> None:
+    broker = await one_broker()
+    await broker.set("maxConsumerPerTopic", 8)
+    store = broker.stage.environment.metadata
+    await store.put("/admin/topic-policies/local/public/default/persistent/t", POLICIES_OF_5_0)
+    later = await Broker(store, broker).open()
+    assert await later.policies() == {"maxConsumerPerTopic": 8}
+    assert await store.children("/admin/topic-policies/local/public/default/persistent") == []
+
+
 async def add_event(broker: Broker, payload: bytes | None, version: bytes, key: str = TOPIC) -> None:
     topic = await broker.stage.open(EVENTS)
     metadata = MessageMetadata(
@@ -259,7 +315,7 @@ async def test_fields_of_a_newer_apache_stay_when_a_policy_is_set() -> None:
             schemas.add("public/default/__change_events", newer, Strategy("ALWAYS_COMPATIBLE"))
         )
     )
-    fields = {**no_policies(is_global=False), "ofTomorrow": 8, "shadowTopics": [TOPIC]}
+    fields: Document = {**no_policies(is_global=False), "ofTomorrow": 8, "shadowTopics": [TOPIC]}
     await add_event(broker, encode(parse_avro(text), event_of(EventKey(TOPIC, False), fields, "c")), version)
     await broker.set("maxMessageSize", 50)
     metadata, payload = (await broker.stored())[-1]
