@@ -370,36 +370,55 @@ async def test_compacted_events_are_read() -> None:
 
 
 async def test_events_stay_when_nothing_but_the_broker_needs_them() -> None:
-    """A topic without a cursor loses all ledgers but the last one."""
+    """The periodic check takes all ledgers but the last one from a topic without a cursor."""
     broker = await one_broker()
-    await broker.set("maxMessageSize", 50)
-    await broker.stage.run(broker.stage.registry.close())
-    later = await Broker(broker.stage.environment.metadata, broker).open()
-    topic = await later.stage.open(EVENTS)
-    topic.ledger.trimming.trim(later.stage.wall_ms)
-    await later.stage.settle()
-    assert len(await later.stored()) == 1
+    for size in range(1, 4):
+        await broker.set("maxMessageSize", size, f"{TOPIC}{size}")
+        topic = await broker.stage.open(EVENTS)
+        topic.ledger.trimming.trim(broker.stage.wall_ms, without_cursors=True)
+        await broker.stage.settle()
+        await broker.stage.run(broker.stage.registry.unload(EVENTS_NAME))
+    assert len(await broker.stored()) == 3
 
 
-async def test_trimmed_ledgers_that_were_not_followed_are_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+async def other_after_compaction(monkeypatch: pytest.MonkeyPatch, topic: str) -> Broker:
+    """A broker that has read a policy, which the other one then removed; no ledger has an event of that any more."""
     one, other = await two_brokers()
     await other.policies()
     await one.set("maxMessageSize", 1)
     await one.stage.settle()
     assert await other.policies() == {"maxMessageSize": 1}
-    # The other broker is told nothing until the ledger of the first event is gone.
+    # The other broker is told nothing until the ledgers are gone.
     with monkeypatch.context() as patched:
         patched.setattr(other.events, "_wake", lambda: None)
+        await one.forget()
+        await one.set("maxMessageSize", 2, topic)
         await one.stage.run(one.stage.registry.unload(EVENTS_NAME))
-        await one.set("maxMessageSize", 2)
-        topic = await one.stage.open(EVENTS)
-        topic.compaction.start()
-        await one.stage.run(topic.compaction.wait())
+        events = await one.stage.open(EVENTS)
+        events.compaction.start()
+        await one.stage.run(events.compaction.wait())
         await one.stage.settle()
-        await one.set("maxProducerPerTopic", 3)
+        await one.set("maxMessageSize", 3, f"{topic}-later")
+        assert len(await one.stored()) == 1
+    return other
+
+
+async def test_trimmed_ledgers_that_were_not_followed_are_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = "persistent://public/default/other"
+    other = await other_after_compaction(monkeypatch, topic)
     other.events._wake()
     await other.stage.settle()
-    assert await other.policies() == {"maxMessageSize": 2, "maxProducerPerTopic": 3}
+    found = [await other.policies(name) for name in (TOPIC, topic, f"{topic}-later")]
+    assert found == [{}, {"maxMessageSize": 2}, {"maxMessageSize": 3}]
+
+
+async def test_deletion_that_was_compacted_away_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = "persistent://public/default/other"
+    other = await other_after_compaction(monkeypatch, topic)
+    monkeypatch.setattr(other.events, "_wake", lambda: None)
+    await other.set("maxProducerPerTopic", 4, topic)
+    found = [await other.policies(name) for name in (TOPIC, topic)]
+    assert found == [{}, {"maxMessageSize": 2, "maxProducerPerTopic": 4}]
 
 
 async def test_partitioned_events_go_where_apache_looks_for_them() -> None:
@@ -441,7 +460,11 @@ async def test_events_are_no_topic_that_clients_look_for() -> None:
     )
     await broker.set("maxMessageSize", 5)
     await broker.stage.open()
-    assert announced == [TOPIC]
+    assert announced == [TOPIC], "nor do they count"
+    await broker.stage.run(broker.stage.namespaces.create("public/full"))
+    await broker.stage.run(broker.stage.namespaces.set_policy("public/full", "max_topics_per_namespace", 1))
+    await broker.stage.open("persistent://public/full/t")
+    await broker.set("maxMessageSize", 5, "persistent://public/full/t")
 
 
 async def test_failed_change_changes_nothing_and_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
