@@ -81,6 +81,10 @@ class _Events:
                     found |= document_of(stored.fields, is_global=is_global)
         return found
 
+    def topics(self) -> set[str]:
+        """Returns the topics that have policies."""
+        return {key.topic for events in self.logs.values() for key in events.stored}
+
 
 class PolicyEvents(TopicPolicies):
     """Reads, follows and adds the events of all namespaces in use."""
@@ -168,7 +172,12 @@ class PolicyEvents(TopicPolicies):
                 continue
             fitting = {key: value for key, value in found.items() if _fits(topic, key, value)}
             joined = partial(self._joined, topic, fitting)
-            await self._attempt(partial(self._change, topic, events, joined), events)
+            try:
+                await self._attempt(partial(self._change, topic, events, joined), events)
+            except PolicyRefused as error:
+                # The document stays in force.
+                log.error("! policies of %s are not taken over: %s", topic, error)
+                continue
             log.info("policies of %s are in %s now", topic, events_topic(namespace))
 
     async def _add_node(self, node: PolicyNode, events: _Events) -> None:
@@ -195,9 +204,8 @@ class PolicyEvents(TopicPolicies):
             topic = await self._opened(name, create=False)
             if topic is not None:
                 await logs[name].catch_up(topic)
-        events.logs = logs
-        stored = {key.topic for kept in logs.values() for key in kept.stored}
-        self._note(namespace, stored.union(self._topics_of(namespace)))
+        before, events.logs = events.topics(), logs
+        self._note(events, before | events.topics())
 
     async def _names(self, namespace: str) -> list[TopicName]:
         name = events_topic(namespace)
@@ -215,17 +223,13 @@ class PolicyEvents(TopicPolicies):
         assert isinstance(topic, PersistentTopic)
         return topic
 
-    def _topics_of(self, namespace: str) -> list[str]:
-        return [topic for topic in self._documents if parse_topic_name(topic).namespace == namespace]
-
-    def _note(self, namespace: str, changed: set[str], told: str = "") -> None:
-        """Renews the documents of topics whose policies have changed; the registry is told of all but `told`."""
-        events = self._events[namespace]
+    def _note(self, events: _Events, changed: set[str]) -> None:
+        """Renews the documents of topics whose policies have changed; the registry is told of them."""
         for topic in changed:
             before, found = self._documents.pop(topic, None), events.of(topic)
             if found:
                 self._documents[topic] = found
-            if found != (before or {}) and topic != told:
+            if found != (before or {}):
                 self._untold[topic] = None
         if self._untold:
             self._wake()
@@ -271,14 +275,13 @@ class PolicyEvents(TopicPolicies):
         async with events.lock:
             if not events.loaded:
                 return
-            changed: set[str] = set()
             try:
                 for name, kept in events.logs.items():
                     found = await self._environment.metadata.get(managed_ledger_key(name.ledger_name))
-                    changed |= await kept.follow(None if found is None else decode_ledger_list(found.value))
+                    info = None if found is None else decode_ledger_list(found.value)
+                    self._note(events, await kept.follow(info))
             except Gone:
                 await self._read_all(namespace, events)
-            self._note(namespace, changed)
 
     async def close(self) -> None:
         """Follows the events no longer."""
@@ -315,11 +318,12 @@ class PolicyEvents(TopicPolicies):
         """Removes what is in memory, and the documents. The events have gone with their topic."""
         await self._own.forget_namespace(namespace)
         events = self._events.pop(namespace, None)
-        for stop in events.stops.values() if events is not None else ():
-            stop()
+        if events is not None:
+            for stop in events.stops.values():
+                stop()
+            for topic in events.topics():
+                self._documents.pop(topic, None)
         self._due.pop(namespace, None)
-        for topic in self._topics_of(namespace):
-            del self._documents[topic]
 
     async def _attempt(self, make: Callable[[], Awaitable[None]], events: _Events) -> None:
         for attempt in range(_ATTEMPTS):
@@ -423,7 +427,7 @@ class PolicyEvents(TopicPolicies):
             now_ms=self._environment.wall_ms(),
             replicate_to=() if key.is_global else (self._registry.namespaces.cluster,),
         )
-        self._note(topic.name.namespace, await events.logs[topic.name].catch_up(topic), told=key.topic)
+        self._note(events, await events.logs[topic.name].catch_up(topic))
         # Refused where another broker has opened the topic since: that broker has read the event.
         with contextlib.suppress(BadVersion):
             await topic.ledger.set_properties({LAST_EVENT: f"{position.ledger_id}:{position.entry_id}"})
@@ -437,7 +441,7 @@ class PolicyEvents(TopicPolicies):
         if topic is not None:
             if name not in events.logs:
                 events.logs[name] = EventLog(name, self._environment, self._registry.schemas)
-            self._note(name.namespace, await events.logs[name].catch_up(topic), told=key.topic)
+            self._note(events, await events.logs[name].catch_up(topic))
         return topic
 
 

@@ -16,6 +16,7 @@ from broker.schemas.encoding import encode
 from broker.schemas.schema import Schema, SchemaType
 from broker.schemas.strategy import Strategy
 from broker.service.namespaces.stored_forms import Document, Json, dump
+from broker.service.policies.forms import PolicyRefused
 from broker.service.policies.pulsar_event import EVENT_SCHEMA
 from broker.service.policies.topic_events import EVENT_TYPE, EventKey, event_of, no_policies
 from broker.service.producer import Producer
@@ -220,6 +221,32 @@ async def test_document_wins_over_the_events_that_its_broker_did_not_obey() -> N
     later = await Broker(broker.stage.environment.metadata, broker).open()
     assert await later.policies() == {"maxMessageSize": 60, "maxProducerPerTopic": 2}
     assert await later.stage.environment.metadata.get(DOCUMENT) is None
+
+
+async def test_document_that_no_event_can_have_stays_in_force() -> None:
+    store = MemoryMetadataStore()
+    store.another()
+    offload: Json = {"managedLedgerOffloadDriver": "aws-s3", "managedLedgerOffloadedReadPriority": "odd"}
+    document: Document = {"maxMessageSize": 50, "offloadPolicies": offload}
+    await store.put(DOCUMENT, dump(document))
+    broker = await Broker(store).open()
+    assert await broker.policies() == document
+    assert (await broker.stage.open()).message_bytes_max == 50
+    await broker.set("offloadPolicies", None)
+    assert await broker.policies() == {"maxMessageSize": 50}
+    assert await store.get(DOCUMENT) is None
+
+
+async def test_refused_change_hides_no_change_of_the_other_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = await two_brokers()
+    topic = await other.stage.open()
+    with monkeypatch.context() as patched:
+        patched.setattr(other.events, "_value_changed", lambda _: None)
+        await one.set("maxMessageSize", 50)
+        with pytest.raises(PolicyRefused):
+            await other.set("maxProducerPerTopic", "many")
+    await other.stage.settle()
+    assert topic.message_bytes_max == 50
 
 
 async def test_own_policy_stays_in_a_document_and_is_followed() -> None:
