@@ -4,82 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Final, cast
+from typing import cast
 
 import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.schemas.avro_schema import parse_avro
 from broker.schemas.decoding import decode_avro
 from broker.schemas.encoding import encode
 from broker.schemas.schema import Schema, SchemaType
 from broker.schemas.strategy import Strategy
-from broker.service.namespaces.stored_forms import Document, Json, dump
+from broker.service.namespaces.stored_forms import Document, Json
 from broker.service.policies.forms import PolicyRefused
 from broker.service.policies.pulsar_event import EVENT_SCHEMA
 from broker.service.policies.topic_events import EVENT_TYPE, EventKey, event_of, no_policies
 from broker.service.producer import Producer
-from broker.service.topics.policy_events import PolicyEvents
 from broker.service.topics.topic_schemas import version_bytes
 from foundation.model.errors import NoSuchLedger, PersistenceError
 from foundation.model.topic_name import parse_topic_name
-from protocol.frame import message_body, metadata_span
+from protocol.frame import message_body
 from protocol.pulsar_api_pb2 import MessageMetadata
+from tests.fakes.policy_brokers import DOCUMENT, EVENTS, EVENTS_NAME, Broker, one_broker, two_brokers
 from tests.fakes.ports import FakeProducerPort
 from tests.fakes.sends import send
-from tests.fakes.stage import TOPIC, Stage
+from tests.fakes.stage import TOPIC
 
 NAME = parse_topic_name(TOPIC)
-EVENTS = "persistent://public/default/__change_events"
-EVENTS_NAME = parse_topic_name(EVENTS)
-DOCUMENT = "/admin/topic-policies/persistent%3A%2F%2Fpublic%2Fdefault%2Ft"
-
-
-class Broker:
-    """A broker on a store that others may share."""
-
-    def __init__(self, store: MetadataStore, before: Broker | None = None) -> None:
-        self.stage: Stage = Stage(metadata=store, before=None if before is None else before.stage)
-        self.events = PolicyEvents(self.stage.registry, self.stage.environment)
-
-    async def open(self) -> Broker:
-        await self.stage.run(self.stage.namespaces.open())
-        await self.stage.run(self.events.take_over())
-        return self
-
-    async def set(self, key: str, value: Json, topic: str = TOPIC) -> None:
-        await self.stage.run(self.stage.namespaces.set_topic_policy(topic, key, value))
-
-    async def forget(self, topic: str = TOPIC) -> None:
-        await self.stage.run(self.stage.namespaces.forget_topic(topic))
-
-    async def policies(self, topic: str = TOPIC) -> Document:
-        await self.stage.run(self.events.load(parse_topic_name(topic)))
-        return dict(self.stage.namespaces.topic_policies(topic))
-
-    async def stored(self) -> list[tuple[MessageMetadata, bytes]]:
-        topic = await self.stage.open(EVENTS)
-        found, position = [], topic.ledger.ledgers.first()
-        while position <= topic.ledger.last_confirmed:
-            body = (await self.stage.run(topic.ledger.read_entry(position))).body
-            start, end = metadata_span(body)
-            found.append((MessageMetadata.FromString(bytes(body[start:end])), bytes(body[end:])))
-            position = topic.ledger.ledgers.next_valid(position)
-        return found
-
-
-async def one_broker() -> Broker:
-    store = MemoryMetadataStore()
-    store.another()
-    return await Broker(store).open()
-
-
-async def two_brokers() -> tuple[Broker, Broker]:
-    store = MemoryMetadataStore()
-    other = store.another()
-    first = await Broker(store).open()
-    return first, await Broker(other, first).open()
 
 
 async def test_policies_are_events_and_survive_a_restart() -> None:
@@ -189,54 +139,6 @@ async def test_no_topic_is_opened_while_events_cannot_be_read(monkeypatch: pytes
     assert (await later.stage.open()).message_bytes_max == 50
 
 
-async def test_documents_of_former_versions_become_events_at_the_start() -> None:
-    store = MemoryMetadataStore()
-    store.another()
-    former = Broker(store)
-    document: Document = {
-        "maxMessageSize": 50,
-        "global:maxProducerPerTopic": 7,
-        "unackedHoleRedelivery": {"enabled": True, "periodSeconds": 9, "pendingSeconds": 0},
-        "maxConsumerPerTopic": "what no broker obeys",
-    }
-    await store.put(DOCUMENT, dump(document))
-    broker = await former.open()
-    del document["maxConsumerPerTopic"]
-    assert await broker.policies() == document
-    found = await store.get(DOCUMENT)
-    assert found is not None
-    assert json.loads(found.value) == {"unackedHoleRedelivery": document["unackedHoleRedelivery"]}
-    assert len(await broker.stored()) == 2
-    later = await Broker(store, broker).open()
-    assert await later.policies() == document
-    assert len(await later.stored()) == 2, "taken over once"
-
-
-async def test_document_wins_over_the_events_that_its_broker_did_not_obey() -> None:
-    broker = await one_broker()
-    await broker.set("maxMessageSize", 50)
-    await broker.set("maxProducerPerTopic", 2)
-    # Also after a crash between an event and the document's removal.
-    await broker.stage.environment.metadata.put(DOCUMENT, dump({"maxMessageSize": 60}))
-    later = await Broker(broker.stage.environment.metadata, broker).open()
-    assert await later.policies() == {"maxMessageSize": 60, "maxProducerPerTopic": 2}
-    assert await later.stage.environment.metadata.get(DOCUMENT) is None
-
-
-async def test_document_that_no_event_can_have_stays_in_force() -> None:
-    store = MemoryMetadataStore()
-    store.another()
-    offload: Json = {"managedLedgerOffloadDriver": "aws-s3", "managedLedgerOffloadedReadPriority": "odd"}
-    document: Document = {"maxMessageSize": 50, "offloadPolicies": offload}
-    await store.put(DOCUMENT, dump(document))
-    broker = await Broker(store).open()
-    assert await broker.policies() == document
-    assert (await broker.stage.open()).message_bytes_max == 50
-    await broker.set("offloadPolicies", None)
-    assert await broker.policies() == {"maxMessageSize": 50}
-    assert await store.get(DOCUMENT) is None
-
-
 async def test_refused_change_hides_no_change_of_the_other_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = await two_brokers()
     topic = await other.stage.open()
@@ -261,62 +163,6 @@ async def test_own_policy_stays_in_a_document_and_is_followed() -> None:
     await one.stage.settle()
     assert await one.policies() == await other.policies() == {}
     assert await one.stage.environment.metadata.get(DOCUMENT) is None
-
-
-POLICIES_OF_5_0: Final = (
-    b'{"backLogQuotaMap":{"destination_storage":{"limit":5,"limitSize":5,"limitTime":-1,"policy":"producer_exception"}},'
-    b'"subscriptionTypesEnabled":["Shared"],"isGlobal":false,"persistence":{"bookkeeperEnsemble":1,"bookkeeperWriteQuorum":1,'
-    b'"bookkeeperAckQuorum":1,"managedLedgerMaxMarkDeleteRate":50.0},"maxConsumerPerTopic":3,"delayedDeliveryTickTimeMillis":700,'
-    b'"delayedDeliveryEnabled":true,"delayedDeliveryMaxDelayInMillis":0,"subscriptionPolicies":{},"globalPolicies":false,'
-    b'"maxConsumerPerTopicSet":true,"publishRateSet":false}'
-)
-"""JSON as the class of 4.2.4 gives it; that of 5.0 is the same."""
-
-
-async def test_policies_in_nodes_of_pulsar_5_0_become_events() -> None:
-    store, root = MemoryMetadataStore(), "/admin/topic-policies"
-    store.another()
-    await store.put(f"{root}/local/public/default/persistent/a+b%3Ac", POLICIES_OF_5_0)
-    await store.put(f"{root}/global/public/default/persistent/a+b%3Ac", b'{"maxProducerPerTopic":9}')
-    await store.put(f"{root}/local/public/default/persistent/bad", b"[]")
-    await store.put(f"{root}/local/public/default/persistent/a%2Fb", b"{}")
-    await store.put(f"{root}/local/public/default/persistent/odd", b'{"maxConsumerPerTopic":"many"}')
-    broker = await Broker(store).open()
-    found = await broker.policies("persistent://public/default/a b:c")
-    assert found == {
-        "backLogQuotaMap": {
-            "destination_storage": {
-                "limit": 5,
-                "limitSize": 5,
-                "limitTime": -1,
-                "policy": "producer_exception",
-            }
-        },
-        "subscriptionTypesEnabled": ["Shared"],
-        "persistence": {
-            "bookkeeperEnsemble": 1,
-            "bookkeeperWriteQuorum": 1,
-            "bookkeeperAckQuorum": 1,
-            "managedLedgerMaxMarkDeleteRate": 50.0,
-        },
-        "maxConsumerPerTopic": 3,
-        "delayedDelivery": {"tickTime": 700, "active": True, "maxDeliveryDelayInMillis": 0},
-        "global:maxProducerPerTopic": 9,
-    }
-    left = await store.children(f"{root}/local/public/default/persistent")
-    assert left == ["a%2Fb", "bad", "odd"], "what cannot be read stays"
-    assert await store.children(f"{root}/global/public/default/persistent") == []
-    assert len(await broker.stored()) == 2
-
-
-async def test_node_of_pulsar_5_0_does_not_replace_an_event() -> None:
-    broker = await one_broker()
-    await broker.set("maxConsumerPerTopic", 8)
-    store = broker.stage.environment.metadata
-    await store.put("/admin/topic-policies/local/public/default/persistent/t", POLICIES_OF_5_0)
-    later = await Broker(store, broker).open()
-    assert await later.policies() == {"maxConsumerPerTopic": 8}
-    assert await store.children("/admin/topic-policies/local/public/default/persistent") == []
 
 
 async def add_event(broker: Broker, payload: bytes | None, version: bytes, key: str = TOPIC) -> None:
