@@ -155,7 +155,12 @@ class ClusterOwnership(TopicOwnership):
         return await self.leases.acquire(bundle)
 
     async def check_owned(self, name: TopicName) -> Check | None:
-        """Returns the condition for the first write of the topic's list. Raises ServiceNotReady in Apache's words."""
+        """Returns the condition for the first write of the topic's list. Raises ServiceNotReady in Apache's words.
+
+        The topic with policies is opened by each broker that reads or changes them, and taken from the one that had it.
+        """
+        if name.has_policy_events:
+            return None
         bundle = self.bundle_of(name)
         if bundle not in self.leases:
             raise ServiceNotReady(

@@ -264,6 +264,7 @@ class BrokerService:
         await self.registry.schemas.registry.open()
         # Before the ports: no client may use a topic whose deletion was decided.
         await self.deletions.open()
+        await self.namespaces.stored.of_topics.take_over()
         starts = await count_start(self.environment.metadata)
         self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{starts}"
         # Before the ports: topics ask the coordinators how far a transaction is.

@@ -51,8 +51,13 @@ def ownership_of(broker: Composed, timers: Timers, tasks: BackgroundTasks) -> To
 
 
 def serve(registry: TopicRegistry) -> TopicRegistry:
-    """Lets the ownership of the registry close the topics of bundles; returns the registry."""
+    """Lets the registry keep policies as other brokers do, and its ownership close topics; returns the registry."""
     registry.ownership.close_bundle = partial(unload_bundle, registry)
+    if registry.ownership.is_shared:
+        # Late, as above.
+        from broker.service.topics.policy_events import PolicyEvents
+
+        PolicyEvents(registry, registry.environment)
     return registry
 
 

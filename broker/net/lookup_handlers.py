@@ -10,6 +10,7 @@ from broker.net.connection_limits import WATCHERS_MAX, check_count
 from broker.net.ports import Connection
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.security.authorization.access import Access, list_topics, look_up
+from broker.service.topics.namespace_names import without_system
 from broker.service.topics.topic_lists import PatternNotLinear, TopicsPattern, topics_hash
 from foundation.model.errors import (
     BrokerError,
@@ -160,10 +161,12 @@ def topics_access(cnx: Connection, command: BaseCommand) -> Iterator[Access]:
 
 async def _topics_of_namespace(cnx: Connection, request: CommandGetTopicsOfNamespace) -> None:
     mode = request.mode
-    topics = await cnx.context.registry.names(
-        request.namespace,
-        persistent=mode != CommandGetTopicsOfNamespace.NON_PERSISTENT,
-        non_persistent=mode != CommandGetTopicsOfNamespace.PERSISTENT,
+    topics = without_system(
+        await cnx.context.registry.names(
+            request.namespace,
+            persistent=mode != CommandGetTopicsOfNamespace.NON_PERSISTENT,
+            non_persistent=mode != CommandGetTopicsOfNamespace.PERSISTENT,
+        )
     )
     pattern = _pattern_to_apply(cnx, request.topics_pattern)
     filtered = pattern is not None
@@ -238,7 +241,8 @@ async def _watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
         meanwhile: list[tuple[TopicName, bool]] = []
         stop = registry.events.watch(request.namespace, lambda name, exists: meanwhile.append((name, exists)))
         try:
-            topics = await pattern.choose(await registry.names(request.namespace, non_persistent=False))
+            names = await registry.names(request.namespace, non_persistent=False)
+            topics = await pattern.choose(without_system(names))
         finally:
             stop()
         # A watcher made now would never be stopped: the connection has stopped its watchers already.

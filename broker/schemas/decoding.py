@@ -50,6 +50,14 @@ def decode(schema: Schema, payload: bytes, key: bytes = b"") -> Json:
         raise Undecodable(f"the payload is no {schema.type.name}: {type(error).__name__}") from None
 
 
+def decode_avro(schema: AvroType, payload: bytes) -> Json:
+    """Returns the value of a payload whose schema was parsed before. Raises Undecodable."""
+    try:
+        return _Avro(payload).whole(schema)
+    except (struct.error, IndexError, OverflowError, UnicodeDecodeError, RecursionError) as error:
+        raise Undecodable(f"the payload is no {schema.name or schema.kind}: {error}") from None
+
+
 def _plain(schema: Schema, payload: bytes) -> Json:
     if schema.type is SchemaType.AVRO:
         return _Avro(payload).whole(parse_avro(schema.data))

@@ -15,9 +15,11 @@ NON_PERSISTENT = "non-persistent"
 SCALABLE = "topic://"
 """Begins the names of scalable topics of Pulsar 5.0, which do not exist here."""
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]*)")
+POLICY_EVENTS = "__change_events"
+"""The topic of a namespace with the events that change policies of its topics."""
 _SYSTEM_TOPICS = frozenset(
     (
-        "__change_events",
+        POLICY_EVENTS,
         "__transaction_buffer_snapshot",
         "__transaction_buffer_snapshot_segments",
         "__transaction_buffer_snapshot_indexes",
@@ -61,6 +63,11 @@ class TopicName:
     def is_system(self) -> bool:
         """True for a topic that belongs to brokers; users neither name nor configure it."""
         return self.namespace == "pulsar/system" or self.base.local in _SYSTEM_TOPICS
+
+    @property
+    def has_policy_events(self) -> bool:
+        """True for the topic `__change_events` of a namespace, and for a partition of it."""
+        return self.local.startswith(POLICY_EVENTS) and self.base.local == POLICY_EVENTS
 
     @property
     def partition(self) -> int:

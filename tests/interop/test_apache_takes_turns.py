@@ -1,7 +1,7 @@
 """A broker of ours and one of Apache Pulsar's take turns on one ZooKeeper and one bookie: each serves what the other left.
 
-Messages, positions, holes and schemas; not policies of topics, which are still in a form of our own. Batches that are
-acknowledged in part are not compared: Apache 4.2.4 forgets them in its own restart.
+Messages, positions, holes, schemas and policies of topics. Batches that are acknowledged in part are not compared: Apache
+4.2.4 forgets them in its own restart.
 """
 
 from __future__ import annotations
@@ -231,3 +231,133 @@ def _versions(admin: Admin) -> list[tuple[int, str]]:
         assert isinstance(one["version"], int)
         versions.append((one["version"], str(one["data"])))
     return versions
+
+
+POLICIES: Final[dict[str, Json]] = {
+    "retention": {"retentionTimeInMinutes": 15, "retentionSizeInMB": 30720},
+    "messageTTL": 3600,
+    "maxConsumers": 1,
+    "maxProducers": 4,
+    "deduplicationEnabled": True,
+    "delayedDelivery": {"active": True, "tickTime": 2000, "maxDeliveryDelayInMillis": 0},
+    "dispatchRate": {
+        "dispatchThrottlingRateInMsg": 500,
+        "dispatchThrottlingRateInByte": 1000000,
+        "relativeToPublishRate": False,
+        "ratePeriodInSecond": 1,
+    },
+    "persistence": {
+        "bookkeeperEnsemble": 1,
+        "bookkeeperWriteQuorum": 1,
+        "bookkeeperAckQuorum": 1,
+        "managedLedgerMaxMarkDeleteRate": 50.0,
+    },
+    "subscriptionTypesEnabled": ["Shared", "Exclusive"],
+    "inactiveTopicPolicies": {
+        "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+        "maxInactiveDurationSeconds": 3000,
+        "deleteWhileInactive": False,
+    },
+    "subscribeRate": {"subscribeThrottlingRatePerConsumer": 100, "ratePeriodInSecond": 30},
+    "publishRate": {"publishThrottlingRateInMsg": 9000, "publishThrottlingRateInByte": 9000000},
+    "compactionThreshold": 100000000,
+    "schemaCompatibilityStrategy": "BACKWARD",
+}
+"""Values of policies, by the last part of their path."""
+_QUOTA: Final[Json] = {"limitSize": 1234567, "limitTime": -1, "policy": "consumer_backlog_eviction"}
+_PUT: Final = ("schemaCompatibilityStrategy",)
+_IN_QUERY: Final = ("messageTTL",)
+
+
+class PolicyAdmin:
+    """Requests about the policies of topics in public/default."""
+
+    def __init__(self, addresses: Addresses) -> None:
+        self.admin = Admin(addresses.admin)
+
+    def set(self, topic: str, word: str, value: Json, query: str = "") -> None:
+        path = f"persistent/public/default/{topic}/{word}"
+        if word in _IN_QUERY:
+            self.admin.post(f"{path}?{word}={value}{query.replace('?', '&')}")
+        else:
+            (self.admin.put if word in _PUT else self.admin.post)(path + query, value)
+
+    def remove(self, topic: str, word: str) -> None:
+        self.admin.delete(f"persistent/public/default/{topic}/{word}")
+
+    def shown(self, topic: str) -> dict[str, Json]:
+        """All that is set."""
+        words = [*POLICIES, "backlogQuotaMap", "maxSubscriptionsPerTopic", "maxProducers?isGlobal=true"]
+        answers = {word: self.admin.get(f"persistent/public/default/{topic}/{word}") for word in words}
+        found: dict[str, Json] = {
+            word: value for word, value in answers.items() if value not in (None, {}, [])
+        }
+        if isinstance(types := found.get("subscriptionTypesEnabled"), list):
+            # A set.
+            found["subscriptionTypesEnabled"] = [*sorted(map(str, types))]
+        if isinstance(persistence := found.get("persistence"), dict):
+            # Apache shows a member that no request has set.
+            persistence.pop("managedLedgerStorageClassName", None)
+        return found
+
+
+def test_policies_of_topics_pass_from_each_to_the_other(turns: Turns) -> None:
+    ours, theirs = turns.cluster.broker, turns.apache
+    ours.start()
+    mine = PolicyAdmin(ours.addresses)
+    for topic in ("policies", "emptied", "left"):
+        mine.admin.put(f"persistent/public/default/{topic}")
+    mine.admin.create_partitioned("parts", 2)
+    for word, value in POLICIES.items():
+        mine.set("policies", word, value)
+    mine.set("policies", "backlogQuota", _QUOTA)
+    mine.set("policies", "maxProducers", 7, "?isGlobal=true")
+    for topic in ("emptied", "left", "parts"):
+        mine.set(topic, "maxConsumers", 1)
+        mine.set(topic, "maxSubscriptionsPerTopic", 5)
+    mine.remove("left", "maxSubscriptionsPerTopic")
+    wanted = {topic: mine.shown(topic) for topic in ("policies", "emptied", "left", "parts")}
+    assert wanted["policies"].keys() == {*POLICIES, "backlogQuotaMap", "maxProducers?isGlobal=true"}
+    assert wanted["left"] == {"maxConsumers": 1}
+    assert ours.stop() == 0
+
+    theirs.start()
+    apache = PolicyAdmin(theirs.addresses)
+    assert {topic: apache.shown(topic) for topic in wanted} == wanted
+    _refuses_a_second_consumer(theirs.addresses, "left")
+    _refuses_a_second_consumer(theirs.addresses, "parts-partition-1")
+    apache.set("policies", "maxConsumers", 3)
+    apache.set("policies", "maxSubscriptionsPerTopic", 6)
+    for word in ("retention", "deduplicationEnabled", "subscriptionTypesEnabled"):
+        apache.remove("policies", word)
+    apache.remove("parts", "maxConsumers")
+    apache.admin.delete("persistent/public/default/emptied/policies")
+    apache.admin.delete("persistent/public/default/left?force=true")
+    apache.admin.put("persistent/public/default/late")
+    apache.set("late", "maxConsumers", 1)
+    topics = ("policies", "emptied", "parts", "late")
+    wanted = {topic: apache.shown(topic) for topic in topics}
+    assert wanted["emptied"] == {}
+    theirs.stop()
+
+    ours.start()
+    mine = PolicyAdmin(ours.addresses)
+    assert {topic: mine.shown(topic) for topic in topics} == wanted
+    _refuses_a_second_consumer(ours.addresses, "late")
+    mine.admin.put("persistent/public/default/left")
+    assert mine.shown("left") == {}, "it was deleted with its policies"
+    mine.set("policies", "messageTTL", 60)
+    wanted["policies"] = {**wanted["policies"], "messageTTL": 60}
+    ours.kill()
+
+    theirs.start()
+    assert {topic: apache.shown(topic) for topic in topics} == wanted, "also after a kill"
+
+
+def _refuses_a_second_consumer(addresses: Addresses, topic: str) -> None:
+    client = connect(addresses.pulsar)
+    first = _subscribe(client, topic, "first")
+    with pytest.raises(pulsar.ConsumerBusy):
+        _subscribe(client, topic, "second")
+    first.close()
+    client.close()

@@ -13,7 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from tests.bookie_stub.bookie_process import Process
-from tests.interop.support import nothing_comes, numbered, publish, receive, wait_until
+from tests.interop.support import Admin, nothing_comes, numbered, publish, receive, wait_until
 from tests.support.java import ZooKeeper
 from tests.support.ports import free_port
 from tests.vectors.broker_process import BrokerProcess
@@ -42,12 +42,15 @@ class Cluster:
             f"metadataServiceUri=zk+hierarchical://{zookeeper.address}{self.root}/ledgers",
             f"zkTimeout={SESSION_MS}",
         )
+        self.store_settings = {
+            "metadataStoreUrl": f"zk:{zookeeper.address}{self.root}",
+            "bookieAddress": self.bookie_address,
+        }
         self.broker = BrokerProcess(
             folder,
             {
-                "metadataStoreUrl": f"zk:{zookeeper.address}{self.root}",
+                **self.store_settings,
                 "metadataStoreSessionTimeoutMillis": str(SESSION_MS),
-                "bookieAddress": self.bookie_address,
                 "brokerServicePort": str(broker_port),
                 "managedLedgerDefaultMarkDeleteRateLimit": "0",
                 **settings,
@@ -166,3 +169,34 @@ def test_a_broker_without_zookeeper_serves_what_is_open(
     finally:
         cluster.kill()
         zookeeper.stop()
+
+
+def test_policy_of_a_topic_acts_on_the_other_broker_and_survives_a_kill(
+    tmp_path: Path, zookeeper: ZooKeeper, connected: Connect, topic: str
+) -> None:
+    cluster = Cluster(tmp_path, zookeeper)
+    (tmp_path / "other").mkdir()
+    second = Cluster(tmp_path / "other", zookeeper, cluster.store_settings)
+    cluster.start()
+    second.broker.start()
+    try:
+        one, other = (Admin(each.broker.addresses.admin) for each in (cluster, second))
+        path = f"persistent/public/default/{topic}/maxConsumers"
+        one.put(f"persistent/public/default/{topic}")
+        client = connected(second.broker.addresses.pulsar)
+        client.subscribe(topic, "first", consumer_type=pulsar.ConsumerType.Shared)
+        one.post(path, 1)
+        wait_until(lambda: other.get(path) == 1, "the other broker has the policy")
+        with pytest.raises(pulsar.ConsumerBusy):
+            client.subscribe(topic, "second", consumer_type=pulsar.ConsumerType.Shared)
+        other.post(path, 2)
+        wait_until(lambda: one.get(path) == 2, "the first broker has the change")
+        client.close()
+        other.post(path, 3)
+        second.kill()
+        cluster.broker.kill()
+        cluster.broker.start()
+        assert Admin(cluster.broker.addresses.admin).get(path) == 3, "it was confirmed before the kill"
+    finally:
+        second.kill()
+        cluster.kill()

@@ -90,6 +90,7 @@ async def existing_topic(request: web.Request) -> TopicName:
         raise PreconditionFailed(f"Not allowed to set/get topic policy for a partition; use {name.base}")
     if not await broker.registry.exists(name):
         raise TopicNotFound(f"Topic {name} not found")
+    await broker.namespaces.stored.of_topics.load(name)
     return name
 
 

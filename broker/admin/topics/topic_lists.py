@@ -7,7 +7,7 @@ from aiohttp import web
 from broker.admin.http.answers import answer, is_true, namespace_of
 from broker.admin.service_view import BROKER
 from broker.service.namespaces.bundles import bundles_of
-from foundation.model.topic_name import parse_topic_name
+from broker.service.topics.namespace_names import without_system
 
 _LIST = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}"
 
@@ -54,10 +54,9 @@ async def _names(request: web.Request) -> list[str]:
 
 
 def _without_system(request: web.Request, found: list[str]) -> list[str]:
-    # Only names with this sign can be those of system topics, so that ten thousand others need no parsing.
     if is_true(request, "includeSystemTopic") or namespace_of(request) == "pulsar/system":
         return found
-    return [name for name in found if "/__" not in name or not parse_topic_name(name).is_system]
+    return without_system(found)
 
 
 LIST_ROUTES = (

@@ -110,7 +110,12 @@ class Authorizer:
         return self.may_act(principal, namespace, Action.PRODUCE, Action.CONSUME)
 
     def may_produce(self, principal: Principal, topic: TopicName) -> bool:
-        """Returns True if the principal may publish to the topic."""
+        """Returns True if the principal may publish to the topic.
+
+        Events of topic policies are for those alone who may set policies.
+        """
+        if topic.has_policy_events:
+            return self.administers(principal, topic.tenant)
         return self._each(principal, lambda role: self._may(role, topic, Action.PRODUCE))
 
     def may_look_up(self, principal: Principal, topic: TopicName) -> bool:

@@ -1,7 +1,7 @@
 """Namespaces: tenants, namespaces, and the policies set on namespaces and on single topics.
 
-Everything is in memory and written through to the metadata store, below `/admin/policies`, `/admin/local-policies` and
-`/admin/topic-policies`.
+Everything is in memory and written through to the metadata store, below `/admin/policies` and `/admin/local-policies`;
+policies of single topics as `TopicPolicies` keeps them.
 Reads on the way of a lookup or a publish are therefore plain dictionary reads and never wait. A change is visible
 once the store has it; changes are made one after the other, and of what another broker may have stored meanwhile. In a
 shared store a change of another process is visible as soon as a watch tells of it (see `Documents`). Policies are JSON
@@ -11,12 +11,11 @@ values under the names of the admin REST interface; `EffectivePolicies` and the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, cast
 
 from bookkeeper.metadata.metadata_store import MetadataStore, Write
-from broker.managed_ledger.removal.deletion import together
 from broker.security.authorization.permissions import (
     NamespacePermissions,
     parse_permissions,
@@ -26,11 +25,13 @@ from broker.service.namespaces.stored_forms import BUNDLES_KEY, DELETED, LOCAL, 
 from broker.service.namespaces.stored_forms import Document as Document
 from broker.service.namespaces.stored_forms import Json as Json
 from broker.service.namespaces.stored_policies import (
+    NOTHING,
     PERMISSIONS,
     SUBSCRIPTION_MODE,
     PolicyListener,
     StoredPolicies,
     rights_of,
+    without,
 )
 from foundation.loop.uninterrupted import uninterrupted
 from foundation.model.errors import BrokerError, ServiceNotReady, TopicNotFound
@@ -38,9 +39,6 @@ from foundation.model.topic_name import check_new_namespace_part, parse_topic_na
 
 GLOBAL: Final = "global:"
 """Begins the key of a topic's global policy, which Pulsar copies to other clusters and a local one overrides."""
-_DELETED_AT_ONCE: Final = 50
-"""Policies of topics that are removed at the same time."""
-_NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})
 
 
 class NamespaceNotFound(TopicNotFound):
@@ -77,10 +75,10 @@ class Namespaces:
         self._tenants = self.stored.tenants.values
         self._policies = self.stored.policies.values
         self._local = self.stored.local.values
-        self._topic_policies = self.stored.topic_policies.values
         # Permissions by namespace with the policies that they were parsed from, so that a check of rights parses nothing.
         self._permissions: dict[str, tuple[Document, NamespacePermissions]] = {}
         self._changing = asyncio.Lock()
+        self._changing_topics = asyncio.Lock()
         self.is_ending: Callable[[str], bool] = _is_never_ending
         """Returns True for a tenant or namespace while it is being deleted: creating it, or anything in it, is refused.
         `Deletions` sets it."""
@@ -127,11 +125,11 @@ class Namespaces:
 
     def policy(self, namespace: str, key: str) -> Json:
         """Returns the value set under `key`, of a rate that of the own cluster; None when there is none."""
-        value = self._policies.get(namespace, _NOTHING).get(key)
+        value = self._policies.get(namespace, NOTHING).get(key)
         if key in RATES:
             return value.get(self.cluster) if isinstance(value, dict) else None
         if key in LOCAL:
-            return self._local.get(namespace, _NOTHING).get(key, value)
+            return self._local.get(namespace, NOTHING).get(key, value)
         return value
 
     def policies(self, namespace: str) -> Mapping[str, Json]:
@@ -143,11 +141,11 @@ class Namespaces:
 
     def topic_policies(self, topic: str) -> Mapping[str, Json]:
         """Returns everything that is set on a topic; partitions use their base name."""
-        return self._topic_policies.get(topic, _NOTHING)
+        return self.stored.of_topics.of(topic)
 
     def topic_policy(self, topic: str, key: str) -> Json:
         """Returns the value set on a topic, or None; partitions use their base name."""
-        return self._topic_policies.get(topic, _NOTHING).get(key)
+        return self.stored.of_topics.of(topic).get(key)
 
     # Reads for the checks of rights (`Grants` in `broker/security/authorization/authorizer.py`)
 
@@ -210,9 +208,9 @@ class Namespaces:
                 raise NamespaceNotFound("Tenant doesn't exist")
             if self.names(tenant):
                 raise NotEmpty("The tenant still has active namespaces")
-            await uninterrupted(self.stored.tenants.change(tenant, _without))
+            await uninterrupted(self.stored.tenants.change(tenant, without))
 
-    async def create(self, namespace: str, policies: Mapping[str, Json] = _NOTHING) -> None:
+    async def create(self, namespace: str, policies: Mapping[str, Json] = NOTHING) -> None:
         """Creates a namespace. AlreadyExists, InvalidTopicName, or NamespaceNotFound for an unknown tenant."""
         tenant, _, name = namespace.partition("/")
         check_new_namespace_part("Namespace", name)
@@ -239,18 +237,11 @@ class Namespaces:
                 raise NamespaceNotFound(f"Namespace {namespace} does not exist.")
             # Topics without storage leave no trace when they close, so their policies end with the namespace; before it,
             # so that a deletion that fails here can be repeated.
-            gone = [
-                one for one in self._topic_policies if one.partition("://")[2].startswith(f"{namespace}/")
-            ]
-            for start in range(0, len(gone), _DELETED_AT_ONCE):
-                slice_ = gone[start : start + _DELETED_AT_ONCE]
-                await uninterrupted(
-                    together([self.stored.topic_policies.change(topic, _without) for topic in slice_])
-                )
+            await uninterrupted(self.stored.of_topics.forget_namespace(namespace))
             # Read before: another broker may have written them.
             await self.stored.local.read(namespace)
-            await uninterrupted(self.stored.local.change(namespace, _without))
-            await uninterrupted(self._change_policies(namespace, _without))
+            await uninterrupted(self.stored.local.change(namespace, without))
+            await uninterrupted(self._change_policies(namespace, without))
 
     async def mark_deleted(self, namespace: str, beside: Sequence[Write]) -> None:
         """Marks a namespace whose deletion is decided, in one write with `beside`. NamespaceNotFound, MetadataError."""
@@ -361,14 +352,15 @@ class Namespaces:
             # Of the newest document: of two changes made at once, each must see the other.
             return _with_value(policies, key, changed(policies.get(key))) or None
 
-        async with self._changing:
-            await uninterrupted(self._keep_topic_policies(topic, document))
+        async with self._changing_topics:
+            await uninterrupted(self._change_topic(topic, self.stored.of_topics.change(topic, document)))
 
     async def forget_topic(self, topic: str) -> None:
         """Removes all policies of a topic that shall have none any more."""
-        if topic in self._topic_policies:
-            async with self._changing:
-                await uninterrupted(self._keep_topic_policies(topic, _without))
+        await self.stored.of_topics.load(parse_topic_name(topic))
+        if self.stored.of_topics.of(topic):
+            async with self._changing_topics:
+                await uninterrupted(self._change_topic(topic, self.stored.of_topics.forget(topic)))
 
     async def topic_deleted(self, topic: str) -> None:
         """Removes all policies of a topic that was deleted, and what was granted on it and on its partitions."""
@@ -385,16 +377,10 @@ class Namespaces:
             # Otherwise a later topic of the same name would be open to the roles of this one.
             await self.change_permissions(name.namespace, lambda now: now.forget_topics(gone))
 
-    async def _keep_topic_policies(
-        self, topic: str, changed: Callable[[Document | None], Document | None]
-    ) -> None:
-        await self.stored.topic_policies.change(topic, changed)
+    async def _change_topic(self, topic: str, change: Awaitable[None]) -> None:
+        await change
         if self.listener is not None:
             await self.listener.topic_changed(topic)
-
-
-def _without(_: Document | None) -> None:
-    """Returns no document, whatever was there."""
 
 
 def _with_value(policies: Mapping[str, Json], key: str, value: Json) -> Document:

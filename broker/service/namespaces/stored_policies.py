@@ -7,11 +7,13 @@ process is applied as a change of this broker is: what is open gets the new poli
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from bookkeeper.metadata.documents import Documents
 from bookkeeper.metadata.metadata_store import MetadataStore
+from broker.managed_ledger.removal.deletion import together
 from broker.service.namespaces.stored_forms import (
     CLUSTERS_ROOT,
     EARLIER_OF_CLUSTERS,
@@ -20,13 +22,14 @@ from broker.service.namespaces.stored_forms import (
     dump_bounded,
     is_earlier,
 )
+from foundation.model.topic_name import TopicName
 
 ROOT: Final = "/admin/policies"
 """Pulsar's path of tenants and namespaces in the metadata store."""
 LOCAL_ROOT: Final = "/admin/local-policies"
 """Pulsar's path of those policies of namespaces that hold in one cluster alone (`LOCAL`)."""
 TOPICS_ROOT: Final = "/admin/topic-policies"
-"""Path of policies of single topics, by their quoted full name. Pulsar keeps these in a system topic instead."""
+"""Path of policies of single topics, by their quoted full name; of a shared store, of those that Pulsar does not have."""
 PERMISSIONS: Final = "auth_policies"
 """Key of the permissions among a namespace's policies."""
 SUBSCRIPTION_MODE: Final = "subscription_auth_mode"
@@ -36,6 +39,12 @@ _OLD_NAMES: Final = {
     "autoTopicCreation": "autoTopicCreationOverride",
 }
 """Keys that stores of earlier versions have, and the present ones, which are Pulsar's."""
+
+
+_DELETED_AT_ONCE: Final = 50
+"""Policies of topics that are removed at the same time."""
+NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})
+"""The policies of an owner without any."""
 
 
 class PolicyListener(Protocol):
@@ -59,6 +68,77 @@ class Appliers(Protocol):
     """Ends what a role has no right to any more."""
 
 
+class TopicPolicies(Protocol):
+    """Keeps the policies of single topics; the caller makes one change at a time, and does not cancel it."""
+
+    def of(self, topic: str) -> Mapping[str, Json]:
+        """Returns the policies of a topic whose namespace is loaded, by its full name without partition."""
+        ...
+
+    async def take_over(self) -> None:
+        """Brings what versions up to 0.2.0 have stored into the present form, as far as that is possible now."""
+        ...
+
+    async def load(self, name: TopicName) -> None:
+        """Returns when `of` has what is stored for all topics of the topic's namespace. Raises BrokerError."""
+        ...
+
+    async def change(self, topic: str, changed: Callable[[Document | None], Document | None]) -> None:
+        """Stores what `changed` makes of the newest policies of a topic, as `Documents.change`."""
+        ...
+
+    async def forget(self, topic: str) -> None:
+        """Removes all policies of a topic."""
+        ...
+
+    async def forget_namespace(self, namespace: str) -> None:
+        """Removes the policies of all topics of a namespace that has no topics any more."""
+        ...
+
+    async def close(self) -> None:
+        """Follows the store no longer."""
+        ...
+
+
+class TopicPolicyDocuments(TopicPolicies):
+    """Keeps the policies of each topic in one document of the metadata store."""
+
+    def __init__(self, documents: Documents[Document]) -> None:
+        self.documents = documents
+        """By the full name of the topic, all loaded."""
+
+    def of(self, topic: str) -> Mapping[str, Json]:
+        """Returns the document."""
+        return self.documents.values.get(topic, NOTHING)
+
+    async def take_over(self) -> None:
+        """Does nothing: the documents are in their form."""
+
+    async def load(self, name: TopicName) -> None:
+        """Does nothing: the documents are loaded."""
+
+    async def close(self) -> None:
+        """Does nothing: the owner of the documents closes them."""
+
+    async def change(self, topic: str, changed: Callable[[Document | None], Document | None]) -> None:
+        """Stores the document."""
+        await self.documents.change(topic, changed)
+
+    async def forget(self, topic: str) -> None:
+        """Removes the document."""
+        await self.documents.change(topic, without)
+
+    async def forget_namespace(self, namespace: str) -> None:
+        """Removes the documents."""
+        gone = self.in_namespace(namespace)
+        for start in range(0, len(gone), _DELETED_AT_ONCE):
+            await together([self.forget(topic) for topic in gone[start : start + _DELETED_AT_ONCE]])
+
+    def in_namespace(self, namespace: str) -> list[str]:
+        """Returns the topics of a namespace that have a document."""
+        return [one for one in self.documents.values if one.partition("://")[2].startswith(f"{namespace}/")]
+
+
 class StoredPolicies:
     """The documents of one broker; call `open` first."""
 
@@ -77,6 +157,8 @@ class StoredPolicies:
             store, TOPICS_ROOT, _parse, dump_bounded, quoted=True, told=self._topic_told
         )
         """Of topics, by the full name without partition."""
+        self.of_topics: TopicPolicies = TopicPolicyDocuments(self.topic_policies)
+        """The policies of topics; `PolicyEvents` sets itself where the store is shared."""
 
     async def has(self, namespace: str) -> bool:
         """Returns True for a namespace that exists, also for one that another broker has made a moment ago.
@@ -107,6 +189,7 @@ class StoredPolicies:
 
     async def close(self) -> None:
         """Follows the store no longer."""
+        await self.of_topics.close()
         for documents in (self.tenants, self.policies, self.local, self.topic_policies):
             await documents.close()
 
@@ -125,6 +208,10 @@ class StoredPolicies:
     async def _topic_told(self, topic: str, _before: Document | None) -> None:
         if self._appliers.listener is not None:
             await self._appliers.listener.topic_changed(topic)
+
+
+def without(_: Document | None) -> None:
+    """Returns no document, whatever was there."""
 
 
 def rights_of(policies: Document | None) -> tuple[Json, Json] | None:

@@ -195,8 +195,8 @@ class EffectivePolicies:
         return self._of_broker(policy)[kind]
 
     def deduplicates(self, name: TopicName) -> bool:
-        """Returns True when the topic drops messages that it has already (PIP-6)."""
-        return self.of(name, table.DEDUPLICATION)
+        """Returns True when the topic drops messages that it has already (PIP-6); topics of brokers never do."""
+        return not name.is_system and self.of(name, table.DEDUPLICATION)
 
     def dispatcher_pause_on_ack_state_persistent(self, name: TopicName) -> bool:
         """Returns True when deliveries wait while a subscription's acknowledgements cannot be stored."""

@@ -9,7 +9,7 @@ from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger_info import ROOT
 from broker.service.topics.topic import Topic
 from foundation.loop.slices import in_slices
-from foundation.model.topic_name import PERSISTENT, TopicName
+from foundation.model.topic_name import PERSISTENT, TopicName, parse_topic_name
 
 NAMES_AT_ONCE: Final = 10
 """Names that count as one item of a slice: a generator costs as much as a name."""
@@ -54,3 +54,9 @@ async def _stored_names(environment: ManagedLedgerEnvironment, namespace: str) -
             for last in locals_[start : start + NAMES_AT_ONCE]
         ]
     return names
+
+
+def without_system(names: Sequence[str]) -> list[str]:
+    """Returns the names without those of topics that any namespace may have for brokers, as `__change_events`."""
+    # Only names with this sign can be such, so that ten thousand others need no parsing.
+    return [name for name in names if "/__" not in name or not parse_topic_name(name).is_system]

@@ -25,7 +25,9 @@ class TopicEvents:
         return partial(self._end, namespace, watcher)
 
     def announce(self, name: TopicName, *, exists: bool) -> None:
-        """Tells that a topic has been created or deleted."""
+        """Tells that a topic has been created or deleted; clients do not see the one with policies."""
+        if name.has_policy_events:
+            return
         for watcher in list(self.watchers.get(name.namespace, ())):
             watcher(name, exists)
 

@@ -33,7 +33,7 @@ from broker.service.policies.table import MAX_TOPICS
 from broker.service.settings import ServiceSettings
 from broker.service.topics.dormant_topic import DormantTopic, restore
 from broker.service.topics.dormant_topics import DormantTopics
-from broker.service.topics.namespace_names import names_of
+from broker.service.topics.namespace_names import names_of, without_system
 from broker.service.topics.non_persistent_topic import NonPersistentTopic
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic, check_domain, check_unused
@@ -188,6 +188,7 @@ class TopicRegistry:
             partitions = 0 if existed else await self.partitions.usable_count(name)
         if not existed:
             await self._check_may_create(name, partitions, create=create, by_admin=by_admin)
+        await self.namespaces.stored.of_topics.load(name)
         topic: Topic
         if name.is_persistent:
             topic = await self._open_persistent(name, record, lease)
@@ -248,13 +249,13 @@ class TopicRegistry:
         if not create or not (by_admin or self.policies.may_create_topics(name.namespace)):
             raise TopicNotFound(f"Topic {name} does not exist")
         check_new_name("Topic", name.local)
-        if name.is_persistent:
+        if name.is_persistent and not name.is_system:
             await self.check_topics_max(name.namespace, 1)
 
     async def check_topics_max(self, namespace: str, more: int) -> None:
         """Raises TooManyTopics when the namespace may not have so many persistent topics more."""
         limit = self.policies.of_namespace(namespace, MAX_TOPICS)
-        if limit and len(await self.names(namespace, non_persistent=False)) + more > limit:
+        if limit and len(without_system(await self.names(namespace, non_persistent=False))) + more > limit:
             raise TooManyTopics(f"Exceed maximum number of topics in namespace {namespace}: {limit}")
 
     async def _open_persistent(
@@ -468,9 +469,8 @@ class TopicRegistry:
 
     async def is_stored(self, name: TopicName) -> bool:
         """Returns True when the metadata store has a log for the topic."""
-        if not name.is_persistent:
-            return False
-        return await self.environment.metadata.get(f"{LEDGERS_ROOT}/{name.ledger_name}") is not None
+        key = f"{LEDGERS_ROOT}/{name.ledger_name}"
+        return name.is_persistent and await self.environment.metadata.get(key) is not None
 
     async def exists(self, name: TopicName) -> bool:
         """Returns True for an open, stored or partitioned topic, or a partition."""

@@ -33,6 +33,7 @@ from broker.service.lifecycle.deletion.steps import DeletionSteps
 from broker.service.namespaces.namespaces import NamespaceNotFound, NotEmpty
 from broker.service.namespaces.stored_forms import DELETED
 from broker.service.namespaces.stored_policies import ROOT as NAMESPACES_ROOT
+from broker.service.topics.namespace_names import without_system
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.model.errors import BrokerError, MetadataError, ServiceNotReady, TopicNotFound
 from foundation.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
@@ -145,7 +146,9 @@ class Deletions:
 
     async def _check_empty(self, namespace: str) -> None:
         await self._registry.openings_ended(namespace)
-        if await self._registry.names(namespace) or await self._partitions.names(namespace):
+        # Topics of brokers go with the namespace.
+        names = [*await self._registry.names(namespace), *await self._partitions.names(namespace)]
+        if without_system(names):
             raise NotEmpty("Cannot delete non empty namespace")
 
     async def tenant(self, tenant: str, *, force: bool) -> None:

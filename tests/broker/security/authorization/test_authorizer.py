@@ -93,6 +93,17 @@ def test_grant_on_a_topic_holds_for_its_partitions_only(grants: Grants) -> None:
     assert not rights.may_list_topics(who, "t/n")
 
 
+def test_only_administrators_publish_events_of_topic_policies(grants: Grants) -> None:
+    """Such an event sets policies, which a right to publish does not allow."""
+    grants.granted = grants.granted.grant("r", [Action.PRODUCE])
+    rights = authorizer(grants)
+    for name in ("__change_events", "__change_events-partition-0"):
+        events = parse_topic_name(f"persistent://t/n/{name}")
+        assert not rights.may_produce(Principal("r"), events)
+        assert rights.may_look_up(Principal("r"), events)
+        assert rights.may_produce(Principal("boss"), events)
+
+
 def test_subscription_is_kept_for_the_roles_that_were_granted_it(grants: Grants) -> None:
     grants.granted = (
         grants.granted.grant("a", [Action.CONSUME])

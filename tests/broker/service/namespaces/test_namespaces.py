@@ -87,7 +87,7 @@ async def test_tenants_and_policies_survive_a_restart() -> None:
 async def test_topic_policies_survive_a_restart_and_end_with_the_topic() -> None:
     store = DictStore()
     namespaces = await opened(store)
-    topic = "persistent://public/default/a/b c"
+    topic = "persistent://public/default/a%2Fb c"
     await namespaces.set_topic_policy(topic, "maxMessageSize", 50)
     for registry in (namespaces, await opened(store)):
         assert registry.topic_policy(topic, "maxMessageSize") == 50
