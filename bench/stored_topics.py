@@ -2,7 +2,8 @@
 
 `python -m bench.many_topics --only stored --topics 600000`; the folder is written first, as a broker leaves it that has
 let each topic with its one subscription fall asleep. Pauses are those of the event loop: a probe that runs every millisecond
-notes the time since its last run, by the clock and in CPU time of the loop's thread. Beside other programs the latter tells more.
+notes the time since its last run, by the clock and in CPU time of the loop's thread. Beside other programs the latter tells
+more.
 """
 
 from __future__ import annotations
