@@ -29,7 +29,9 @@ from broker.managed_ledger.managed_ledger_info import (
     managed_ledger_key,
 )
 from broker.managed_ledger.records.pulsar_records import StoredCursor, encode_cursor, encode_ledger_list
+from broker.net.topic_list_watcher import WatchedList
 from broker.service.policies import table
+from broker.service.topics.topic_lists import TopicsPattern
 from foundation.model.position import Position
 from foundation.model.topic_name import parse_topic_name
 
@@ -37,6 +39,7 @@ PER_NAMESPACE: Final = 100_000
 AT_ONCE: Final = 1_000
 IDLE_S: Final = 20
 PARTITIONS: Final = 10_000
+WATCHERS: Final = 1_000
 ASLEEP: Final = "dormantTopicsAfterSeconds=60"
 
 
@@ -57,6 +60,12 @@ class Pauses:
             await asyncio.sleep(0.001)
             self.clock_ms = max(self.clock_ms, (time.perf_counter() - clock) * 1000 - 1)
             self.cpu_ms = max(self.cpu_ms, (time.thread_time() - cpu) * 1000)
+
+
+async def make_namespaces(count: int, service: BrokerService) -> None:
+    """Makes the namespaces that so many topics need."""
+    for number in range(PER_NAMESPACE, count, PER_NAMESPACE):
+        await service.namespaces.create(f"public/{_namespace(number)}")
 
 
 async def write_topics(count: int, folder: Path) -> None:
@@ -119,7 +128,19 @@ async def measure(service: BrokerService, started_s: float, pid: int) -> None:
     async with _shown(f"{PARTITIONS:,} partitions created", pauses):
         await service.partitioned.create(parse_topic_name("persistent://public/default/parts"), PARTITIONS)
     async with _shown("a list of the namespace", pauses):
-        await registry.names("public/default")
+        names = await registry.names("public/default")
+    watched = WatchedList(TopicsPattern(".*"), names)
+    told = [0]
+
+    def tell(frame: bytes) -> None:
+        told[0] += len(frame)
+
+    for number in range(WATCHERS):
+        service.net.topic_list_watchers.add(number, tell, "public/default", ".*", watched)
+    async with _shown(f"{PARTITIONS:,} more, told to {WATCHERS:,} watchers of {len(names):,} names", pauses):
+        await service.partitioned.create(parse_topic_name("persistent://public/default/more"), PARTITIONS)
+        await asyncio.sleep(5)
+    print(f"{told[0] / 1_000_000:,.0f} MB of updates")
     async with _shown("a full collection", pauses):
         gc.collect()
         await asyncio.sleep(0.01)

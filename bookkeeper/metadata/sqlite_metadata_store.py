@@ -11,7 +11,8 @@ The laws:
    stored; the next group starts afresh.
 5. One process uses the file, so its session is the store's life: a start removes the ephemeral keys that a killed process
    has left, and watches are told by the store's own writes. There is no news of the session.
-6. A start is refused when a record does not fit its checksum, or when commits are missing (`sqlite_checks.py`).
+6. A start is refused when a record does not fit its checksum, or when commits are missing (`sqlite_checks.py`). A file
+   above 64 MiB is checked behind the start, which logs damage.
 """
 
 from __future__ import annotations
@@ -36,7 +37,14 @@ from bookkeeper.metadata.metadata_store import (
     Versioned,
     Write,
 )
-from bookkeeper.metadata.sqlite_checks import CommitCount, check_commits, check_records, crc_of
+from bookkeeper.metadata.sqlite_checks import (
+    CommitCount,
+    check_commits,
+    check_later,
+    check_records,
+    checks_later,
+    crc_of,
+)
 from foundation.model.errors import BadVersion, MetadataError
 
 GROUP_MAX = 1024
@@ -111,7 +119,8 @@ class SqliteMetadataStore(WatchedLocally):
 
         Belongs to the running loop.
 
-        The folder must exist. Reads the whole file. Raises MetadataError when it cannot be opened or is damaged.
+        The folder must exist. Reads the whole file, unless it is large. Raises MetadataError when it cannot be opened or is
+        damaged.
         """
         super().__init__()
         self._loop = asyncio.get_running_loop()
@@ -127,6 +136,8 @@ class SqliteMetadataStore(WatchedLocally):
         self._queue: deque[_Write] = deque()
         self._wanted = threading.Event()
         self._closing = False
+        if checks_later(path):
+            check_later(path)
         # A daemon: a process that ends without `close` must not hang on this thread. Nothing answered is lost by that.
         self._thread = threading.Thread(target=self._write_groups, name="metadata-writer", daemon=True)
         self._thread.start()
@@ -142,7 +153,8 @@ class SqliteMetadataStore(WatchedLocally):
             self._reader.execute(_OF_EARLIER_VERSION)
             (commits,) = self._reader.execute("SELECT number FROM commits").fetchone()
             check_commits(self._path, self._count, commits)
-            check_records(self._reader, self._path)
+            if not checks_later(self._path):
+                check_records(self._reader, self._path)
             if self._reader.execute("SELECT 1 FROM ephemeral LIMIT 1").fetchone():
                 self._reader.executescript(f"BEGIN IMMEDIATE; {_END_SESSION} COMMIT;")
         except BaseException:

@@ -40,9 +40,12 @@ class DormantTopics:
 
     def __iter__(self) -> Iterator[tuple[str, DormantTopic]]:
         """Iterates over full names and records; topics may come and go between two of them."""
-        # A copy for each namespace: one of everything would hold the loop.
+        # A copy of the names for each namespace: one of everything would hold the loop.
         for namespace in [*self._of_namespace]:
-            yield from [*self._of_namespace.get(namespace, {}).items()]
+            for name in self.in_namespace(namespace):
+                record = self.get(name)
+                if record is not None:
+                    yield name, record
 
     @property
     def filling(self) -> bool:

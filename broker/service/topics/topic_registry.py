@@ -332,7 +332,7 @@ class TopicRegistry:
         # Before the topics, which look which of these limits are in force.
         self.limits.reconfigure(settings)
         self._reconfigure_slice(iter(list(self.topics.values())))
-        self.dormant.plan_all([name for name, _ in self.dormant])
+        self.dormant.plan_all(name for name, _ in self.dormant)
 
     def _reconfigure_slice(self, topics: Iterator[Topic]) -> None:
         # Each topic takes the settings of the moment, so the slices of two changes may overlap.
