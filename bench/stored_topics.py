@@ -34,6 +34,7 @@ from broker.service.policies import table
 from broker.service.topics.topic_lists import TopicsPattern
 from foundation.model.position import Position
 from foundation.model.topic_name import parse_topic_name
+from magnetar.process.standalone import GC_FULL_PASSES, GC_MIDDLE_PASSES, GC_YOUNG_OBJECTS
 
 PER_NAMESPACE: Final = 100_000
 AT_ONCE: Final = 1_000
@@ -98,6 +99,10 @@ def _namespace(number: int) -> str:
 
 async def measure(service: BrokerService, started_s: float, pid: int) -> None:
     """Prints the numbers of a broker that has just started on the folder."""
+    # As the process of a broker does it.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_YOUNG_OBJECTS, GC_MIDDLE_PASSES, GC_FULL_PASSES)
     registry, pauses = service.registry, Pauses()
     probe = asyncio.create_task(pauses.run())
     print(f"start to ready: {started_s:.2f} s, {processes.memory(pid).rss:,.0f} MiB resident")
