@@ -195,7 +195,8 @@ class SqliteMetadataStore(WatchedLocally):
         """Costs an index lookup or two per name, whatever lies below it; the loop runs between slices of names."""
         prefix = key.rstrip("/") + "/"
         end = prefix[:-1] + "0"  # "0" follows "/", so this is after everything that starts with the prefix.
-        names: set[str] = set()
+        # A dict keeps the order of the keys, which is nearly that of the names: 100,000 from a set take 60 ms to sort.
+        names: dict[str, None] = {}
         start = prefix
         try:
             while row := self._reader.execute(
@@ -203,7 +204,7 @@ class SqliteMetadataStore(WatchedLocally):
             ).fetchone():
                 found: str = row[0]
                 name, slash, _ = found[len(prefix) :].partition("/")
-                names.add(name)
+                names[name] = None
                 # Skip everything below a name at once. After a value of the name's own only that one key is skipped,
                 # because a longer sibling (`a-b` beside `a`) sorts between `a` and `a/`.
                 start = f"{prefix}{name}0" if slash else found + "\0"
