@@ -73,8 +73,8 @@ GC_YOUNG_OBJECTS = 50_000
 
 Entries come and go by the ten thousand and hold no cycles, so frequent passes cost time and find nothing. One takes 3 ms.
 """
-GC_MIDDLE_PASSES = 2
-"""Young passes between two of the middle generation, which look at up to 150,000 objects: 15 ms."""
+GC_MIDDLE_PASSES = 1
+"""Young passes between two of the middle generation, which look at up to 100,000 objects: 10 ms."""
 GC_FULL_PASSES = 1000
 """Passes of the middle generation between two full ones, which take 150 ns for each object that is not frozen. What comes
 and goes with topics and clients holds no cycles, so they would find little."""

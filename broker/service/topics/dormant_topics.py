@@ -33,6 +33,8 @@ class DormantTopics:
         self._moments: list[tuple[int, str]] = []
         self.count = 0
         """Number of the records."""
+        self.backlog = self.size_bytes = self.subscriptions = 0
+        """Sums over the records, kept so that the console need not walk over all of them."""
         self.reading: set[str] = set()
         """Topics whose records are being read from the store; one that is opened or deleted meanwhile leaves it."""
         self.filled = False
@@ -69,7 +71,7 @@ class DormantTopics:
     def add(self, name: TopicName, record: DormantTopic) -> None:
         """Adds the record of a topic that has none."""
         self._of_namespace.setdefault(name.namespace, {})[str(name)] = record
-        self.count += 1
+        self._count(record, 1)
         self._environment.changed.note(name.ledger_name)
         self.plan(str(name))
 
@@ -78,18 +80,24 @@ class DormantTopics:
         self.reading.discard(name)
         namespace = _namespace_of(name)
         records = self._of_namespace.get(namespace)
-        if records is not None and records.pop(name, None) is not None:
-            self.count -= 1
+        if records is not None and (record := records.pop(name, None)) is not None:
+            self._count(record, -1)
             self._environment.changed.note(parse_topic_name(name).ledger_name)
             if not records:
                 del self._of_namespace[namespace]
+
+    def _count(self, record: DormantTopic, sign: int) -> None:
+        self.count += sign
+        self.backlog += sign * record.backlog
+        self.size_bytes += sign * record.size_bytes
+        self.subscriptions += sign * len(record.subscriptions)
 
     def clear(self) -> None:
         """Forgets all records."""
         self._of_namespace.clear()
         self._moments.clear()
         self.reading.clear()
-        self.count = 0
+        self.count = self.backlog = self.size_bytes = self.subscriptions = 0
 
     def plan(self, name: str, not_before_ns: int = 0) -> None:
         """Computes anew when the topic is due, by the policies of now; ignores a topic that is not dormant."""

@@ -66,6 +66,17 @@ async def test_idle_topic_falls_asleep_and_wakes_with_its_backlog_in_order() -> 
     assert scene.registry.dormant.get(TOPIC) is None
 
 
+async def test_sums_over_dormant_topics_are_kept() -> None:
+    scene = Scene()
+    dormant = scene.registry.dormant
+    await scene.with_backlog(5)
+    record = await scene.sleep()
+    assert (dormant.count, dormant.backlog, dormant.subscriptions) == (1, 5, 1)
+    assert dormant.size_bytes == record.size_bytes > 0
+    await scene.open()
+    assert (dormant.count, dormant.backlog, dormant.size_bytes, dormant.subscriptions) == (0, 0, 0, 0)
+
+
 async def test_topic_with_a_client_or_a_request_stays_open() -> None:
     scene = Scene()
     await scene.with_backlog()
