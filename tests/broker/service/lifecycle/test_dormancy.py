@@ -338,6 +338,19 @@ async def test_policy_of_the_namespace_plans_its_dormant_topics_anew() -> None:
     assert scene.registry.loads == loads, "the moment of the former policy has no effect"
 
 
+async def test_moment_that_differs_by_less_than_a_second_is_left_as_it_is() -> None:
+    scene = Scene(ttl_s=600)
+    await scene.with_backlog()
+    record = await scene.sleep()
+    due_ns = record.due_ns
+    scene.now_ns += 999_999
+    scene.registry.dormant.plan(TOPIC)
+    assert record.due_ns == due_ns
+    scene.now_ns += 10**9
+    scene.registry.dormant.plan(TOPIC)
+    assert record.due_ns == due_ns + 10**9 + 999_999
+
+
 async def test_deleted_dormant_topic_leaves_no_record() -> None:
     scene = Scene()
     await scene.with_backlog()
