@@ -223,6 +223,8 @@ def resident_bytes() -> int:
 
 async def measure_stored(topics: int, folder: Path) -> None:
     """Writes topics to the disk, and measures a broker that starts on them (`stored_topics.py`)."""
+    async with embedded_broker(folder) as service:
+        await stored_topics.make_namespaces(topics, service)
     await stored_topics.write_topics(topics, folder)
     began = time.perf_counter()
     sums = "exposeTopicLevelMetricsInPrometheus=false"

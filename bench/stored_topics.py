@@ -29,14 +29,18 @@ from broker.managed_ledger.managed_ledger_info import (
     managed_ledger_key,
 )
 from broker.managed_ledger.records.pulsar_records import StoredCursor, encode_cursor, encode_ledger_list
+from broker.net.topic_list_watcher import WatchedList
 from broker.service.policies import table
+from broker.service.topics.topic_lists import TopicsPattern
 from foundation.model.position import Position
 from foundation.model.topic_name import parse_topic_name
+from magnetar.process.standalone import GC_FULL_PASSES, GC_MIDDLE_PASSES, GC_YOUNG_OBJECTS
 
 PER_NAMESPACE: Final = 100_000
 AT_ONCE: Final = 1_000
 IDLE_S: Final = 20
 PARTITIONS: Final = 10_000
+WATCHERS: Final = 1_000
 ASLEEP: Final = "dormantTopicsAfterSeconds=60"
 
 
@@ -57,6 +61,12 @@ class Pauses:
             await asyncio.sleep(0.001)
             self.clock_ms = max(self.clock_ms, (time.perf_counter() - clock) * 1000 - 1)
             self.cpu_ms = max(self.cpu_ms, (time.thread_time() - cpu) * 1000)
+
+
+async def make_namespaces(count: int, service: BrokerService) -> None:
+    """Makes the namespaces that so many topics need."""
+    for number in range(PER_NAMESPACE, count, PER_NAMESPACE):
+        await service.namespaces.create(f"public/{_namespace(number)}")
 
 
 async def write_topics(count: int, folder: Path) -> None:
@@ -89,6 +99,10 @@ def _namespace(number: int) -> str:
 
 async def measure(service: BrokerService, started_s: float, pid: int) -> None:
     """Prints the numbers of a broker that has just started on the folder."""
+    # As the process of a broker does it.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_YOUNG_OBJECTS, GC_MIDDLE_PASSES, GC_FULL_PASSES)
     registry, pauses = service.registry, Pauses()
     probe = asyncio.create_task(pauses.run())
     print(f"start to ready: {started_s:.2f} s, {processes.memory(pid).rss:,.0f} MiB resident")
@@ -119,7 +133,21 @@ async def measure(service: BrokerService, started_s: float, pid: int) -> None:
     async with _shown(f"{PARTITIONS:,} partitions created", pauses):
         await service.partitioned.create(parse_topic_name("persistent://public/default/parts"), PARTITIONS)
     async with _shown("a list of the namespace", pauses):
-        await registry.names("public/default")
+        names = await registry.names("public/default")
+    watched = WatchedList(TopicsPattern(".*"), names)
+    told = [0]
+
+    def tell(frame: bytes) -> None:
+        told[0] += len(frame)
+
+    for number in range(WATCHERS):
+        service.net.topic_list_watchers.add(number, tell, "public/default", ".*", watched)
+    # The probe counts from its last run, and the list was made since.
+    await asyncio.sleep(0.01)
+    async with _shown(f"{PARTITIONS:,} more, told to {WATCHERS:,} watchers of {len(names):,} names", pauses):
+        await service.partitioned.create(parse_topic_name("persistent://public/default/more"), PARTITIONS)
+        await asyncio.sleep(5)
+    print(f"{told[0] / 1_000_000:,.0f} MB of updates")
     async with _shown("a full collection", pauses):
         gc.collect()
         await asyncio.sleep(0.01)

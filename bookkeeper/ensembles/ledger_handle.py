@@ -62,7 +62,6 @@ class LedgerHandle:
         "_client_add",
         "_counts",
         "_delivered",
-        "_done",
         "_early",
         "_entries",
         "_failed_entry",
@@ -115,7 +114,6 @@ class LedgerHandle:
         """The first entry of the earliest add that failed, with `_rc`."""
         self._noted = False
         """True while the end of this turn will call `_deliver`."""
-        self._done = self._add_done
 
     @property
     def last_confirmed(self) -> int:
@@ -159,7 +157,7 @@ class LedgerHandle:
             parts,
             master_key=self._key,
             recovery=False,
-            done=self._done,
+            done=self._add_done,
         )
 
     def _add_done(self, rc: int, first: int) -> None:

@@ -2,8 +2,8 @@
 
 Two kinds of damage leave SQLite content:
 
-* A changed byte of a record. Each record has a CRC32 of its key and value; a start reads all of them, and each read
-  checks its own.
+* A changed byte of a record. Each record has a CRC32 of its key and value; a start reads all of them, in a large file behind
+  the start, and each read checks its own.
 * A changed byte of the write-ahead log. SQLite takes everything after it for never written. So each commit counts up, in
   the file and in a small file beside it, `…-commits`. That one is written after the commit and never synced: it survives
   `kill -9`, and after a power loss it may be older than the store, never newer.
@@ -11,15 +11,22 @@ Two kinds of damage leave SQLite content:
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import struct
+import threading
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 from zlib import crc32
 
 from foundation.model.errors import MetadataError
 
+log = logging.getLogger("magnetar")
+
+CHECKED_AT_START_BYTES_MAX: Final = 64 << 20
+"""Size of a file up to which a start waits for the check of its records: half a second, 150,000 topics."""
 _COUNT: Final = struct.Struct(">qI")
 _NAMES_MAX: Final = 5
 """Damaged records that an error names."""
@@ -66,6 +73,27 @@ def check_commits(store: Path, count: CommitCount, found: int) -> None:
             f" Bring the newest files back; or remove {count.path.name}, and all that these commits stored is lost,"
             " such as the last ledgers of topics with their messages"
         )
+
+
+def checks_later(store: Path) -> bool:
+    """Returns True for a file whose check would lengthen the start by more than a second."""
+    return store.stat().st_size > CHECKED_AT_START_BYTES_MAX
+
+
+def check_later(store: Path) -> None:
+    """Checks a large file behind the start, in a thread, and logs damage. Each read checks its own record in any case."""
+    threading.Thread(target=_check_and_log, args=(store,), name="metadata-check", daemon=True).start()
+
+
+def _check_and_log(store: Path) -> None:
+    try:
+        connection = sqlite3.connect(f"file:{quote(str(store))}?mode=ro", uri=True)
+        try:
+            check_records(connection, store)
+        finally:
+            connection.close()
+    except (MetadataError, sqlite3.Error) as error:
+        log.error("! %s", error)
 
 
 def check_records(connection: sqlite3.Connection, store: Path) -> None:

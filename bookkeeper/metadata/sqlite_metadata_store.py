@@ -13,7 +13,8 @@ The laws:
    has left, and watches are told by the store's own writes. There is no news of the session.
 6. A server of the file (`metadata_server.py`) has a session for each of its clients. The file keeps which of them made an
    ephemeral key, so that sessions outlive a restart of the server.
-7. A start is refused when a record does not fit its checksum, or when commits are missing (`sqlite_checks.py`).
+7. A start is refused when a record does not fit its checksum, or when commits are missing (`sqlite_checks.py`). A file
+   above 64 MiB is checked behind the start, which logs damage.
 """
 
 from __future__ import annotations
@@ -38,7 +39,14 @@ from bookkeeper.metadata.metadata_store import (
     Versioned,
     Write,
 )
-from bookkeeper.metadata.sqlite_checks import CommitCount, check_commits, check_records, crc_of
+from bookkeeper.metadata.sqlite_checks import (
+    CommitCount,
+    check_commits,
+    check_later,
+    check_records,
+    checks_later,
+    crc_of,
+)
 from foundation.model.errors import BadVersion, MetadataError
 
 GROUP_MAX = 1024
@@ -122,7 +130,8 @@ class SqliteMetadataStore(WatchedLocally):
 
         Belongs to the running loop.
 
-        The folder must exist. Reads the whole file. Raises MetadataError when it cannot be opened or is damaged.
+        The folder must exist. Reads the whole file, unless it is large. Raises MetadataError when it cannot be opened or is
+        damaged.
         """
         super().__init__()
         self._loop = asyncio.get_running_loop()
@@ -138,6 +147,8 @@ class SqliteMetadataStore(WatchedLocally):
         self._queue: deque[_Write] = deque()
         self._wanted = threading.Event()
         self._closing = False
+        if checks_later(path):
+            check_later(path)
         # A daemon: a process that ends without `close` must not hang on this thread. Nothing answered is lost by that.
         self._thread = threading.Thread(target=self._write_groups, name="metadata-writer", daemon=True)
         self._thread.start()
@@ -153,7 +164,8 @@ class SqliteMetadataStore(WatchedLocally):
             self._reader.execute(_OF_EARLIER_VERSION)
             (commits,) = self._reader.execute("SELECT number FROM commits").fetchone()
             check_commits(self._path, self._count, commits)
-            check_records(self._reader, self._path)
+            if not checks_later(self._path):
+                check_records(self._reader, self._path)
             if self._reader.execute("SELECT 1 FROM ephemeral LIMIT 1").fetchone():
                 served = "" if serves else "DELETE FROM served;"
                 self._reader.executescript(f"BEGIN IMMEDIATE; {served} {_END_SESSION} COMMIT;")
@@ -195,7 +207,8 @@ class SqliteMetadataStore(WatchedLocally):
         """Costs an index lookup or two per name, whatever lies below it; the loop runs between slices of names."""
         prefix = key.rstrip("/") + "/"
         end = prefix[:-1] + "0"  # "0" follows "/", so this is after everything that starts with the prefix.
-        names: set[str] = set()
+        # A dict keeps the order of the keys, which is nearly that of the names: 100,000 from a set take 60 ms to sort.
+        names: dict[str, None] = {}
         start = prefix
         try:
             while row := self._reader.execute(
@@ -203,7 +216,7 @@ class SqliteMetadataStore(WatchedLocally):
             ).fetchone():
                 found: str = row[0]
                 name, slash, _ = found[len(prefix) :].partition("/")
-                names.add(name)
+                names[name] = None
                 # Skip everything below a name at once. After a value of the name's own only that one key is skipped,
                 # because a longer sibling (`a-b` beside `a`) sorts between `a` and `a/`.
                 start = f"{prefix}{name}0" if slash else found + "\0"

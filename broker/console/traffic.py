@@ -161,16 +161,13 @@ class Traffic:
                 busy.append(topic)
             if number % TOPICS_PER_SLICE == 0:
                 yield
-        dormant = self.dormant.count
-        for number, (_, record) in enumerate(self.dormant, 1):
-            sums[_BACKLOG] += record.backlog
-            sums[_STORED] += record.size_bytes
-            sums[_SUBSCRIPTIONS] += len(record.subscriptions)
-            if number % TOPICS_PER_SLICE == 0:
-                yield
+        dormant = self.dormant
+        sums[_BACKLOG] += dormant.backlog
+        sums[_STORED] += dormant.size_bytes
+        sums[_SUBSCRIPTIONS] += dormant.subscriptions
         self._older, self._newer, self._looked = self._newer, _Walk(found, now_ns), _Walk({}, 0)
         self._busy = busy
-        self.levels = {"topics": len(topics) + dormant, **dict(zip(SUMMED, sums, strict=True))}
+        self.levels = {"topics": len(topics) + dormant.count, **dict(zip(SUMMED, sums, strict=True))}
 
     def look(self, now_ns: int) -> Iterator[None]:
         """Looks at the topics that had clients at the last full walk; otherwise as `walk`, without levels."""

@@ -249,7 +249,10 @@ class EntryRead:
         if self._pieces > 1:
             self._entries.sort(key=_place)
         entries, self._entries = self._entries, []
-        self._request.read_ended(entries, self._error)
+        request = self._request
+        # The owner of the read has it as an attribute: without the cut each read would be work for the garbage collector.
+        del self._request
+        request.read_ended(entries, self._error)
 
     # A second pass, from storage alone
 

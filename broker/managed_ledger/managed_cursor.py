@@ -40,6 +40,7 @@ class ManagedCursor:
     """Opened through `LedgerCursors`."""
 
     __slots__ = (
+        "__weakref__",
         "_cache",
         "_ledgers",
         "_left_ledger",

@@ -6,6 +6,7 @@ cache holds the entries for this cursor (PIP-430): the dispatcher says which pos
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -25,15 +26,22 @@ _NONE_LOST: Final = RangeSet()
 class RedeliveryReads:
     """Part of every cursor; several reads may be in flight."""
 
-    __slots__ = ("_acks", "_cursor", "_in_flight", "_parts", "last_error")
+    __slots__ = ("_acks", "_in_flight", "_owner", "_parts", "last_error")
 
     def __init__(self, parts: LedgerParts, cursor: CursorView, acks: Acks) -> None:
         self._parts = parts
-        self._cursor = cursor
+        # The cursor has these reads as an attribute, and a cycle would be work for the garbage collector.
+        self._owner = weakref.ref(cursor)
         self._acks = acks
         self._in_flight: tuple[_RedeliveryRead, ...] = ()
         self.last_error: BrokerError | None = None
         """Why the last read could not bring some of its entries; None if it brought all."""
+
+    @property
+    def _cursor(self) -> CursorView:
+        cursor = self._owner()
+        assert cursor is not None, "these reads belong to it"
+        return cursor
 
     # Entries that the cache holds for a redelivery
 

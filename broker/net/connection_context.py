@@ -12,6 +12,7 @@ from broker.net.connection_limits import CONNECT_FRAME_BYTES_MAX, ConnectionLimi
 from broker.net.partition_shares import PartitionShares
 from broker.net.settings import NetSettings
 from broker.net.stored_shares import StoredShares
+from broker.net.topic_list_watcher import TopicListWatchers
 from broker.security.audit import AuditTrail
 from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
@@ -107,6 +108,8 @@ class ConnectionContext:
     """The transaction coordinators; None with `transactionCoordinatorEnabled=false`."""
     shared_run: SharedRun = field(default_factory=SharedRun)
     """Frames of the run that was delivered last."""
+    topic_list_watchers: TopicListWatchers = field(init=False)
+    """Tell clients of topics that come and go."""
     partition_shares: PartitionShares = field(init=False)
     """Shares of the partitions of consumers of Pulsar 5.0."""
     producer_names: ProducerNames = field(default_factory=lambda: ProducerNames(""))
@@ -130,6 +133,9 @@ class ConnectionContext:
 
     def __post_init__(self) -> None:
         stored = StoredShares(self.metadata, self.spawn)
+        self.topic_list_watchers = TopicListWatchers(
+            self.registry.events, self.turn, self.call_later, self.now_ns
+        )
         self.partition_shares = PartitionShares(stored, self.due_later, lambda: self.settings.share_grace_s)
         self.publish_buffer = PublishBuffer(self.settings.publish_buffer_bytes_max)
         log = logging.getLogger("magnetar.net")

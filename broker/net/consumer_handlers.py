@@ -277,6 +277,7 @@ async def _unsubscribe(cnx: Connection, port: ConsumerOnConnection, request_id: 
     elif subscription is not None:
         subscription.remove_consumer(consumer)
     port.forget()
+    port.consumer = port.subscription = None
     cnx.send(answers.success(request_id))
 
 
@@ -286,8 +287,8 @@ def close_consumer(cnx: Connection, command: BaseCommand) -> None:
     # The answer is SUCCESS even when the id is unknown, as recorded of Pulsar 4.2.4.
     port = cnx.consumers.pop(request.consumer_id, None)
     if port is not None and port.consumer is not None and port.subscription is not None:
-        port.subscription.remove_consumer(port.consumer)
         log.info("- %s consumer %s on %s", cnx.address, port.consumer.name, port.subscription.name)
+        port.leave()
     cnx.send(answers.success(request.request_id))
 
 

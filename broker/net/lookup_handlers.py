@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 
 from broker.net.connection_limits import WATCHERS_MAX, check_count
 from broker.net.ports import Connection
-from broker.net.topic_list_watcher import TopicListWatcher
+from broker.net.topic_list_watcher import WatchedList
 from broker.security.authorization.access import Access, list_topics, look_up
 from broker.service.topics.namespace_names import without_system
 from broker.service.topics.topic_lists import PatternNotLinear, TopicsPattern, topics_hash
@@ -236,15 +236,10 @@ async def _watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
     if watcher is None:
         check_count(len(cnx.watchers), WATCHERS_MAX, "topic list watchers")
         pattern = _pattern_to_watch(cnx, request.topics_pattern)
-        registry = cnx.context.registry
-        # Topics that come and go while the list is read and filtered, over several turns of the loop.
-        meanwhile: list[tuple[TopicName, bool]] = []
-        stop = registry.events.watch(request.namespace, lambda name, exists: meanwhile.append((name, exists)))
-        try:
-            names = await registry.names(request.namespace, non_persistent=False)
-            topics = await pattern.choose(without_system(names))
-        finally:
-            stop()
+        watchers, text = cnx.context.topic_list_watchers, request.topics_pattern
+        shared = watchers.find(request.namespace, text)
+        if shared is None:
+            shared = await _list_to_watch(cnx, request.namespace, pattern)
         # A watcher made now would never be stopped: the connection has stopped its watchers already.
         if not cnx.is_open:
             return
@@ -254,21 +249,30 @@ async def _watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
         check_count(len(cnx.watchers), WATCHERS_MAX, "topic list watchers")
         watcher = cnx.watchers.get(request.watcher_id)
     if watcher is None:
-        watcher = TopicListWatcher(
-            registry,
-            cnx.send,
-            watcher_id=request.watcher_id,
-            namespace=request.namespace,
-            pattern=pattern,
-            topics=topics,
-        )
-        for name, exists in meanwhile:
-            watcher.note(name, exists)
+        assert shared is not None, "found or made above"
+        # Another request may have made the list of this pattern meanwhile.
+        watcher = watchers.add(request.watcher_id, cnx.send, request.namespace, text, shared)
         cnx.watchers[request.watcher_id] = watcher
     current = watcher.topics.hash()
     # A client that reconnects sends the hash of its list; an equal one spares the names.
     shown = () if request.topics_hash == current else list(watcher.topics)
     cnx.send(answers.watch_topic_list_success(request.request_id, request.watcher_id, shown, current))
+
+
+async def _list_to_watch(cnx: Connection, namespace: str, pattern: TopicsPattern) -> WatchedList:
+    """Reads a list; it follows the topics that come and go meanwhile, until it is returned."""
+    registry = cnx.context.registry
+    # The list is read and filtered over several turns of the loop.
+    meanwhile: list[tuple[TopicName, bool]] = []
+    stop = registry.events.watch(namespace, lambda name, exists: meanwhile.append((name, exists)))
+    try:
+        topics = await pattern.choose(without_system(await registry.names(namespace, non_persistent=False)))
+    finally:
+        stop()
+    found = WatchedList(pattern, topics)
+    for name, exists in meanwhile:
+        found.note(name, exists)
+    return found
 
 
 def watch_topic_list_close(cnx: Connection, command: BaseCommand) -> None:

@@ -156,7 +156,8 @@ class ProducerOnConnection:
         self.request_id = request_id
         """Id of the PRODUCER request, which its answers repeat."""
         self.producer: Producer | None = None
-        """None while the request is under way."""
+        """None while the request is under way, and again afterwards: the two refer to each other, and the collector would
+        find an old pair late."""
         self.unanswered = 0
         """SENDs without a receipt or an error yet."""
         # Looked at once per answer in the place of the two that follow, which are rarely in use.
@@ -291,6 +292,7 @@ class ProducerOnConnection:
             self.cnx.close("the topic moved and the client is too old to be told")
         else:
             self.cnx.send(answers.close_producer(self.producer_id))
+        self.producer = None
 
 
 class ConsumerOnConnection:
@@ -315,7 +317,7 @@ class ConsumerOnConnection:
         self.consumer_id = consumer_id
         """The client's number for it."""
         self.consumer: Consumer | None = None
-        """None while the request is under way."""
+        """None while the request is under way, and again afterwards, as a producer's."""
         self.subscription: SubscriptionLike | None = None
         """None while the request is under way."""
         self.topic: TopicName | None = None
@@ -372,9 +374,10 @@ class ConsumerOnConnection:
         self._writer.renew_epoch(epoch)
 
     def leave(self) -> None:
-        """Removes the consumer from its subscription, if it has joined: the connection is lost."""
+        """Removes the consumer from its subscription, if it has joined: it was closed, or the connection is lost."""
         if self.subscription is not None and self.consumer is not None:
             self.subscription.remove_consumer(self.consumer)
+            self.consumer = self.subscription = None
 
     def forget(self) -> None:
         """Frees the consumer id, unless it is reused already."""
@@ -390,3 +393,4 @@ class ConsumerOnConnection:
             self.cnx.close("the subscription moved and the client is too old to be told")
         else:
             self.cnx.send(answers.close_consumer(self.consumer_id))
+        self.consumer = self.subscription = None

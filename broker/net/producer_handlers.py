@@ -202,7 +202,7 @@ def close_producer(cnx: Connection, command: BaseCommand) -> None:
     closing = port.producer
 
     def close() -> None:
-        cnx.run(command, _close(cnx, closing, request.request_id), refuse)
+        cnx.run(command, _close(cnx, port, closing, request.request_id), refuse)
 
     if port.unanswered:
         port.when_answered(close)
@@ -210,7 +210,8 @@ def close_producer(cnx: Connection, command: BaseCommand) -> None:
         close()
 
 
-async def _close(cnx: Connection, closing: Producer, request_id: int) -> None:
+async def _close(cnx: Connection, port: ProducerOnConnection, closing: Producer, request_id: int) -> None:
     await closing.topic.remove_producer(closing)
+    port.producer = None
     log.info("- %s producer %s on %s", cnx.address, closing.name, closing.topic.name)
     cnx.send(answers.success(request_id))

@@ -132,9 +132,10 @@ def _end_consumer(
     target = f"{topic} {subscribed.name}"
     cnx.context.audit.refused(cnx.principal, cnx.address, "withdrawn SUBSCRIBE", target, "CLOSE_CONSUMER")
     log.info("- %s consumer on %s: the right was withdrawn", cnx.address, target)
+    consumer = port.consumer
     port.closed_by_broker()
-    if port.consumer is not None:
-        subscribed.remove_consumer(port.consumer)
+    if consumer is not None:
+        subscribed.remove_consumer(consumer)
 
 
 async def _end_producer(cnx: Connection, port: ProducerOnConnection) -> None:

@@ -33,7 +33,6 @@ from broker.net.rights import require
 from broker.net.sends import publish
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.security.principal import NOBODY
-from broker.service.producer import Producer
 from broker.service.transactions.transaction_limits import OpenTransactions
 from foundation.loop.slices import Slice, in_slices
 from foundation.model.errors import BrokerError, NotAllowed
@@ -178,7 +177,7 @@ class ServerCnx(asyncio.BufferedProtocol):
             if more := part.is_over():
                 break
         producers, self.producers = self.producers, {}
-        left = [port.producer for port in producers.values() if port.producer is not None]
+        left = [port for port in producers.values() if port.producer is not None]
         if left or more:
             # A task, because the next producer's epoch may have to be stored, and there may be thousands.
             context.spawn(
@@ -192,14 +191,16 @@ class ServerCnx(asyncio.BufferedProtocol):
             log.info("- %s %s", self.address, self.client_version)
 
     async def _leave_topics(
-        self, consumers: Iterator[ConsumerOnConnection], producers: list[Producer]
+        self, consumers: Iterator[ConsumerOnConnection], producers: list[ProducerOnConnection]
     ) -> None:
         """Removes the rest of a lost connection's consumers and its producers, then sets `_gone`, also after a failure."""
         try:
             async for port in in_slices(consumers, self.context.now_ns):
                 port.leave()
-            async for producer in in_slices(producers, self.context.now_ns):
-                await producer.topic.remove_producer(producer)
+            async for left in in_slices(producers, self.context.now_ns):
+                if left.producer is not None:
+                    await left.producer.topic.remove_producer(left.producer)
+                    left.producer = None
         finally:
             self._gone.set()
 

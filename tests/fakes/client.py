@@ -98,6 +98,7 @@ class Port:
             due_later=lambda seconds, callback: stage.timers.append((seconds, callback)),
             spawn=cast("Callable[[Coroutine[object, object, None], str], object]", self.tasks.spawn),
             wall_ms=lambda: stage.wall_ms,
+            now_ns=lambda: stage.now_ns,
             producer_names=ProducerNames("standalone-0"),
             authorizer=Authorizer(AuthorizationSettings(), stage.namespaces),
             audit=AuditTrail(lambda: 0),

@@ -9,7 +9,7 @@ from broker.service.topics.dormant_topics import DormantTopics
 
 
 class _None:
-    count = 0
+    count = backlog = size_bytes = subscriptions = 0
     filling = False
 
     def __iter__(self) -> Iterator[object]:

@@ -21,7 +21,7 @@ from foundation.model.errors import BrokerError, InvalidTopicName, NotAllowed, T
 from foundation.model.position import EARLIEST
 from foundation.model.topic_name import TopicName, check_new_name
 
-PARTITIONS_PER_SLICE = 100
+PARTITIONS_PER_SLICE = 50
 """Partitions that are created together, and share a commit of the metadata store. Each takes the loop for 0.05 ms."""
 
 

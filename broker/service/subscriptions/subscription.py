@@ -494,7 +494,7 @@ class Subscription:
         """Disconnects all consumers for good. The cursor is closed or deleted with its log."""
         self.disconnect()
         if self.dispatcher is not None:
-            self.dispatcher.closed = True
+            self.dispatcher.close()
         if self.transactional is not None:
             # A subscription that is made anew under the name must not inherit them.
             self.topic.transactions.unwatch(self.name)

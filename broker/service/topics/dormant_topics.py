@@ -15,6 +15,7 @@ from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.loop.clock import CallLater
 from foundation.loop.slices import Slice
 from foundation.model.topic_name import TopicName, parse_topic_name
+from foundation.units import NS_PER_SECOND
 
 _SPARE_MOMENTS: Final = 1_000
 """Former moments that are left in the heap whatever its size."""
@@ -33,6 +34,8 @@ class DormantTopics:
         self._moments: list[tuple[int, str]] = []
         self.count = 0
         """Number of the records."""
+        self.backlog = self.size_bytes = self.subscriptions = 0
+        """Sums over the records, kept so that the console need not walk over all of them."""
         self.reading: set[str] = set()
         """Topics whose records are being read from the store; one that is opened or deleted meanwhile leaves it."""
         self.filled = False
@@ -40,9 +43,12 @@ class DormantTopics:
 
     def __iter__(self) -> Iterator[tuple[str, DormantTopic]]:
         """Iterates over full names and records; topics may come and go between two of them."""
-        # A copy for each namespace: one of everything would hold the loop.
+        # A copy of the names for each namespace: one of everything would hold the loop.
         for namespace in [*self._of_namespace]:
-            yield from [*self._of_namespace.get(namespace, {}).items()]
+            for name in self.in_namespace(namespace):
+                record = self.get(name)
+                if record is not None:
+                    yield name, record
 
     @property
     def filling(self) -> bool:
@@ -66,7 +72,7 @@ class DormantTopics:
     def add(self, name: TopicName, record: DormantTopic) -> None:
         """Adds the record of a topic that has none."""
         self._of_namespace.setdefault(name.namespace, {})[str(name)] = record
-        self.count += 1
+        self._count(record, 1)
         self._environment.changed.note(name.ledger_name)
         self.plan(str(name))
 
@@ -75,18 +81,24 @@ class DormantTopics:
         self.reading.discard(name)
         namespace = _namespace_of(name)
         records = self._of_namespace.get(namespace)
-        if records is not None and records.pop(name, None) is not None:
-            self.count -= 1
+        if records is not None and (record := records.pop(name, None)) is not None:
+            self._count(record, -1)
             self._environment.changed.note(parse_topic_name(name).ledger_name)
             if not records:
                 del self._of_namespace[namespace]
+
+    def _count(self, record: DormantTopic, sign: int) -> None:
+        self.count += sign
+        self.backlog += sign * record.backlog
+        self.size_bytes += sign * record.size_bytes
+        self.subscriptions += sign * len(record.subscriptions)
 
     def clear(self) -> None:
         """Forgets all records."""
         self._of_namespace.clear()
         self._moments.clear()
         self.reading.clear()
-        self.count = 0
+        self.count = self.backlog = self.size_bytes = self.subscriptions = 0
 
     def plan(self, name: str, not_before_ns: int = 0) -> None:
         """Computes anew when the topic is due, by the policies of now; ignores a topic that is not dormant."""
@@ -98,7 +110,11 @@ class DormantTopics:
         due_ns = due_ns_of(parse_topic_name(name), record, self._policies, now_ns, wall_ms)
         if due_ns != NEVER:
             due_ns = max(due_ns, not_before_ns)
-        if record.due_ns == due_ns:
+        former_ns = record.due_ns
+        # The two clocks are read one after the other, so the same moment comes out a little different each time.
+        if due_ns == former_ns or (
+            NEVER not in (due_ns, former_ns) and abs(due_ns - former_ns) < NS_PER_SECOND
+        ):
             return
         record.due_ns = due_ns
         if due_ns != NEVER:

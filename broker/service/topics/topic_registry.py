@@ -33,6 +33,7 @@ from broker.service.policies.table import MAX_TOPICS
 from broker.service.settings import ServiceSettings
 from broker.service.topics.dormant_topic import DormantTopic, restore
 from broker.service.topics.dormant_topics import DormantTopics
+from broker.service.topics.ended_topics import EndedTopics
 from broker.service.topics.namespace_names import names_of, without_system
 from broker.service.topics.non_persistent_topic import NonPersistentTopic
 from broker.service.topics.persistent_topic import PersistentTopic
@@ -127,6 +128,7 @@ class TopicRegistry:
         self._on_fenced = self._close_fenced
         self._opening: dict[str, asyncio.Task[Topic]] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}
+        self._ended = EndedTopics(environment.now_ns)
         self._of_namespace: dict[str, dict[str, Topic]] = {}
 
     # Opening
@@ -320,6 +322,7 @@ class TopicRegistry:
             if not self._of_namespace[namespace]:
                 del self._of_namespace[namespace]
             self.environment.changed.note(topic.name.ledger_name)
+            self._ended.add(topic)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("! closing %s: %s", name, error)
 
@@ -334,7 +337,7 @@ class TopicRegistry:
         # Before the topics, which look which of these limits are in force.
         self.limits.reconfigure(settings)
         self._reconfigure_slice(iter(list(self.topics.values())))
-        self.dormant.plan_all([name for name, _ in self.dormant])
+        self.dormant.plan_all(name for name, _ in self.dormant)
 
     def _reconfigure_slice(self, topics: Iterator[Topic]) -> None:
         # Each topic takes the settings of the moment, so the slices of two changes may overlap.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.metadata import sqlite_checks
 from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Put, Versioned
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from foundation.model.errors import BadVersion, MetadataError
@@ -261,3 +262,28 @@ async def test_record_that_an_earlier_version_has_written_meanwhile_does_not_loo
     connection = sqlite3.connect(path)
     assert [crc is None for (crc,) in connection.execute("SELECT crc FROM node ORDER BY key")] == [False] * 2
     connection.close()
+
+
+async def test_damage_of_a_large_file_is_found_behind_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store.sqlite"
+    store = SqliteMetadataStore(path)
+    await store.put("/a", b"1")
+    await store.put("/b", b"1")
+    await store.close()
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE node SET crc = crc + 1 WHERE key = '/a'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(MetadataError, match="1 records do not fit their checksums: '/a'"):
+        SqliteMetadataStore(path)
+    monkeypatch.setattr(sqlite_checks, "CHECKED_AT_START_BYTES_MAX", 0)
+    store = SqliteMetadataStore(path)
+    assert await store.get("/b") == Versioned(b"1", 0)
+    with pytest.raises(MetadataError, match="/a does not fit its checksum"):
+        await store.get("/a")
+    async with asyncio.timeout(60):
+        while "1 records do not fit their checksums: '/a'" not in caplog.text:  # noqa: ASYNC110 - a thread logs it
+            await asyncio.sleep(0.01)
+    await store.close()

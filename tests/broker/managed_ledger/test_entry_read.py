@@ -404,3 +404,14 @@ def test_gaps_and_cached_entries_cover_the_range_and_gaps_are_maximal(
     assert sorted([*covered, *present]) == list(range(first, last + 1))
     assert all(gap[0] <= gap[1] for gap in gaps)
     assert all(before[1] + 1 < after[0] for before, after in pairwise(gaps))
+
+
+async def test_repeated_read_alone_notes_that_counts_have_changed() -> None:
+    shelf = await new_shelf(FakeLedgers(), 10)
+    await shelf.cache(4)
+    changed = shelf.ledger.environment.changed
+    changed.take()
+    shelf.ledgers.fail(5, 9)
+    await shelf.read(4, 9)
+    assert counts(shelf.reader.reads) == (1, 5, 0)
+    assert shelf.ledger.name in changed.take()

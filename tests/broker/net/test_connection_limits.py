@@ -160,7 +160,9 @@ async def test_watcher_above_the_limit_of_a_connection_is_refused(monkeypatch: p
         )
     names = await client.names()
     assert (names.count("ERROR"), names.count("WATCH_TOPIC_LIST_SUCCESS")) == (3, 2)
-    assert len(stage.registry.events.watchers["public/default"]) == 2
+    shared = client.port.context.topic_list_watchers.find("public/default", ".*")
+    assert shared is not None
+    assert len(shared.watchers) == 2
 
 
 def with_metadata(kind: str, characters: int) -> bytes:

@@ -107,6 +107,13 @@ class Dispatcher:
         """
         self.closed = True
         self.successor = successor
+        # No cycle through a bound method of its own: a dispatcher is retired each time that consumers come back.
+        self._retry.wake = successor.wake
+
+    def close(self) -> None:
+        """Delivers nothing any more: the subscription is closed."""
+        self.closed = True
+        self._retry.wake = _wake_nobody
 
     def reconfigure(self, settings: ServiceSettings) -> None:
         """Takes new settings and wakes: a limit may be higher now."""
@@ -190,3 +197,7 @@ class Dispatcher:
             if not consumer.end_told:
                 consumer.end_told = True
                 consumer.port.reached_end_of_topic()
+
+
+def _wake_nobody() -> None:
+    """Stands for `Dispatcher.wake` in the retry of a closed dispatcher."""

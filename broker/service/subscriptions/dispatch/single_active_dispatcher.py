@@ -93,6 +93,11 @@ class SingleActiveDispatcher(Dispatcher):
         else:
             self._start_over()
 
+    def close(self) -> None:
+        """Delivers nothing any more, and lets go of the subscription, which refers to it."""
+        super().close()
+        self._compacted_reads = None
+
     def _choose_reads(self, consumer: Consumer | None) -> None:
         """Reads the log, or the compacted view for a consumer that asked for it."""
         if self._compacted is not None:

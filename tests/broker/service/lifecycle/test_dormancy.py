@@ -66,6 +66,17 @@ async def test_idle_topic_falls_asleep_and_wakes_with_its_backlog_in_order() -> 
     assert scene.registry.dormant.get(TOPIC) is None
 
 
+async def test_sums_over_dormant_topics_are_kept() -> None:
+    scene = Scene()
+    dormant = scene.registry.dormant
+    await scene.with_backlog(5)
+    record = await scene.sleep()
+    assert (dormant.count, dormant.backlog, dormant.subscriptions) == (1, 5, 1)
+    assert dormant.size_bytes == record.size_bytes > 0
+    await scene.open()
+    assert (dormant.count, dormant.backlog, dormant.size_bytes, dormant.subscriptions) == (0, 0, 0, 0)
+
+
 async def test_topic_with_a_client_or_a_request_stays_open() -> None:
     scene = Scene()
     await scene.with_backlog()
@@ -325,6 +336,19 @@ async def test_policy_of_the_namespace_plans_its_dormant_topics_anew() -> None:
     await scene.later(600_000)
     assert scene.backlog() == 3
     assert scene.registry.loads == loads, "the moment of the former policy has no effect"
+
+
+async def test_moment_that_differs_by_less_than_a_second_is_left_as_it_is() -> None:
+    scene = Scene(ttl_s=600)
+    await scene.with_backlog()
+    record = await scene.sleep()
+    due_ns = record.due_ns
+    scene.now_ns += 999_999
+    scene.registry.dormant.plan(TOPIC)
+    assert record.due_ns == due_ns
+    scene.now_ns += 10**9
+    scene.registry.dormant.plan(TOPIC)
+    assert record.due_ns == due_ns + 10**9 + 999_999
 
 
 async def test_deleted_dormant_topic_leaves_no_record() -> None:

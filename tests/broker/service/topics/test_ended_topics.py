@@ -1,0 +1,69 @@
+"""The memory of topics, producers and consumers that have gone is freed without the garbage collector."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from broker.service.consumer import SubscriptionType
+from broker.service.topics.ended_topics import KEPT_NS
+from foundation.model.position import EARLIEST
+from foundation.model.topic_name import parse_topic_name
+from tests.fakes.stage import EXCLUSIVE, KEY_SHARED, SHARED, TOPIC, Stage
+
+ROOMS = ("broker.service.topics", "broker.service.subscriptions", "broker.managed_ledger")
+
+
+@pytest.fixture(autouse=True)
+def _no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+async def use(stage: Stage, kind: SubscriptionType) -> None:
+    """Uses a topic, with a consumer that comes twice."""
+    topic = await stage.open()
+    await stage.run(topic.subscribing.create("s", EARLIEST))
+    await stage.publish(topic, 3)
+    for _ in range(2):
+        subscription, consumer, _ = await stage.consume(topic, kind, permits=10)
+        subscription.remove_consumer(consumer)
+        await stage.settle()
+
+
+def counts() -> dict[str, int]:
+    """Counts the objects of the rooms that a topic has parts of, by class."""
+    found: dict[str, int] = {}
+    for each in gc.get_objects():
+        kind = type(each)
+        if kind.__module__.startswith(ROOMS):
+            found[kind.__name__] = found.get(kind.__name__, 0) + 1
+    return found
+
+
+@pytest.mark.parametrize("kind", [SHARED, EXCLUSIVE, KEY_SHARED])
+@pytest.mark.parametrize("end", ["unload", "sleep", "delete"])
+async def test_closed_topic_is_freed_after_a_while(end: str, kind: SubscriptionType) -> None:
+    stage = Stage()
+    await stage.run(stage.registry.unload((await stage.open("persistent://public/default/other")).name))
+    before = counts()
+    await use(stage, kind)
+    name = parse_topic_name(TOPIC)
+    if end == "unload":
+        await stage.run(stage.registry.unload(name))
+    elif end == "delete":
+        await stage.run(stage.deletions.topic(name, force=True))
+    else:
+        await stage.run(stage.registry.fall_asleep(await stage.open(), -1))
+        stage.registry.dormant.drop(TOPIC)
+    await stage.settle()
+    assert counts().get("PersistentTopic", 0) == before["PersistentTopic"] + 1
+    stage.now_ns += KEPT_NS
+    await stage.run(stage.registry.unload((await stage.open("persistent://public/default/other")).name))
+    await stage.fire()
+    after = counts()
+    assert {name: number for name, number in after.items() if number > before.get(name, 0)} == {}
