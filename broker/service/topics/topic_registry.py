@@ -448,12 +448,10 @@ class TopicRegistry:
 
     async def openings_ended(self, namespace: str) -> None:
         """Waits for the topics of a namespace that are being opened at this moment."""
-        openings = [
-            task for name, task in self._opening.items() if parse_topic_name(name).namespace == namespace
-        ]
-        if openings:
+        tasks = [one for name, one in self._opening.items() if parse_topic_name(name).namespace == namespace]
+        if tasks:
             # Not `gather`: a cancelled caller would cancel the openings, which clients wait for.
-            await asyncio.wait(openings)
+            await asyncio.wait(tasks)
 
     async def close(self) -> None:
         """Closes all topics. Failures are logged; the next start recovers what could not be written."""
@@ -479,8 +477,7 @@ class TopicRegistry:
         """Returns True for an open, stored or partitioned topic, or a partition."""
         if str(name) in self.topics or await self.is_stored(name):
             return True
-        partitions = await self.partitions.count(name.base)
-        return partitions > max(0, name.partition)
+        return await self.partitions.count(name.base) > max(0, name.partition)
 
     async def names(
         self, namespace: str, *, persistent: bool = True, non_persistent: bool = True
