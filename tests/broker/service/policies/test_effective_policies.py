@@ -388,6 +388,8 @@ async def test_change_of_a_topic_reaches_its_partitions_and_no_other_topic(
     stage = Stage()
     await stage.open()
     await stage.run(stage.partitioned.create(parse_topic_name(f"{TOPIC}-p"), 2))
+    for number in range(2):
+        await stage.open(f"{TOPIC}-p-partition-{number}")
     told: list[str] = []
     applied = PersistentTopic.policies_changed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 
 import pytest
@@ -12,7 +12,6 @@ import pytest
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.metadata_store import SessionState, Write
 from broker.service.lifecycle.deletion.intents import DeletedKind, Intent
-from broker.service.topics.topic import Topic
 from foundation.model.errors import BrokerError, MetadataError, ServiceNotReady, TopicNotFound
 from foundation.model.topic_name import TopicName
 from tests.broker.service.lifecycle.deletion.test_deletions import RefusesDeletes
@@ -331,17 +330,19 @@ async def test_partition_is_not_used_while_its_deletion_is_perhaps_decided() -> 
     """The creation of a partition fails, the undo of the topic is stored, and the answer to it is lost."""
     metadata = LosesAnswers()
     stage = await started(metadata)
-    made = stage.registry.get
+    made = stage.registry.make
     partition = topic("p").with_partition(0)
 
-    async def fails_at_the_second(name: TopicName, *, create: bool, by_admin: bool = False) -> Topic:
+    async def fails_at_the_second(
+        name: TopicName, store: Callable[[], Coroutine[object, object, None]]
+    ) -> None:
         if name.partition == 1:
             metadata.lost = True
             raise MetadataError("the store is away")
-        return await made(name, create=create, by_admin=by_admin)
+        await made(name, store)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(stage.registry, "get", fails_at_the_second)
+        patched.setattr(stage.registry, "make", fails_at_the_second)
         with pytest.raises(MetadataError):
             await stage.run(stage.partitioned.create(topic("p"), 2))
     with pytest.raises(ServiceNotReady, match="is being deleted"):
