@@ -105,7 +105,8 @@ async def _lookup(cnx: Connection, request: CommandLookupTopic) -> None:
     name = _looked_up(cnx, request.topic)
     if not await registry.namespaces.stored.has(name.namespace):
         raise TopicNotFound("Namespace not found")
-    owner = await registry.ownership.owner_of(name, authoritative=request.authoritative)
+    ownership = registry.ownership
+    owner = await ownership.owner_of(name, authoritative=request.authoritative)
     listener = owner.addresses.listener(request.advertised_listener_name)
     if listener is None:
         # The C++ client looks for these words.
@@ -116,15 +117,10 @@ async def _lookup(cnx: Connection, request: CommandLookupTopic) -> None:
                 request.request_id, listener.url, listener.url_tls, authoritative=owner.authoritative
             )
         )
-    else:
-        cnx.send(
-            answers.lookup(
-                request.request_id,
-                listener.url,
-                listener.url_tls,
-                through_service_url=owner.through_service_url,
-            )
-        )
+        return
+    # A client of a broker that is alone keeps to the address by which it came, perhaps a mapped port of a container.
+    is_alone = len(ownership.brokers) == 1
+    cnx.send(answers.lookup(request.request_id, listener.url, listener.url_tls, through_service_url=is_alone))
 
 
 def _looked_up(cnx: Connection, topic: str) -> TopicName:

@@ -59,8 +59,6 @@ class Owner(NamedTuple):
     """True where the client shall ask that broker."""
     authoritative: bool = False
     """Of a redirect: that broker shall take the bundle."""
-    through_service_url: bool = False
-    """True where the client keeps to the address by which it came, which may be a mapped port of a container."""
 
 
 class TopicOwnership:
@@ -102,7 +100,7 @@ class TopicOwnership:
 
     async def owner_of_bundle(self, bundle: str, *, authoritative: bool = False) -> Owner:
         """Returns the broker that serves the topics of a bundle, `tenant/namespace/range`."""
-        return Owner(self.owner, through_service_url=True)
+        return Owner(self.owner)
 
     async def check_owned(self, name: TopicName) -> Check | None:
         """Raises ServiceNotReady unless this broker may open the topic; the client then looks it up again.

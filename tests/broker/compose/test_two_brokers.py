@@ -195,3 +195,24 @@ async def test_next_ledger_of_a_namespace_names_the_groups_that_another_broker_h
     assert topic.ledger.context.settings.affinity == Affinity.of("g1", "g2")
     begun = await topic.ledger.context.store.start_current(None)
     assert affinity_of(begun.metadata.custom) == Affinity.of("g1", "g2")
+
+
+async def test_client_keeps_its_address_with_a_broker_that_is_alone_and_no_longer_beside_another_one() -> None:
+    first = MemoryMetadataStore()
+    other_store = first.another()
+    async with memory_broker(metadata=first) as broker:
+        connection = await RawConnection.open(broker.addresses.service_url)
+        await connection.connect()
+
+        async def keeps() -> bool:
+            connection.send("LOOKUP", request_id=1, topic=str(TOPIC), authoritative=True)
+            answer = (await connection.receive("LOOKUP_RESPONSE")).command.lookupTopicResponse
+            assert answer.brokerServiceUrl == broker.addresses.service_url
+            return bool(answer.proxy_through_service_url)
+
+        assert await keeps()
+        async with memory_broker(metadata=other_store) as other:
+            await until(lambda: len(broker.registry.ownership.brokers) == 2)
+            assert not await keeps()
+            assert len(other.registry.ownership.brokers) == 2
+        await connection.close()
