@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
-from bookkeeper.metadata.metadata_store import Check, Ephemeral
+from bookkeeper.metadata.metadata_store import Check, Ephemeral, SessionState
 from broker.cluster.records import BROKERS, BUNDLES, encode_owner
 from broker.service.namespaces.bundles import hash_of
 from broker.service.topics.topic_ownership import Owner
-from foundation.model.errors import MetadataError, ServiceNotReady
+from foundation.model.errors import BadVersion, MetadataError, ServiceNotReady
 from tests.broker.cluster.support import TOPIC, Node, addresses, cluster, settle
 
 BUNDLE = "shop/orders/0xc0000000_0xffffffff"
@@ -102,6 +104,35 @@ async def test_bundle_of_an_earlier_life_is_taken_again() -> None:
     await owned(node)
     await other.store.close()
     assert await node.store.get(f"{BUNDLES}/{BUNDLE}") is not None, "the node is one of this session"
+
+
+async def test_bundle_of_an_earlier_life_is_taken_by_a_broker_that_does_not_lead() -> None:
+    leader, node = await cluster(2)
+    bundle = node.ownership.bundle_of(TOPIC)
+    for name in (BUNDLE, bundle):
+        with suppress(BadVersion):
+            await leader.store.put_all([Ephemeral(f"{BUNDLES}/{name}", encode_owner(node.addresses))])
+    assert await leader.ownership.owner_of_bundle(bundle) == Owner(node.addresses)
+    assert await node.ownership.check_owned(TOPIC) == Check(f"{BUNDLES}/{bundle}", 0)
+    assert await node.ownership.owner_of_bundle(BUNDLE) == Owner(node.addresses)
+    assert BUNDLE in node.ownership.leases
+
+
+async def test_connection_that_comes_back_does_not_make_up_for_leases_of_an_ended_session() -> None:
+    (node,) = await cluster(1)
+    await owned(node)
+    ownership = node.ownership
+    for state in (
+        SessionState.LOST,
+        SessionState.RE_ESTABLISHED,
+        SessionState.SUSPENDED,
+        SessionState.CONNECTED,
+    ):
+        ownership._told(state)
+    with pytest.raises(ServiceNotReady, match="opens nothing"):
+        await ownership.owner_of_bundle(HALVES[0], authoritative=True)
+    await settle(node)
+    await owned(node, HALVES[0])
 
 
 async def test_expired_session_takes_its_bundles_again_and_closes_those_that_others_have() -> None:
