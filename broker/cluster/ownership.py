@@ -285,10 +285,17 @@ class ClusterOwnership(TopicOwnership):
 
         Raises MetadataError, and what `store` raises.
         """
-        taken = parts if bundle in self.leases else ()
-        for part in taken:
-            await self._acquire(part)
+        if bundle not in self.leases or bundle in parts:
+            await store()
+            return
+        taken: list[str] = []
         try:
+            for part in parts:
+                # Those that are here already belong to a division that was faster.
+                if part not in self.leases:
+                    taken.append(part)
+                    if await self._acquire(part) != self.owner:
+                        raise ServiceNotReady(f"Namespace bundle {part} has another owner")
             await store()
         except BaseException:
             for part in taken:
@@ -305,7 +312,7 @@ class ClusterOwnership(TopicOwnership):
         try:
             await self.members.leave()
             for bundle in self.leases:
-                await self.unload(bundle, partial(self.close_bundle, bundle))
+                await self.unload(bundle, partial(self._close, bundle))
             await self.members.close()
         except BrokerError as error:
             log.warning("! bundles are given up by the end of the session: %s", error)

@@ -201,6 +201,47 @@ async def test_division_that_is_not_stored_leaves_the_bundle() -> None:
     assert list(node.ownership.leases) == [BUNDLE]
 
 
+async def test_division_into_one_part_or_a_second_one_gives_no_lease_up() -> None:
+    (node,) = await cluster(1)
+    await owned(node)
+
+    async def store() -> None:
+        pass
+
+    await node.ownership.split(BUNDLE, [BUNDLE], store)
+    assert list(node.ownership.leases) == [BUNDLE]
+    await owned(node, HALVES[0])
+
+    async def refuse() -> None:
+        raise MetadataError("divided already")
+
+    with pytest.raises(MetadataError):
+        await node.ownership.split(BUNDLE, HALVES, refuse)
+    assert set(node.ownership.leases) == {BUNDLE, HALVES[0]}
+
+
+async def test_topic_that_cannot_be_closed_keeps_no_other_bundle_of_a_leaving_broker() -> None:
+    leader, other = await cluster(2)
+    await owned(leader)
+    await owned(leader, HALVES[0])
+
+    async def close(bundle: str) -> None:
+        raise MetadataError("away")
+
+    leader.ownership.close_bundle = close
+    await leader.ownership.leave()
+    assert list(leader.ownership.leases) == []
+    await settle(other)
+    assert other.ownership.leader == other.addresses.broker_id
+
+
+async def test_load_report_makes_no_registration_that_would_last() -> None:
+    node, other = await cluster(2)
+    await node.store.close()
+    await node.ownership.members.report(b"{}")
+    assert node.addresses.broker_id not in await other.store.children(BROKERS)
+
+
 async def test_leaving_broker_is_chosen_no_more_and_its_bundles_are_free() -> None:
     leader, other = await cluster(2)
     await owned(leader)
