@@ -88,9 +88,12 @@ class ZookeeperMetadataStore:
         ephemeral = {put.key for put in puts if isinstance(put, Ephemeral)}
         self._ephemeral |= ephemeral
         at_paths = [put._replace(key=self._path(put.key)) for put in puts]
+        # As in `delete`: what is checked is a lease of this session, and the next one's node has the same version.
+        checks = any(isinstance(put, Check) for put in puts)
+        session_id = self.requests.session_id if checks else None
         return await self._groups.submit(
             frozenset(put.key for put in puts),
-            lambda: self._writes.put_all(at_paths),
+            lambda: self._writes.put_all(at_paths, session_id),
             urgent=bool(ephemeral),
         )
 

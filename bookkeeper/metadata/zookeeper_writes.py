@@ -53,14 +53,16 @@ class ZookeeperWrites:
             return [await self._create(path, value)]
         return [await self._set(path, value, expected)]
 
-    async def put_all(self, puts: Sequence[Write]) -> list[int]:
+    async def put_all(self, puts: Sequence[Write], session_id: int | None = None) -> list[int]:
         """Writes all of the nodes or none; returns their versions afterwards. Raises BadVersion. `puts` have paths as
         keys.
         """
         placeholders: dict[str, int] = {}
         """Versions of nodes that are there without bytes, and count as absent."""
         while True:
-            answer = await self._requests.ask(lambda: self._begin_transaction(puts, placeholders))
+            answer = await self._requests.ask(
+                lambda: self._begin_transaction(puts, placeholders), session_id=session_id
+            )
             results = answer.value_or_raise()
             assert isinstance(results, list)
             refused = next((each for each in zip(puts, results, strict=True) if _is_refusal(each[1])), None)

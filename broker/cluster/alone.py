@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
-from bookkeeper.metadata.metadata_store import MetadataStore
-from broker.cluster.members import put_own
+from bookkeeper.metadata.metadata_store import Ephemeral, MetadataStore
 from broker.cluster.records import BROKERS
-from foundation.model.errors import MetadataError
+from foundation.model.errors import BadVersion, MetadataError
 
 log = logging.getLogger("magnetar")
 
@@ -36,9 +36,24 @@ async def be_alone(store: MetadataStore, name: str, wait_s: float) -> None:
 
     await join(store, name, wait_s)
     await _until_gone(others, wait_s)
-    await put_own(store, ALONE, name.encode())
+    await _take(store, name, wait_s)
     # One that has come meanwhile did not see the node.
     await _until_gone(others, 0)
+
+
+async def _take(store: MetadataStore, name: str, wait_s: float) -> None:
+    """Makes the node, in place of one of an earlier life alone: another one's may have been made since `join`."""
+    while True:
+        try:
+            await store.put_all([Ephemeral(ALONE, name.encode())])
+            return
+        except BadVersion:
+            await join(store, name, wait_s)
+            node = await store.get(ALONE)
+            if node is not None and node.value == name.encode():
+                # By version: its session may end meanwhile, and another broker make the next one.
+                with suppress(BadVersion):
+                    await store.delete(ALONE, node.version)
 
 
 async def join(store: MetadataStore, name: str, wait_s: float) -> None:

@@ -31,6 +31,8 @@ class Leases:
         self._lost = lost
         self._stops: dict[str, Stop] = {}
         """Ends of the watches of owned bundles."""
+        self._former: set[str] = set()
+        """Owned bundles whose nodes are of a session that has ended."""
         # Two requests for one bundle would take each other's node for one of an earlier life.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._own = Addresses()
@@ -64,29 +66,41 @@ class Leases:
         """Takes the bundle unless another broker has it; returns its owner. Raises MetadataError."""
         lock = self._locks.setdefault(bundle, asyncio.Lock())
         async with lock:
-            while bundle not in self._stops:
-                try:
-                    await self._store.put_all([Ephemeral(_key(bundle), self._value)])
-                except BadVersion:
-                    node = await self._store.get(_key(bundle))
-                    owner = None if node is None else _decoded(bundle, node.value)
-                    if owner is not None and owner != self._own:
-                        return owner
-                    if node is not None:
-                        # Its session may end meanwhile, and take the node.
-                        with contextlib.suppress(BadVersion):
-                            await self._store.delete(_key(bundle), node.version)
-                else:
-                    # Noted before the watch answers: the bundle is owned from the write on.
-                    self._stops[bundle] = _nothing
-                    self._stops[bundle] = await self._store.watch(_key(bundle), partial(self._lost, bundle))
+            if bundle in self._stops and bundle not in self._former:
+                return self._own
+            return await self._make(bundle)
+
+    async def _make(self, bundle: str) -> Addresses:
+        """Makes the node; an owned bundle stays owned until another broker's node is seen."""
+        while True:
+            try:
+                await self._store.put_all([Ephemeral(_key(bundle), self._value)])
+                break
+            except BadVersion:
+                node = await self._store.get(_key(bundle))
+                owner = None if node is None else _decoded(bundle, node.value)
+                if owner is not None and owner != self._own:
+                    self.drop(bundle)
+                    return owner
+                if node is not None:
+                    # Its session may end meanwhile, and take the node.
+                    with contextlib.suppress(BadVersion):
+                        await self._store.delete(_key(bundle), node.version)
+        self.drop(bundle)
+        # Noted before the watch answers: the bundle is owned from the write on.
+        self._stops[bundle] = _nothing
+        try:
+            self._stops[bundle] = await self._store.watch(_key(bundle), partial(self._lost, bundle))
+        except MetadataError:
+            # Without a watch the lease is one of yesterday: the next request, or `is_kept`, makes it anew.
+            self._former.add(bundle)
+            raise
         return self._own
 
     async def release(self, bundle: str) -> None:
         """Gives the bundle up, whose topics are closed. Raises MetadataError."""
-        stop = self._stops.pop(bundle, None)
-        if stop is not None:
-            stop()
+        if bundle in self._stops:
+            self.drop(bundle)
             await self._store.delete(_key(bundle))
 
     async def is_kept(self, bundle: str) -> bool:
@@ -94,14 +108,24 @@ class Leases:
 
         Raises MetadataError.
         """
-        node = await self._store.get(_key(bundle))
-        if node is not None and node.value == self._value:
-            return True
-        self.drop(bundle)
-        return await self.acquire(bundle) == self._own
+        lock = self._locks.setdefault(bundle, asyncio.Lock())
+        async with lock:
+            if bundle not in self._former:
+                node = await self._store.get(_key(bundle))
+                if node is not None and node.value == self._value:
+                    return True
+            # It was given up during the waits.
+            if bundle not in self._stops:
+                return True
+            return await self._make(bundle) == self._own
+
+    def end_session(self) -> None:
+        """Notes that the session has ended: every node is made again, also one that the store still shows."""
+        self._former.update(self._stops)
 
     def drop(self, bundle: str) -> None:
         """Forgets a bundle whose node is gone, or another broker's."""
+        self._former.discard(bundle)
         stop = self._stops.pop(bundle, None)
         if stop is not None:
             stop()

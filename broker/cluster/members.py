@@ -60,7 +60,10 @@ class Members:
         """Writes the load report. Raises MetadataError."""
         self._report = report
         if self._is_candidate:
-            await self._store.put(f"{BROKERS}/{self._name}", report)
+            node = await self._store.get(f"{BROKERS}/{self._name}")
+            # Without a version a write would make a node that no end of a session removes.
+            if node is not None:
+                await self._store.put(f"{BROKERS}/{self._name}", report, node.version)
 
     async def leave(self) -> None:
         """Removes the registration, so that nobody chooses this broker any more. Raises MetadataError."""

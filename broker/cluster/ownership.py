@@ -13,6 +13,7 @@ bundle that another broker has by then are closed.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -22,13 +23,13 @@ from bookkeeper.metadata.metadata_store import Check, MetadataStore, SessionStat
 from broker.cluster.alone import be_alone, join
 from broker.cluster.dead_owners import DeadOwners
 from broker.cluster.leases import Leases, fewest
-from broker.cluster.members import Members
+from broker.cluster.members import RETRY_S, Members
 from broker.cluster.records import encode_leader, encode_member
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.topics.topic_ownership import Addresses, Owner, TopicOwnership
 from broker.service.transactions.coordinator import Spawn
-from foundation.model.errors import BrokerError, MetadataError, ServiceNotReady
+from foundation.model.errors import BrokerError, ServiceNotReady
 from foundation.model.topic_name import TopicName
 
 log = logging.getLogger("magnetar")
@@ -73,8 +74,12 @@ class ClusterOwnership(TopicOwnership):
         self._dead_owners = DeadOwners(now_ns, self._wait_s)
         self._alone = ""
         """The name of a broker that is alone on its store."""
-        self._is_certain = False
-        """True while the store answers, and every lease of this session has been taken."""
+        self._is_connected = True
+        """False while the store does not answer."""
+        self._is_joined = False
+        """True once every lease has been taken in this session."""
+        self._session = 0
+        """Counts the sessions that have ended."""
         self._is_leaving = False
         self._reported = 0
         self._unloading: set[str] = set()
@@ -100,12 +105,15 @@ class ClusterOwnership(TopicOwnership):
     async def open(self, owner: Addresses) -> None:
         """Joins the cluster with these addresses. Raises MetadataError, also where another broker wants to be alone."""
         self.owner = owner
+        if self._alone:
+            # A port of 0 has become another one, and the registration names that.
+            self._alone = owner.broker_id
         self.leases.open(owner)
         self._store.listen(self._told)
         await self.members.open(self.owner.broker_id, self._report(), encode_leader(owner))
         if not self._alone:
             await join(self._store, owner.broker_id, self._wait_s)
-        self._is_certain = True
+        self._is_joined = True
 
     async def owner_of_bundle(self, bundle: str, *, authoritative: bool = False) -> Owner:
         """Returns the bundle's owner, or the broker to ask next; takes the bundle where that is this broker's part.
@@ -115,10 +123,10 @@ class ClusterOwnership(TopicOwnership):
         if bundle in self._unloading:
             raise ServiceNotReady(f"Namespace bundle {bundle} is being unloaded")
         found = await self._living_owner(bundle)
-        # Addresses of this broker without a lease are of its earlier life.
         if found is not None and (found != self.owner or bundle in self.leases):
             return Owner(found)
-        if authoritative and not self._is_leaving:
+        # Addresses of this broker without a lease are of its earlier life: every other broker sends clients here.
+        if (authoritative or found is not None) and not self._is_leaving:
             return Owner(await self._acquire(bundle))
         members, leader = self.members.members, self.members.leader
         if leader is not None and leader in members and leader != self.owner.broker_id:
@@ -162,18 +170,24 @@ class ClusterOwnership(TopicOwnership):
         if name.has_policy_events:
             return None
         bundle = self.bundle_of(name)
-        if bundle not in self.leases:
+        if bundle in self._unloading:
+            raise ServiceNotReady(f"Namespace bundle {bundle} is being unloaded")
+        if bundle not in self.leases and not await self._is_left_over(bundle):
             raise ServiceNotReady(
                 f"Namespace bundle ({bundle}) for topic ({name}) not served by this instance:{self.owner.broker_id}."
                 " Please redo the lookup."
             )
-        if bundle in self._unloading:
-            raise ServiceNotReady(f"Namespace bundle {bundle} is being unloaded")
         self._check_certain()
         return self.leases.check(bundle)
 
+    async def _is_left_over(self, bundle: str) -> bool:
+        """Takes a bundle whose node an earlier life of this broker has left: lookups elsewhere send clients here."""
+        if self._is_leaving or await self.leases.owner(bundle) != self.owner:
+            return False
+        return await self._acquire(bundle) == self.owner
+
     def _check_certain(self) -> None:
-        if not self._is_certain:
+        if not (self._is_connected and self._is_joined):
             raise ServiceNotReady(
                 "The metadata store does not answer; this broker opens nothing until it does"
             )
@@ -188,31 +202,55 @@ class ClusterOwnership(TopicOwnership):
         self._spawn(self._keep(bundle), f"lease of {bundle}")
 
     async def _keep(self, bundle: str) -> None:
-        """Takes an owned bundle again, or closes its topics if another broker has it."""
-        if bundle in self.leases and not self._is_leaving and not await self.leases.is_kept(bundle):
+        """Takes an owned bundle again, or closes its topics if another broker has it; tries until it knows."""
+        while bundle in self.leases and not self._is_leaving:
+            try:
+                await self._take_again(bundle)
+                return
+            except BrokerError as error:
+                # Given up here, topics would stay open without a lease.
+                log.warning("! the lease of %s cannot be looked at, trying again: %s", bundle, error)
+                await asyncio.sleep(RETRY_S)
+
+    async def _take_again(self, bundle: str) -> None:
+        if not await self.leases.is_kept(bundle):
             log.warning("! bundle %s is another broker's now; its topics are closed here", bundle)
+            await self._close(bundle)
+
+    async def _close(self, bundle: str) -> None:
+        """Closes the topics of a bundle that cannot stay, whatever one of them reports."""
+        try:
             await self.close_bundle(bundle)
+        except BrokerError as error:
+            log.warning("! topics of bundle %s: %s", bundle, error)
 
     def _told(self, state: SessionState) -> None:
+        self._is_connected = state in (SessionState.CONNECTED, SessionState.RE_ESTABLISHED)
+        if state in (SessionState.LOST, SessionState.RE_ESTABLISHED):
+            # A connection that comes back does not make up for leases that are not taken yet.
+            self._is_joined = False
+            self._session += 1
+            self.leases.end_session()
         if state is SessionState.RE_ESTABLISHED:
-            self._spawn(self._return(), "leases of a new session")
-        else:
-            self._is_certain = state is SessionState.CONNECTED
+            self._spawn(self._return(self._session), "leases of a new session")
 
-    async def _return(self) -> None:
-        """Joins the cluster again after the end of a session."""
-        try:
-            if self._alone:
-                await be_alone(self._store, self._alone, 0)
-            await self.members.register()
-            self.members.changed()
-            for bundle in self.leases:
-                await self._keep(bundle)
-        except MetadataError as error:
-            # The next session tries again; until then nothing opens here.
-            log.warning("! the leases of this broker cannot be taken again: %s", error)
-        else:
-            self._is_certain = True
+    async def _return(self, session: int) -> None:
+        """Joins the cluster again after the end of a session; the next one that ends begins another return."""
+        while session == self._session and not self._is_leaving:
+            try:
+                if self._alone:
+                    await be_alone(self._store, self._alone, 0)
+                await self.members.register()
+                self.members.changed()
+                for bundle in self.leases:
+                    await self._take_again(bundle)
+            except BrokerError as error:
+                # Until then nothing opens here.
+                log.warning("! the leases of this broker cannot be taken again yet: %s", error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                self._is_joined = session == self._session
+                return
 
     # Load reports
 
@@ -247,10 +285,17 @@ class ClusterOwnership(TopicOwnership):
 
         Raises MetadataError, and what `store` raises.
         """
-        taken = parts if bundle in self.leases else ()
-        for part in taken:
-            await self._acquire(part)
+        if bundle not in self.leases or bundle in parts:
+            await store()
+            return
+        taken: list[str] = []
         try:
+            for part in parts:
+                # Those that are here already belong to a division that was faster.
+                if part not in self.leases:
+                    taken.append(part)
+                    if await self._acquire(part) != self.owner:
+                        raise ServiceNotReady(f"Namespace bundle {part} has another owner")
             await store()
         except BaseException:
             for part in taken:
@@ -267,7 +312,7 @@ class ClusterOwnership(TopicOwnership):
         try:
             await self.members.leave()
             for bundle in self.leases:
-                await self.unload(bundle, partial(self.close_bundle, bundle))
+                await self.unload(bundle, partial(self._close, bundle))
             await self.members.close()
         except BrokerError as error:
             log.warning("! bundles are given up by the end of the session: %s", error)

@@ -14,7 +14,7 @@ from kazoo.security import make_acl
 from bookie_stub.cluster.registration import Registration
 from bookkeeper.ensembles.zookeeper_ledger_ids import ZookeeperLedgerIds
 from bookkeeper.metadata.available_bookies import AvailableBookies, Bookies
-from bookkeeper.metadata.metadata_store import ABSENT, Ephemeral, Put, SessionState, Versioned
+from bookkeeper.metadata.metadata_store import ABSENT, Check, Ephemeral, Put, SessionState, Versioned
 from bookkeeper.metadata.write_groups import GROUP_MAX
 from bookkeeper.metadata.zookeeper_metadata_store import VALUE_BYTES_MAX, ZookeeperMetadataStore
 from bookkeeper.metadata.zookeeper_requests import ZookeeperRequests
@@ -175,6 +175,25 @@ async def test_deletion_is_not_asked_again_in_a_later_session(
         await deleting
     assert await shared.get("/a") == Versioned(b"1", 0)
     await shared.delete("/a", 0)
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_write_under_a_lease_is_not_asked_again_in_a_later_session(
+    shared: ZookeeperMetadataStore, zookeeper: ZooKeeper
+) -> None:
+    """Another broker may have the lease by then, with the same version."""
+    states: list[SessionState] = []
+    shared.listen(states.append)
+    await shared.put("/lease", b"1")
+    shared.requests.disconnected()
+    await become(lambda: SessionState.SUSPENDED in states, "the pause")
+    writing = asyncio.create_task(shared.put_all([Put("/list", b"1", ABSENT), Check("/lease", 0)]))
+    await asyncio.to_thread(end_session, shared.requests.client, zookeeper.address)
+    await become(lambda: SessionState.RE_ESTABLISHED in states, "a new session")
+    with pytest.raises(MetadataError, match="the session with ZooKeeper has ended"):
+        await writing
+    assert await shared.get("/list") is None
 
 
 @pytest.mark.peer

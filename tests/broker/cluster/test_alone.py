@@ -65,6 +65,22 @@ async def test_own_nodes_of_an_earlier_life_are_no_other_broker() -> None:
     assert await store.get(ALONE) is not None
 
 
+async def test_of_two_with_transactions_that_start_together_one_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryMetadataStore()
+    other, put_all = store.another(), store.put_all
+
+    async def put_after_another(puts: Sequence[Write]) -> list[int]:
+        monkeypatch.undo()
+        await be_alone(other, "host1:8080", 0)
+        return await put_all(puts)
+
+    monkeypatch.setattr(store, "put_all", put_after_another)
+    with pytest.raises(MetadataError, match="host1:8080"):
+        await be_alone(store, "host0:8080", 0)
+
+
 async def test_nodes_of_a_killed_broker_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alone, "_LOOK_S", 0.001)
     (killed,) = await cluster(1)
@@ -85,7 +101,8 @@ async def test_expired_session_of_a_lone_broker_opens_nothing_once_others_are_th
     store._end_session()
     await other.open()
     store.expire()
-    await node.settle()
+    for _ in range(20):
+        await asyncio.sleep(0)
     answer = node.ownership.owner_of_bundle("shop/orders/0x00000000_0x40000000", authoritative=True)
     with pytest.raises(Exception, match="opens nothing"):
         await answer

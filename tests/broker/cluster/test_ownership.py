@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
-from bookkeeper.metadata.metadata_store import Check, Ephemeral
+from bookkeeper.metadata.metadata_store import Check, Ephemeral, SessionState
 from broker.cluster.records import BROKERS, BUNDLES, encode_owner
 from broker.service.namespaces.bundles import hash_of
 from broker.service.topics.topic_ownership import Owner
-from foundation.model.errors import MetadataError, ServiceNotReady
+from foundation.model.errors import BadVersion, MetadataError, ServiceNotReady
 from tests.broker.cluster.support import TOPIC, Node, addresses, cluster, settle
 
 BUNDLE = "shop/orders/0xc0000000_0xffffffff"
@@ -104,6 +106,35 @@ async def test_bundle_of_an_earlier_life_is_taken_again() -> None:
     assert await node.store.get(f"{BUNDLES}/{BUNDLE}") is not None, "the node is one of this session"
 
 
+async def test_bundle_of_an_earlier_life_is_taken_by_a_broker_that_does_not_lead() -> None:
+    leader, node = await cluster(2)
+    bundle = node.ownership.bundle_of(TOPIC)
+    for name in (BUNDLE, bundle):
+        with suppress(BadVersion):
+            await leader.store.put_all([Ephemeral(f"{BUNDLES}/{name}", encode_owner(node.addresses))])
+    assert await leader.ownership.owner_of_bundle(bundle) == Owner(node.addresses)
+    assert await node.ownership.check_owned(TOPIC) == Check(f"{BUNDLES}/{bundle}", 0)
+    assert await node.ownership.owner_of_bundle(BUNDLE) == Owner(node.addresses)
+    assert BUNDLE in node.ownership.leases
+
+
+async def test_connection_that_comes_back_does_not_make_up_for_leases_of_an_ended_session() -> None:
+    (node,) = await cluster(1)
+    await owned(node)
+    ownership = node.ownership
+    for state in (
+        SessionState.LOST,
+        SessionState.RE_ESTABLISHED,
+        SessionState.SUSPENDED,
+        SessionState.CONNECTED,
+    ):
+        ownership._told(state)
+    with pytest.raises(ServiceNotReady, match="opens nothing"):
+        await ownership.owner_of_bundle(HALVES[0], authoritative=True)
+    await settle(node)
+    await owned(node, HALVES[0])
+
+
 async def test_expired_session_takes_its_bundles_again_and_closes_those_that_others_have() -> None:
     node, other = await cluster(2)
     await owned(node)
@@ -168,6 +199,47 @@ async def test_division_that_is_not_stored_leaves_the_bundle() -> None:
     with pytest.raises(MetadataError):
         await node.ownership.split(BUNDLE, HALVES, store)
     assert list(node.ownership.leases) == [BUNDLE]
+
+
+async def test_division_into_one_part_or_a_second_one_gives_no_lease_up() -> None:
+    (node,) = await cluster(1)
+    await owned(node)
+
+    async def store() -> None:
+        pass
+
+    await node.ownership.split(BUNDLE, [BUNDLE], store)
+    assert list(node.ownership.leases) == [BUNDLE]
+    await owned(node, HALVES[0])
+
+    async def refuse() -> None:
+        raise MetadataError("divided already")
+
+    with pytest.raises(MetadataError):
+        await node.ownership.split(BUNDLE, HALVES, refuse)
+    assert set(node.ownership.leases) == {BUNDLE, HALVES[0]}
+
+
+async def test_topic_that_cannot_be_closed_keeps_no_other_bundle_of_a_leaving_broker() -> None:
+    leader, other = await cluster(2)
+    await owned(leader)
+    await owned(leader, HALVES[0])
+
+    async def close(bundle: str) -> None:
+        raise MetadataError("away")
+
+    leader.ownership.close_bundle = close
+    await leader.ownership.leave()
+    assert list(leader.ownership.leases) == []
+    await settle(other)
+    assert other.ownership.leader == other.addresses.broker_id
+
+
+async def test_load_report_makes_no_registration_that_would_last() -> None:
+    node, other = await cluster(2)
+    await node.store.close()
+    await node.ownership.members.report(b"{}")
+    assert node.addresses.broker_id not in await other.store.children(BROKERS)
 
 
 async def test_leaving_broker_is_chosen_no_more_and_its_bundles_are_free() -> None:
