@@ -140,7 +140,7 @@ class ClusterOwnership(TopicOwnership):
         return await self._dead_owners.successor(bundle, found, self.leases.owner)
 
     async def _choose(self, bundle: str) -> Owner:
-        loads = {name: member.bundles for name, member in self.members.members.items()}
+        loads = {name: len(member.bundles) for name, member in self.members.members.items()}
         loads.pop(self.owner.broker_id, None)
         for name in self._chosen.values():
             if name in loads:
@@ -256,23 +256,33 @@ class ClusterOwnership(TopicOwnership):
 
     async def tick(self) -> None:
         """Writes the load report if the number of own bundles has changed. A leader reads the reports of the others."""
-        if len(self.leases) != self._reported and not self._is_leaving:
+        count = len(self.leases)
+        if count != self._reported and not self._is_leaving:
             try:
                 await self.members.report(self._report())
+                self._reported = count
             except BrokerError as error:
                 log.warning("! the load report cannot be written: %s", error)
         if self.leader == self.owner.broker_id:
             self.members.changed()
-        self._chosen = {bundle: name for bundle, name in self._chosen.items() if name in self.members.members}
+        self._chosen = {
+            bundle: name
+            for bundle, name in self._chosen.items()
+            if (member := self.members.members.get(name)) is not None and bundle not in member.bundles
+        }
 
     def _report(self) -> bytes:
-        self._reported = len(self.leases)
         return encode_member(self.owner, self._version, self._started_ms, self._wall_ms(), self.leases)
 
     # Giving bundles up
 
     async def unload(self, bundle: str, close: Callable[[], Awaitable[None]]) -> None:
-        """Closes the topics of a bundle and gives it up; the next lookup finds an owner. Raises MetadataError."""
+        """Closes the topics of a bundle and gives it up; the next lookup finds an owner.
+
+        Raises MetadataError, and ServiceNotReady while that is done already.
+        """
+        if bundle in self._unloading:
+            raise ServiceNotReady(f"Namespace bundle {bundle} is being unloaded")
         self._unloading.add(bundle)
         try:
             await close()
@@ -309,10 +319,17 @@ class ClusterOwnership(TopicOwnership):
         Failures are logged: the nodes end with the session.
         """
         self._is_leaving = True
+        if not self._is_connected:
+            # Nothing would be stored before the end of the time to stop, and topics have acknowledgements to store.
+            log.warning(
+                "! the metadata store does not answer: bundles are given up by the end of the session"
+            )
+            return
         try:
             await self.members.leave()
             for bundle in self.leases:
-                await self.unload(bundle, partial(self._close, bundle))
+                if bundle not in self._unloading:
+                    await self.unload(bundle, partial(self._close, bundle))
             await self.members.close()
         except BrokerError as error:
             log.warning("! bundles are given up by the end of the session: %s", error)

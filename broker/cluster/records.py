@@ -29,8 +29,8 @@ class Member(NamedTuple):
     """`host:port` of its admin port."""
     addresses: Addresses
     """For its clients."""
-    bundles: int
-    """How many bundles it owned when it wrote the registration last."""
+    bundles: frozenset[str]
+    """The bundles that it owned when it wrote the registration last."""
 
 
 def encode_owner(addresses: Addresses) -> bytes:
@@ -113,7 +113,8 @@ def decode_member(name: str, value: bytes) -> Member:
     found = _loaded(value)
     urls = ("pulsarServiceUrl", "pulsarServiceUrlTls", "webServiceUrl", "webServiceUrlTls")
     bundles = found.get("bundles")
-    return Member(name, _addresses(found, *urls), len(bundles) if isinstance(bundles, list) else 0)
+    owned = frozenset(map(str, bundles)) if isinstance(bundles, list) else frozenset()
+    return Member(name, _addresses(found, *urls), owned)
 
 
 def _addresses(

@@ -62,10 +62,11 @@ def serve(registry: TopicRegistry) -> TopicRegistry:
 
 
 async def unload_bundle(registry: TopicRegistry, bundle: str) -> None:
-    """Closes the topics of a bundle, `tenant/namespace/range`, and forgets the dormant ones: their next owner has them."""
+    """Closes the topics of a bundle, `tenant/namespace/range`; forgets dormant ones that another broker may own next."""
     namespace, _, text = bundle.rpartition("/")
     found = bundles_of(registry.namespaces, namespace).find(namespace, text)
     await namespace_topics.unload(registry, namespace, found)
-    for name in registry.dormant.in_namespace(namespace):
-        if found.has(name):
-            registry.dormant.drop(name)
+    if registry.ownership.is_shared:
+        for name in registry.dormant.in_namespace(namespace):
+            if found.has(name):
+                registry.dormant.drop(name)

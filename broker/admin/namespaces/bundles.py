@@ -89,8 +89,8 @@ async def unload_bundle(request: web.Request) -> web.Response:
     bundle = await _chosen(request)
     if request.query.get("destinationBroker", "") not in ("", broker.addresses.broker_id):
         raise Conflict("Not allowed unload namespace bundle to inactive destination broker")
-    close = partial(namespace_topics.unload, broker.registry, namespace, bundle)
-    await broker.registry.ownership.unload(f"{namespace}/{bundle}", close)
+    ownership, name = broker.registry.ownership, f"{namespace}/{bundle}"
+    await ownership.unload(name, partial(ownership.close_bundle, name))
     return done()
 
 

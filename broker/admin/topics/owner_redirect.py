@@ -17,7 +17,7 @@ from broker.admin.service_view import BROKER
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import NamespaceNotFound
 from broker.service.topics.topic_registry import TopicRegistry
-from foundation.model.errors import InvalidTopicName
+from foundation.model.errors import InvalidTopicName, ServiceNotReady
 from foundation.model.topic_name import PERSISTENT, TopicName, parse_topic_name
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -57,7 +57,10 @@ async def send_to_owner(request: web.Request, handler: Handler) -> web.StreamRes
     owner = (await ownership.owner_of_bundle(bundle, authoritative=authoritative)).addresses
     if owner == ownership.owner:
         return await handler(request)
-    base = owner.admin_url_tls if request.secure else owner.admin_url
+    # From TLS to TLS alone: the request may have a token.
+    base = owner.admin_url_tls if request.secure else owner.admin_url or owner.admin_url_tls
+    if not base:
+        raise ServiceNotReady("The owner of the topic has no admin port of this kind")
     leads = ownership.leader == ownership.owner.broker_id
     path = request.rel_url.update_query(authoritative="true" if leads else "false")
     return web.Response(status=307, headers={"Location": str(URL(base).join(path))})

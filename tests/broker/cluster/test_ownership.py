@@ -273,5 +273,49 @@ async def test_load_report_names_the_bundles() -> None:
     await other.ownership.tick()
     await node.ownership.tick()
     await settle(node, other)
-    assert node.ownership.members.members[node.addresses.broker_id].bundles == 1
+    assert node.ownership.members.members[node.addresses.broker_id].bundles == {BUNDLE}
     assert other.ownership.brokers == {f"host{number}:8080": addresses(number) for number in range(2)}
+
+
+async def test_bundle_that_a_report_shows_counts_once_for_the_leader() -> None:
+    leader, other = await cluster(2)
+    await owned(leader, "shop/orders/0x00000000_0x40000000")
+    chosen = await leader.ownership.owner_of_bundle(BUNDLE)
+    assert chosen.addresses == other.addresses
+    await owned(other)
+    await other.ownership.tick()
+    await leader.ownership.tick()
+    await settle(leader, other)
+    await leader.ownership.tick()
+    assert leader.ownership._chosen == {}
+    await other.ownership.unload(BUNDLE, nothing)
+    await owned(other, HALVES[0])
+    await owned(other, HALVES[1])
+    await other.ownership.tick()
+    await leader.ownership.tick()
+    await settle(leader, other)
+    assert await leader.ownership.owner_of_bundle(BUNDLE) == Owner(leader.addresses), "it had fewer by then"
+
+
+async def nothing() -> None:
+    """Closes no topic."""
+
+
+async def test_second_unload_of_a_bundle_is_refused_while_the_first_goes_on() -> None:
+    (node,) = await cluster(1)
+    await owned(node)
+
+    async def close() -> None:
+        with pytest.raises(ServiceNotReady, match="is being unloaded"):
+            await node.ownership.unload(BUNDLE, nothing)
+
+    await node.ownership.unload(BUNDLE, close)
+    await owned(node)
+
+
+async def test_broker_that_stops_while_the_store_is_away_waits_for_nothing() -> None:
+    node, other = await cluster(2)
+    await owned(node)
+    node.ownership._told(SessionState.SUSPENDED)
+    await node.ownership.leave()
+    assert await other.ownership.owner_of_bundle(BUNDLE) == Owner(node.addresses)

@@ -36,7 +36,11 @@ MEMBER = (
 def test_nodes_of_apache_are_read() -> None:
     assert decode_owner(OWNER) == APACHE
     assert decode_leader(LEADER) == APACHE.broker_id == "localhost:18080"
-    assert decode_member("localhost:18080", MEMBER) == ("localhost:18080", APACHE, 1)
+    assert decode_member("localhost:18080", MEMBER) == (
+        "localhost:18080",
+        APACHE,
+        {"shop/orders/0xc0000000_0xffffffff"},
+    )
 
 
 def test_own_nodes_have_the_bytes_of_apache() -> None:
@@ -61,7 +65,7 @@ def test_addresses_with_tls_and_listeners_come_back() -> None:
         {"inner": Listener("pulsar://i:1", "pulsar+ssl://i:3"), "plain": Listener("pulsar://p:1")},
     )
     assert decode_owner(encode_owner(full)) == full
-    assert decode_member("h:2", encode_member(full, "1.0", 0, 0, ())) == ("h:2", full, 0)
+    assert decode_member("h:2", encode_member(full, "1.0", 0, 0, ())) == ("h:2", full, frozenset())
 
 
 @pytest.mark.parametrize("value", [b"", b"[]", b"{", b"7"])

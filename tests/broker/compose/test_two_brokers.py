@@ -197,7 +197,9 @@ async def test_next_ledger_of_a_namespace_names_the_groups_that_another_broker_h
     assert affinity_of(begun.metadata.custom) == Affinity.of("g1", "g2")
 
 
-async def test_client_keeps_its_address_with_a_broker_that_is_alone_and_no_longer_beside_another_one() -> None:
+async def test_client_keeps_its_address_with_a_broker_that_is_alone_and_no_longer_beside_another_one() -> (
+    None
+):
     first = MemoryMetadataStore()
     other_store = first.another()
     async with memory_broker(metadata=first) as broker:
