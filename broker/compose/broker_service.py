@@ -266,7 +266,9 @@ class BrokerService:
         await self.deletions.open()
         await self.namespaces.stored.of_topics.take_over()
         starts = await count_start(self.environment.metadata)
-        self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{starts}"
+        # Apache's brokers count their starts in nodes of their own, and number names alike.
+        mark = "m" if self.environment.metadata.is_shared else ""
+        self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{mark}{starts}"
         # Before the ports: topics ask the coordinators how far a transaction is.
         await self._open_coordinators()
         await self._open_ports()

@@ -19,8 +19,8 @@ def test_broker_without_topics_says_what_is_missing(watch: Watch, page: Page) ->
             page.goto(f"{empty.admin_url}/#/{view}")
             expect(page.get_by_text(text, exact=True)).to_be_visible()
 
-        shows("topics", "No topic is open.")
-        shows("topics?search=x", "No topic is open.")
+        shows("topics", "No topic is open or dormant.")
+        shows("topics?search=x", "No topic is open or dormant.")
         shows("namespaces/public/default", "The namespace has no topic.")
         page.goto(f"{empty.admin_url}/#/cache")
         expect(page.get_by_text("0 sampled reads in")).to_be_visible()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Final, cast
 
@@ -92,10 +93,13 @@ class Namespaces:
         await self.stored.open()
         for namespace in ("public/default", "pulsar/system"):
             tenant = namespace.partition("/")[0]
+            # Another broker that starts on the same store may be quicker.
             if not self.tenant_exists(tenant):
-                await self.create_tenant(tenant, {"adminRoles": [], "allowedClusters": [self.cluster]})
+                with suppress(AlreadyExists):
+                    await self.create_tenant(tenant, {"adminRoles": [], "allowedClusters": [self.cluster]})
             if not self.exists(namespace):
-                await self.create(namespace)
+                with suppress(AlreadyExists):
+                    await self.create(namespace)
 
     # Reads: never wait.
 

@@ -36,11 +36,9 @@ MEMBER = (
 def test_nodes_of_apache_are_read() -> None:
     assert decode_owner(OWNER) == APACHE
     assert decode_leader(LEADER) == APACHE.broker_id == "localhost:18080"
-    assert decode_member("localhost:18080", MEMBER) == (
-        "localhost:18080",
-        APACHE,
-        {"shop/orders/0xc0000000_0xffffffff"},
-    )
+    name, addresses, bundles = decode_member("localhost:18080", MEMBER)
+    assert (name, addresses) == ("localhost:18080", APACHE)
+    assert bundles == {"shop/orders/0xc0000000_0xffffffff"}
 
 
 def test_own_nodes_have_the_bytes_of_apache() -> None:

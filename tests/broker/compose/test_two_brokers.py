@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -19,6 +20,7 @@ from broker.compose.broker_service import BrokerService
 from broker.compose.confirmed_rights import BOUND_S
 from broker.security.authorization.permissions import Action, NamespacePermissions
 from broker.security.principal import Principal
+from broker.service.namespaces.namespaces import Namespaces
 from broker.service.namespaces.stored_policies import PERMISSIONS
 from broker.service.policies.effective_policies import RESOURCE_GROUP
 from broker.service.topics.persistent_topic import PersistentTopic
@@ -218,3 +220,19 @@ async def test_client_keeps_its_address_with_a_broker_that_is_alone_and_no_longe
             assert not await keeps()
             assert len(other.registry.ownership.brokers) == 2
         await connection.close()
+
+
+async def test_brokers_that_start_together_on_an_empty_store_both_start() -> None:
+    first = MemoryMetadataStore()
+    registries = [Namespaces(store, "standalone") for store in (first, first.another())]
+    await asyncio.gather(*(registry.open() for registry in registries))
+    for registry in registries:
+        assert registry.exists("public/default")
+        assert registry.exists("pulsar/system")
+        await registry.stored.close()
+
+
+async def test_names_of_producers_are_not_those_of_an_apache_broker(two: Two) -> None:
+    names = {broker.net.producer_names.next() for broker in (two.one, two.other)}
+    assert len(names) == 2
+    assert all(re.fullmatch(r"standalone-m\d+-0", name) for name in names), names
