@@ -10,7 +10,7 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from magnetar.clients.client import CommandError, read_client_conf
@@ -24,6 +24,8 @@ DEFAULT_ADMIN_URL = "http://localhost:8080"
 """Address without `--admin-url` and without client.conf."""
 TIMEOUT_S = 30.0
 """Limit on each wait for the broker: to connect, and to answer."""
+REDIRECTS_MAX: Final = 5
+"""Brokers that may send a request on; three are needed at most."""
 
 Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 """Any JSON value."""
@@ -75,6 +77,8 @@ class AdminAddress(NamedTuple):
     """True to compare the certificate's name with the host; else client.conf decides."""
     timeout_s: float = TIMEOUT_S
     """Limit on each wait for the broker."""
+    redirects: int = 0
+    """How many brokers have sent the request on so far."""
 
     def __repr__(self) -> str:
         """Hides the parameters."""
@@ -131,6 +135,8 @@ def send(
 
     For https, the address and client.conf say which certificates are trusted and shown.
 
+    A broker that does not own the topic in the path sends the request on to the owner (307), which is asked then.
+
     Raises CommandError for a malformed URL, a broker that does not answer, and a refusal.
     """
     from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -163,6 +169,9 @@ def send(
         ) from None
     finally:
         connection.close()
+    if response.status == 307:
+        next_address, path = _sent_on(address, response.headers.get("Location", ""))
+        return send(next_address, method, path, body, content_type, read)
     text = "" if 200 <= response.status < 300 else content.decode(errors="replace")
     if response.status == 401 and not _reason(text):
         raise CommandError(
@@ -172,6 +181,23 @@ def send(
     if not 200 <= response.status < 300:
         raise CommandError(f"{url} refused: {_reason(text) or response.reason} ({response.status})")
     return Response(content, {name.lower(): value for name, value in response.headers.items()})
+
+
+def _sent_on(address: AdminAddress, location: str) -> tuple[AdminAddress, str]:
+    """Returns the address and the path of a redirect. Raises CommandError for one that is not followed."""
+    parts = urlsplit(location)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise CommandError(f"{address.url} sends the request on to {location[:200]!r}, which is no URL")
+    if address.url.startswith("https:") and parts.scheme != "https":
+        raise CommandError(
+            f"{address.url} sends the request on to {parts.netloc} without TLS, which is not followed"
+        )
+    if address.redirects >= REDIRECTS_MAX:
+        raise CommandError(
+            f"{address.url}: the brokers send the request on without end; ask again in a moment"
+        )
+    found = address._replace(url=f"{parts.scheme}://{parts.netloc}", redirects=address.redirects + 1)
+    return found, parts.path + (f"?{parts.query}" if parts.query else "")
 
 
 def text_or_json(text: str) -> Json:

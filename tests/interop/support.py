@@ -12,7 +12,8 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from http.client import HTTPMessage
+from typing import IO, Final, TypeVar
 
 import pulsar
 from prometheus_client.parser import text_string_to_metric_families
@@ -107,9 +108,24 @@ class Admin:
         )
         if method == "GET":
             request.data = None
-        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+        with urllib.request.build_opener(_ToOwner).open(request, timeout=WAIT_S) as answer:
             content: bytes = answer.read()
             return content
+
+
+class _ToOwner(urllib.request.HTTPRedirectHandler):
+    """Follows the redirect of every method; urllib follows that of GET alone."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request:
+        return urllib.request.Request(newurl, req.data, dict(req.headers), method=req.get_method())
 
 
 def _path(topic: str) -> str:
