@@ -138,7 +138,7 @@ def test_every_broker_knows_the_others(brokers: Brokers) -> None:
 
 
 def location_of(broker: BrokerProcess, method: str, path: str) -> str:
-    """Where a broker sends a request; empty where it answers itself."""
+    """Returns the address to which a broker sends a request; empty where the broker answers itself."""
 
     class Keep(urllib.request.HTTPRedirectHandler):
         def redirect_request(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""Who is in the cluster and who leads, as each broker learns of it."""
+"""The brokers of a cluster and its leader, as each broker learns of them."""
 
 from __future__ import annotations
 
