@@ -133,16 +133,12 @@ def lookup(
     A client that came by TLS uses `service_url_tls`, any other one `service_url`. `through_service_url`: it names that URL
     to the broker, and connects to the address of the lookup.
     """
-    return frame_of(
-        api.CommandLookupTopicResponse(
-            request_id=request_id,
-            brokerServiceUrl=service_url or None,
-            brokerServiceUrlTls=service_url_tls or None,
-            response=api.CommandLookupTopicResponse.Connect,
-            authoritative=True,
-            proxy_through_service_url=through_service_url,
-        )
+    answer = api.CommandLookupTopicResponse(
+        response=api.CommandLookupTopicResponse.Connect,
+        authoritative=True,
+        proxy_through_service_url=through_service_url,
     )
+    return _with_urls(answer, request_id, service_url, service_url_tls)
 
 
 def lookup_redirect(
@@ -152,16 +148,23 @@ def lookup_redirect(
 
     `authoritative` goes into that request, and makes the asked broker the owner.
     """
-    return frame_of(
-        api.CommandLookupTopicResponse(
-            request_id=request_id,
-            brokerServiceUrl=service_url or None,
-            brokerServiceUrlTls=service_url_tls or None,
-            response=api.CommandLookupTopicResponse.Redirect,
-            authoritative=authoritative,
-            proxy_through_service_url=False,
-        )
+    answer = api.CommandLookupTopicResponse(
+        response=api.CommandLookupTopicResponse.Redirect,
+        authoritative=authoritative,
+        proxy_through_service_url=False,
     )
+    return _with_urls(answer, request_id, service_url, service_url_tls)
+
+
+def _with_urls(
+    answer: api.CommandLookupTopicResponse, request_id: int, service_url: str, service_url_tls: str
+) -> bytes:
+    answer.request_id = request_id
+    if service_url:
+        answer.brokerServiceUrl = service_url
+    if service_url_tls:
+        answer.brokerServiceUrlTls = service_url_tls
+    return frame_of(answer)
 
 
 def lookup_failed(request_id: int, code: int, message: str) -> bytes:

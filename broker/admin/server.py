@@ -66,10 +66,10 @@ from broker.numbers.windows import NOTHING_YET
 from broker.service.lifecycle.health import HealthProbe
 from broker.service.namespaces.clusters import Clusters
 from broker.service.policies.forms import WrongType
+from broker.service.topics.topic_ownership import configured_broker_id
 from foundation.loop import clock
 from foundation.loop.rare_lines import RareLines
 from foundation.model.errors import BrokerError
-from foundation.settings.settings import Settings
 from foundation.tls.certificates import Certificates
 from foundation.tls.listener import TlsListener
 
@@ -173,19 +173,11 @@ def create_app(
     app[BROKER] = broker
     app[CLUSTERS] = Clusters(broker.environment.metadata, broker.settings.str("clusterName"))
     app[RATES] = rates or (lambda _: NOTHING_YET)
-    app[HEALTH] = HealthProbe(broker.environment, _own_name(broker.settings))
+    app[HEALTH] = HealthProbe(broker.environment, configured_broker_id(broker.settings))
     served = routes(more)
     served.append(openapi_route([*served]))
     app.add_routes(_with_any_name(route) for route in served)
     return app
-
-
-def _own_name(settings: Settings) -> str:
-    """Returns the address and port as configured: the port in use may be another after each start."""
-    port = settings.optional_int("webServicePort")
-    if port is None:
-        port = settings.optional_int("webServicePortTls")
-    return f"{settings.str('advertisedAddress')}:{port}"
 
 
 def _with_any_name(route: web.RouteDef) -> web.RouteDef:

@@ -43,7 +43,6 @@ from broker.compose.confirmed_rights import ConfirmedRights
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.compose.ledger_upkeep import LedgerUpkeep
 from broker.compose.room_settings import (
-    configured_name,
     interceptors_of,
     listeners_of,
     reads_limiter,
@@ -70,7 +69,7 @@ from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.lifecycle.transaction_participants import RegistryParticipants
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.settings import ServiceSettings
-from broker.service.topics.topic_ownership import Addresses
+from broker.service.topics.topic_ownership import Addresses, configured_broker_id
 from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.transaction_limits import TransactionLimits
@@ -306,7 +305,7 @@ class BrokerService:
             spawn=self._tasks.spawn,
             limits=TransactionLimits.of(self.registry.settings),
         )
-        await self._ownership.be_alone(configured_name(self.settings))
+        await self._ownership.be_alone(configured_broker_id(self.settings))
         self.registry.transaction_states = self.net.coordinators = coordinators
         await coordinators.open()
         self._timers.every(TIME_OUTS_INTERVAL_S, coordinators.tick)

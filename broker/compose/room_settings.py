@@ -73,11 +73,3 @@ def listeners_of(settings: Settings) -> dict[str, Listener]:
         is_tls = url.startswith("pulsar+ssl:")
         found[name] = known._replace(url_tls=url) if is_tls else known._replace(url=url)
     return found
-
-
-def configured_name(settings: Settings) -> str:
-    """Returns this broker's name in a cluster as configured: a port of 0 becomes another one at each start."""
-    port = settings.optional_int("webServicePort")
-    if port is None:
-        port = settings.optional_int("webServicePortTls")
-    return f"{settings.str('advertisedAddress')}:{port}"

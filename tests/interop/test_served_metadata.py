@@ -87,7 +87,7 @@ def test_brokers_share_policies_and_outlive_a_restart_of_the_server(
     producer = client.create_producer(topic)
     publish(producer, numbered(20))
     server.end(signal.SIGKILL)
-    # What is open goes on.
+    # Open topics go on.
     publish(producer, numbered(20, 20))
     assert receive(consumer, 40) == numbered(40)
     server.start()

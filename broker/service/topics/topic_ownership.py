@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from bookkeeper.metadata.metadata_store import Check
 from foundation.model.topic_name import TopicName
+from foundation.settings.settings import Settings
 from foundation.value import Value
 
 
@@ -48,6 +49,14 @@ class Addresses(Value):
     def listener(self, name: str) -> Listener | None:
         """Returns the URLs for clients that name this listener, None for an unknown name; "" = the broker's own."""
         return self.listeners.get(name) if name else Listener(self.service_url, self.service_url_tls)
+
+
+def configured_broker_id(settings: Settings) -> str:
+    """Returns a broker's name as it is configured: a port of 0 becomes another one at each start."""
+    port = settings.optional_int("webServicePort")
+    if port is None:
+        port = settings.optional_int("webServicePortTls")
+    return f"{settings.str('advertisedAddress')}:{port}"
 
 
 class Owner(NamedTuple):

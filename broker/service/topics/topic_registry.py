@@ -141,7 +141,7 @@ class TopicRegistry:
         """
         while True:
             if (topic := self.topics.get(str(name))) is not None and not topic.closed:
-                self.check_open(name)  # What is stored in it now would go too.
+                self.check_open(name)  # A decided deletion takes later messages along.
                 topic.asked += 1
                 return topic
             task = self._opening.get(str(name))

@@ -283,7 +283,7 @@ async def test_ledger_ids_are_unique_among_clients(
     given_out = await asyncio.gather(*((one if number % 3 else two).next() for number in range(200)))
     assert sorted(given_out) == list(range(200))
     assert await one.next(above=202) == 203
-    # Nobody waits for the removal of a node that has done its work.
+    # A caller does not wait for the removal of a node that has done its work.
     await become(lambda: observer.get_children("/ledgers/idgen") == [], "no node is left")
     await other.close()
 
