@@ -105,15 +105,15 @@ class AddRequest(NamedTuple):
     """A request to store one entry."""
 
     version: int
-    """As received; the answer repeats it."""
+    """The answer repeats it."""
     flags: int
     """FLAG_RECOVERY_ADD and others."""
     master_key: bytes
     """20 bytes."""
     ledger_id: int
-    """As the entry itself says."""
+    """Read from the entry."""
     entry_id: int
-    """As the entry itself says."""
+    """Read from the entry."""
     record: bytes
     """The entry with its int32 length in front. Journal and entry log store this form, so it is copied no more."""
 
@@ -122,18 +122,18 @@ class ShortAddRequest(NamedTuple):
     """An add with an entry below 24 bytes; the answer is "bad request" (100)."""
 
     version: int
-    """As received; the answer repeats it."""
+    """The answer repeats it."""
     ledger_id: int
-    """As the entry itself says."""
+    """Read from the entry."""
     entry_id: int
-    """As the entry itself says."""
+    """Read from the entry."""
 
 
 class ReadRequest(NamedTuple):
     """A request for one entry."""
 
     version: int
-    """As received; the answer repeats it."""
+    """The answer repeats it."""
     flags: int
     """FLAG_FENCE and others."""
     ledger_id: int
@@ -148,7 +148,7 @@ class BatchReadRequest(NamedTuple):
     """A request for consecutive entries."""
 
     version: int
-    """As received; the answer repeats it."""
+    """The answer repeats it."""
     flags: int
     """FLAG_FENCE and others."""
     ledger_id: int
@@ -169,7 +169,7 @@ class AuthRequest(NamedTuple):
     """An authentication message of a client."""
 
     version: int
-    """As received; the answer repeats it."""
+    """The answer repeats it."""
     plugin: str
     """Name of the authentication plugin."""
     payload: bytes
@@ -186,9 +186,9 @@ class AddResponse(NamedTuple):
     rc: int
     """Result, one of RC_…"""
     ledger_id: int
-    """As in the request."""
+    """That of the request."""
     entry_id: int
-    """As in the request."""
+    """That of the request."""
 
 
 class ReadResponse(NamedTuple):
@@ -197,9 +197,9 @@ class ReadResponse(NamedTuple):
     rc: int
     """Result, one of RC_…"""
     ledger_id: int
-    """As in the request."""
+    """That of the request."""
     entry_id: int
-    """As in the request, so LAST_ENTRY for a read of the highest one."""
+    """That of the request, so LAST_ENTRY for a read of the highest one."""
     entry: bytes
     """Bytes of the entry, b"" on failure."""
 
@@ -210,11 +210,11 @@ class BatchReadResponse(NamedTuple):
     rc: int
     """Result, one of RC_…"""
     ledger_id: int
-    """As in the request."""
+    """That of the request."""
     first: int
-    """As in the request."""
+    """That of the request."""
     request_id: int
-    """As in the request."""
+    """That of the request."""
     entries: list[bytes]
     """Consecutive entries from `first` on."""
 

@@ -67,9 +67,9 @@ class ReceiveBuffer:
         end_connection: Callable[[], bool] = lambda: False,
         accepted: bool = True,
     ) -> None:
-        """`end_connection` is called when others need the memory of an unfinished frame; see `Owner.give_up`.
+        """`end_connection` is called when others need the memory of an unfinished frame; see `MemoryOwner.give_up`.
 
-        `accepted`: False for a connection that begins with a handshake and has no producer; see `Owner`.
+        `accepted`: False for a connection that begins with a handshake and has no producer; see `MemoryOwner`.
         """
         self._sizer = sizer
         self._frame_bytes_max = frame_bytes_max

@@ -31,7 +31,7 @@ STALE_NS: Final = 10 * 10**9
 """Age of an unfinished frame from which it is ended when others need its memory: 5 MiB at 4 Mbit/s."""
 
 
-class Owner(Protocol):
+class MemoryOwner(Protocol):
     """A receive buffer that has memory of its own."""
 
     @property
@@ -69,13 +69,13 @@ class ReceiveMemory:
         self._bytes_max = bytes_max
         self._now_ns = now_ns
         # By owner: when it completed a frame last, or took memory first. The dict's order is that of these times.
-        self._owners: dict[Owner, int] = {}
+        self._owners: dict[MemoryOwner, int] = {}
 
     def resize(self, bytes_max: int) -> None:
         """Sets a new limit, which acts when memory is taken next."""
         self._bytes_max = bytes_max
 
-    def take(self, owner: Owner, size: int) -> None:
+    def take(self, owner: MemoryOwner, size: int) -> None:
         """Adds own memory of one connection; a negative size is a smaller piece in place of a larger one."""
         self.used_bytes += size
         if owner not in self._owners:
@@ -89,7 +89,7 @@ class ReceiveMemory:
         if self.used_bytes > self._bytes_max:
             self._make_room(owner, list(self._owners), lambda: self.used_bytes <= self._bytes_max)
 
-    def give_back(self, owner: Owner, size: int) -> None:
+    def give_back(self, owner: MemoryOwner, size: int) -> None:
         """Subtracts all own memory of one connection."""
         self.used_bytes -= size
         if not owner.produces:
@@ -100,12 +100,14 @@ class ReceiveMemory:
         """Moves all own memory of one connection, whose `produces` was False until now, out of the small account."""
         self.idle_bytes -= size
 
-    def completed(self, owner: Owner) -> None:
+    def completed(self, owner: MemoryOwner) -> None:
         """Notes that an owner has completed a frame: it gives its memory up after the others."""
         del self._owners[owner]
         self._owners[owner] = self._now_ns()
 
-    def _make_room(self, taker: Owner, owners: Sequence[Owner], is_enough: Callable[[], bool]) -> None:
+    def _make_room(
+        self, taker: MemoryOwner, owners: Sequence[MemoryOwner], is_enough: Callable[[], bool]
+    ) -> None:
         for owner in owners:
             if is_enough():
                 return

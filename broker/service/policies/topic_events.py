@@ -65,7 +65,7 @@ class EventKey(NamedTuple):
         return _GLOBAL_KEY + self.topic if self.is_global else self.topic
 
 
-class Change(NamedTuple):
+class PolicyChange(NamedTuple):
     """An event of one topic, as it was read."""
 
     key: EventKey
@@ -171,7 +171,7 @@ def event_of(key: EventKey, fields: Mapping[str, Json], cluster: str) -> Json:
     }
 
 
-def change_of(key: str, event: Json, namespace: str) -> Change | None:
+def change_of(key: str, event: Json, namespace: str) -> PolicyChange | None:
     """Returns the change that a message makes, `event` None for a message without payload; None where it makes none.
 
     So an event that names a topic of another namespace changes nothing: whoever may write here has no rights there.
@@ -180,7 +180,7 @@ def change_of(key: str, event: Json, namespace: str) -> Change | None:
         if event is None:
             text = key.removeprefix(_GLOBAL_KEY)
             return _in_namespace(
-                Change(EventKey(str(parse_topic_name(text).base), text != key), None), namespace
+                PolicyChange(EventKey(str(parse_topic_name(text).base), text != key), None), namespace
             )
         if not isinstance(event, dict) or event.get("eventType") != "TOPIC_POLICY":
             return None
@@ -198,13 +198,13 @@ def change_of(key: str, event: Json, namespace: str) -> Change | None:
         return None
     action = event.get("actionType")
     if action == "DELETE":
-        return _in_namespace(Change(found, None), namespace)
+        return _in_namespace(PolicyChange(found, None), namespace)
     if action not in ("INSERT", "UPDATE") or fields is None:
         return None
-    return _in_namespace(Change(found, fields, replaces=action == "UPDATE"), namespace)
+    return _in_namespace(PolicyChange(found, fields, replaces=action == "UPDATE"), namespace)
 
 
-def _in_namespace(change: Change, namespace: str) -> Change | None:
+def _in_namespace(change: PolicyChange, namespace: str) -> PolicyChange | None:
     return change if parse_topic_name(change.key.topic).namespace == namespace else None
 
 

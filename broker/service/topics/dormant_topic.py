@@ -103,17 +103,17 @@ class Levels(NamedTuple):
     """The part of a record that follows from the list of ledgers and the places of the cursors."""
 
     entries: int
-    """As in the record."""
+    """That of the record."""
     size_bytes: int
-    """As in the record."""
+    """That of the record."""
     backlog_bytes: int
-    """As in the record."""
+    """That of the record."""
     oldest_closed_ms: int
-    """As in the record."""
+    """That of the record."""
     acked_closed_ms: int
-    """As in the record."""
+    """That of the record."""
     has_backlog: bool
-    """As in the record."""
+    """That of the record."""
 
     @classmethod
     def of(

@@ -18,7 +18,7 @@ from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo
 from broker.schemas.avro_schema import AvroType, Json, parse_avro
 from broker.schemas.decoding import Undecodable, decode_avro
 from broker.schemas.schema import SchemaType
-from broker.service.policies.topic_events import EVENT_TYPE, Change, EventKey, change_of
+from broker.service.policies.topic_events import EVENT_TYPE, EventKey, PolicyChange, change_of
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_schemas import TopicSchemas, version_of
 from foundation.model.entry import Entry
@@ -36,7 +36,7 @@ _ENTRIES: Final = 100
 """Entries of one read."""
 
 
-class StoredPolicies(NamedTuple):
+class LatestPolicies(NamedTuple):
     """The policies of a topic, as its latest event has them."""
 
     type: AvroType
@@ -64,7 +64,7 @@ class EventLog:
         """`name`: that of the topic with the events."""
         self.name = name
         """The topic with the events, or its partition."""
-        self.stored: dict[EventKey, StoredPolicies] = {}
+        self.stored: dict[EventKey, LatestPolicies] = {}
         """The policies of topics that have any."""
         self.read_to: Position = EARLIEST
         """The last event that was read."""
@@ -148,11 +148,11 @@ class EventLog:
         if change is not None:
             self._change(change, kind, message.version)
 
-    def _change(self, change: Change, kind: AvroType, version: bytes) -> None:
+    def _change(self, change: PolicyChange, kind: AvroType, version: bytes) -> None:
         if change.fields is None:
             self.stored.pop(change.key, None)
         elif change.replaces or change.key not in self.stored:
-            self.stored[change.key] = StoredPolicies(kind, version, change.fields)
+            self.stored[change.key] = LatestPolicies(kind, version, change.fields)
         self._changed.add(change.key.topic)
 
     async def _type(self, version: bytes) -> AvroType:

@@ -16,8 +16,8 @@ from broker.service.policies.forms import PolicyRefused
 from broker.service.policies.pulsar_event import EVENT_SCHEMA
 from broker.service.policies.topic_events import (
     EVENT_TYPE,
-    Change,
     EventKey,
+    PolicyChange,
     change_of,
     document_of,
     event_of,
@@ -147,13 +147,13 @@ def test_actions_of_events() -> None:
     insert = found["INSERT"]
     assert insert is not None
     assert not insert.replaces
-    assert found["DELETE"] == Change(KEY, None)
+    assert found["DELETE"] == PolicyChange(KEY, None)
     assert found["NONE"] is None
 
 
 def test_deletions_name_their_scope_by_the_key() -> None:
-    assert change_of(TOPIC, None, "t/n") == Change(KEY, None)
-    assert change_of(f"__G__{TOPIC}", None, "t/n") == Change(EventKey(TOPIC, True), None)
+    assert change_of(TOPIC, None, "t/n") == PolicyChange(KEY, None)
+    assert change_of(f"__G__{TOPIC}", None, "t/n") == PolicyChange(EventKey(TOPIC, True), None)
 
 
 def test_partition_of_a_key_is_that_of_javas_hash() -> None:
