@@ -10,9 +10,12 @@ from tests.vectors import cluster
 from tests.vectors.folder import find_vectors_folder
 
 
+_NAMES = ("nodes", "startup", "loadbalance", "writes", "ledgers")
+
+
 def _files() -> list[Path]:
     folder = find_vectors_folder()
-    return [folder / "cluster" / f"{name}.jsonl" for name in ("nodes", "writes", "ledgers")] if folder else []
+    return [folder / "cluster" / f"{name}.jsonl" for name in _NAMES] if folder else []
 
 
 @pytest.mark.skipif(not _files(), reason="no golden files; set MAGNETAR_VECTORS")
