@@ -62,7 +62,9 @@ def run_file(path: Path) -> Result:
     if path.name.startswith("writes."):
         cluster_admin.replay(path, result)
     result.messages += [f"named: {path.name}: {reason} ({count} rows)" for reason, count in named.items()]
-    result.messages += [f"not replayed: {path.name}: {reason} ({count} rows)" for reason, count in left_out.items()]
+    result.messages += [
+        f"not replayed: {path.name}: {reason} ({count} rows)" for reason, count in left_out.items()
+    ]
     return result
 
 

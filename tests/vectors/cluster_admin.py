@@ -1,8 +1,8 @@
 """Repeats the recorded admin requests of a cluster against a broker of ours, and compares the nodes that both have written.
 
-The requests are those on tenants, namespaces, clusters, resource groups, dynamic settings, racks and counts of partitions. After each one the nodes
-that Apache's broker wrote are read from our store and compared field by field. A difference with a known reason is told
-once; any other one is a failure, and so is another status.
+The requests are those on tenants, namespaces, clusters, resource groups, dynamic settings, racks and counts of partitions.
+After each one the nodes that Apache's broker wrote are read from our store and compared field by field. A difference with a
+known reason is told once; any other one is a failure, and so is another status.
 """
 
 from __future__ import annotations

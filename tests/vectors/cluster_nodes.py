@@ -48,9 +48,24 @@ READ_ALONE: Final[Mapping[str, str]] = {
 }
 """Paths of nodes that Magnetar reads in its tools and never writes, and the reason."""
 _LOADS: Final = frozenset(
-    ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut", "maxResourceUsage", "lastStats")
-    + ("msgThroughputIn", "msgThroughputOut", "msgRateIn", "msgRateOut")
-    + ("numTopics", "numConsumers", "numProducers", "lastBundleGains", "lastBundleLosses")
+    [
+        "cpu",
+        "memory",
+        "directMemory",
+        "bandwidthIn",
+        "bandwidthOut",
+        "maxResourceUsage",
+        "lastStats",
+        "msgThroughputIn",
+        "msgThroughputOut",
+        "msgRateIn",
+        "msgRateOut",
+        "numTopics",
+        "numConsumers",
+        "numProducers",
+        "lastBundleGains",
+        "lastBundleLosses",
+    ]
 )
 NAMED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "/loadbalance/brokers/.*": (_LOADS, "rates, usages and counts of a load report are 0 in Magnetar's"),
@@ -95,7 +110,10 @@ def _read(path: str, data: bytes, decoded: Any) -> str | None:
 
 
 def _fields(path: str, decoded: Any, written: bytes) -> Compared:
-    wanted, got = _tree(decoded), _tree(json.loads(written) if isinstance(decoded, dict) else written.decode())
+    wanted, got = (
+        _tree(decoded),
+        _tree(json.loads(written) if isinstance(decoded, dict) else written.decode()),
+    )
     reasons = set()
     for field in sorted(wanted.keys() | got.keys()):
         if wanted.get(field) == got.get(field):
@@ -227,7 +245,9 @@ def _bookie(found: re.Match[str], data: bytes) -> bytes:
 def _cookie(found: re.Match[str], data: bytes) -> bytes:
     cookie = data.decode()
     check_layout(cookie)
-    fields = {name: text.strip('"') for name, _, text in (line.partition(": ") for line in cookie.splitlines())}
+    fields = {
+        name: text.strip('"') for name, _, text in (line.partition(": ") for line in cookie.splitlines())
+    }
     ledgers = fields["ledgerDirs"].split("\\t")[1:]
     return cookie_text(
         found[1],
