@@ -46,6 +46,17 @@ class Addresses(Value):
         """The broker's name in Pulsar: `host:port` of its admin port, the one with TLS where no other is open."""
         return urlsplit(self.admin_url or self.admin_url_tls).netloc
 
+    @property
+    def cluster_data(self) -> dict[str, str]:
+        """Their members in the description of a cluster. Pulsar's name: ClusterData."""
+        urls = {
+            "serviceUrl": self.admin_url,
+            "serviceUrlTls": self.admin_url_tls,
+            "brokerServiceUrl": self.service_url,
+            "brokerServiceUrlTls": self.service_url_tls,
+        }
+        return {member: url for member, url in urls.items() if url}
+
     def listener(self, name: str) -> Listener | None:
         """Returns the URLs for clients that name this listener, None for an unknown name; "" = the broker's own."""
         return self.listeners.get(name) if name else Listener(self.service_url, self.service_url_tls)
