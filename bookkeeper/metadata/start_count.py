@@ -26,3 +26,9 @@ async def count_start(metadata: MetadataStore) -> int:
         with contextlib.suppress(BadVersion):
             await metadata.put(STARTS_KEY, b"%d" % (count + 1), version)
             return count
+
+
+async def counted_name(metadata: MetadataStore) -> str:
+    """Counts this start; returns what makes its names of producers unique. Raises MetadataError."""
+    # Apache's brokers, which may have been on a shared store, number names alike.
+    return f"{'m' if metadata.is_shared else ''}{await count_start(metadata)}"

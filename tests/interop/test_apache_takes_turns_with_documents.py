@@ -43,7 +43,6 @@ WORDS: Final = (
     "inactiveTopicPolicies",
     "compactionThreshold",
     "properties",
-    "antiAffinity",
     "bundles",
 )
 
@@ -90,7 +89,6 @@ def change(admin: Admin, client: pulsar.Client, turn: int) -> None:
             "maxInactiveDurationSeconds": 3000 + turn,
             "deleteWhileInactive": False,
         },
-        "antiAffinity": f"group{turn}",
     }
     for word, value in values.items():
         admin.post(f"{PATH}/{word}", value)

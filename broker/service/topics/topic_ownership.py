@@ -7,7 +7,7 @@ brokers it is a `ClusterOwnership` (`broker/cluster`), which asks the metadata s
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -121,6 +121,14 @@ class TopicOwnership:
     async def owner_of_bundle(self, bundle: str, *, authoritative: bool = False) -> Owner:
         """Returns the broker that serves the topics of a bundle, `tenant/namespace/range`."""
         return Owner(self.owner)
+
+    async def take_unowned(self, names: Iterable[TopicName]) -> None:
+        """Takes those of the topics that no broker has, for a request about several; others stay where they are.
+
+        Raises ServiceNotReady and MetadataError.
+        """
+        for bundle in dict.fromkeys(self.bundle_of(name) for name in names):
+            await self.owner_of_bundle(bundle, authoritative=True)
 
     async def check_owned(self, name: TopicName) -> Check | None:
         """Raises ServiceNotReady unless this broker may open the topic; the client then looks it up again.
