@@ -11,6 +11,7 @@ from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.ensembles.own_ledger import OwnLedger
 from foundation.loop.turn import Turn
 from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError
 
 _OK = 0
 
@@ -33,9 +34,9 @@ class AwaitedAdds:
         """Entries added so far, confirmed or not."""
         return self._handle.next_entry_id
 
-    def add(self, payload: bytes) -> None:
-        """Adds one entry; `confirmed` tells of its outcome."""
-        self._handle.add((b"",), (payload,), 1, None, self._now_ns())
+    def add(self, payload: bytes, done: Callable[[BrokerError | None], None] | None = None) -> None:
+        """Adds one entry; `confirmed` tells of its outcome, and `done` is called with the error of a refused one."""
+        self._handle.add((b"",), (payload,), 1, done, self._now_ns())
 
     async def confirmed(self) -> None:
         """Returns when all adds are confirmed. Raises BrokerError when one was refused; later ones are refused too."""
@@ -43,7 +44,10 @@ class AwaitedAdds:
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
         if self._rc != _OK:
-            raise error_of(self._rc, f"adding to ledger {self._handle.ledger_id}")
+            raise self._error()
+
+    def _error(self) -> BrokerError:
+        return error_of(self._rc, f"adding to ledger {self._handle.ledger_id}")
 
     async def close(self) -> None:
         """Ends the ledger after the last entry. Raises LedgerFenced and MetadataError."""
@@ -63,8 +67,16 @@ class AwaitedAdds:
     ) -> None:
         """Ends the wait once the last add is confirmed."""
         self._wake()
+        _call(added, None)
 
     def adds_failed(self, handle: LedgerHandle, entries: list[Entry], added: list[Added], rc: int) -> None:
         """Ends the wait with the error of the refused add."""
         self._rc = rc
         self._wake()
+        _call(added, self._error())
+
+
+def _call(added: list[Added], error: BrokerError | None) -> None:
+    for done, _, _ in added:
+        if callable(done):
+            done(error)

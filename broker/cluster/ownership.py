@@ -16,10 +16,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from bookkeeper.metadata.metadata_store import Check, MetadataStore, SessionState
+from bookkeeper.metadata.metadata_store import ABSENT, Check, MetadataStore, SessionState
 from broker.cluster.alone import be_alone, join
 from broker.cluster.dead_owners import DeadOwners
 from broker.cluster.leases import Leases, fewest
@@ -27,9 +28,10 @@ from broker.cluster.members import RETRY_S, Members
 from broker.cluster.records import encode_leader, encode_member
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import Namespaces
+from broker.service.namespaces.stored_forms import CLUSTERS_ROOT, dump
 from broker.service.topics.topic_ownership import Addresses, Owner, TopicOwnership
 from broker.service.transactions.coordinator import Spawn
-from foundation.model.errors import BrokerError, ServiceNotReady
+from foundation.model.errors import BadVersion, BrokerError, ServiceNotReady
 from foundation.model.topic_name import TopicName
 
 log = logging.getLogger("magnetar")
@@ -109,6 +111,10 @@ class ClusterOwnership(TopicOwnership):
             # A port of 0 has become another one, and the registration names that.
             self._alone = owner.broker_id
         self.leases.open(owner)
+        # Apache's setup describes the cluster, and Apache's brokers know no other one.
+        with suppress(BadVersion):
+            key = f"{CLUSTERS_ROOT}/{self._namespaces.cluster}"
+            await self._store.put(key, dump(owner.cluster_data), ABSENT)
         self._store.listen(self._told)
         await self.members.open(self.owner.broker_id, self._report(), encode_leader(owner))
         if not self._alone:

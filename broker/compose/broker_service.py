@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 from bookkeeper.ensembles.ledger_ids import LedgerIds, LedgerIdSource
 from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.metadata.metadata_store import MetadataStore
-from bookkeeper.metadata.start_count import count_start
+from bookkeeper.metadata.start_count import StartName, counted_name
 from broker.compaction.worker_start import start_worker
 from broker.compose.admin_port import AdminPort
 from broker.compose.background_tasks import BackgroundTasks
@@ -155,15 +155,17 @@ class BrokerService:
         turn: Turn,
         version: str,
         ids: LedgerIdSource | None = None,
+        start_name: StartName | None = None,
         authenticator: Authenticator | None = None,
         controls: TestControls | None = None,
     ) -> None:
         """Composes the broker inside the running loop; opens nothing.
 
-        `ids` None: the metadata store counts them. `controls`: the clock and the faults of `--test-faults`.
+        `ids`, `start_name` None: the metadata store counts. `controls`: the clock and the faults of `--test-faults`.
         """
         loop, kept = asyncio.get_running_loop(), _own_topics(settings)
         self.settings, self.version, self.addresses = settings, version, Addresses()
+        self._start_name = start_name or partial(counted_name, metadata)
         self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
         self._tasks = BackgroundTasks()
         self.controls = controls
@@ -264,10 +266,7 @@ class BrokerService:
         # Before the ports: no client may use a topic whose deletion was decided.
         await self.deletions.open()
         await self.namespaces.stored.of_topics.take_over()
-        starts = await count_start(self.environment.metadata)
-        # Apache's brokers count their starts in nodes of their own, and number names alike.
-        mark = "m" if self.environment.metadata.is_shared else ""
-        self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{mark}{starts}"
+        self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{await self._start_name()}"
         # Before the ports: topics ask the coordinators how far a transaction is.
         await self._open_coordinators()
         await self._open_ports()

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from bookkeeper.ensembles.awaited_adds import AwaitedAdds
@@ -131,15 +131,35 @@ class CursorRecord:
             self._superfluous += (self.ledger_id,)
         self.ledger_id, self._texts = ledger_id, texts
 
-    async def add(self, entry: bytes) -> None:
+    def add(self, entry: bytes, done: Callable[[BrokerError | None], None]) -> None:
+        """Adds a position to the open ledger; `done` gets the error of a refused one, which ends the ledger."""
+        adds = self._adds
+        assert adds is not None
+        adds.add(entry, partial(self._add_ended, adds, done))
+
+    def _add_ended(
+        self, adds: AwaitedAdds, done: Callable[[BrokerError | None], None], error: BrokerError | None
+    ) -> None:
+        if error is not None and self._adds is adds:
+            self._adds = None
+        done(error)
+
+    async def add_and_wait(self, entry: bytes) -> None:
         """Adds a position to the open ledger. Raises BrokerError; the ledger then takes no further one."""
-        assert self._adds is not None
-        self._adds.add(entry)
+        adds = self._adds
+        assert adds is not None
+        adds.add(entry)
         try:
-            await self._adds.confirmed()
+            await adds.confirmed()
         except BrokerError:
             self._adds = None
             raise
+
+    async def settle(self) -> None:
+        """Returns when the outcome of each add is known."""
+        if self._adds is not None:
+            with contextlib.suppress(BrokerError):
+                await self._adds.confirmed()
 
     async def end_ledger(self) -> None:
         """Ends the open ledger, which keeps the position, so that the next open need not recover it."""

@@ -16,6 +16,10 @@ from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from foundation.zookeeper.errors import ZookeeperError
+from foundation.zookeeper.many_reads import CHILDREN, DATA, Answer, ManyReads, NodeData
+
+_IN_A_REQUEST = 50
+"""Reads: a node may have 1 MiB, and the answer is in memory at once."""
 
 
 class ReadNode(NamedTuple):
@@ -59,15 +63,9 @@ class ZookeeperNodes:
 
         All requests are out at once: callers pass as many paths as ZooKeeper should serve at a time.
         """
-        with _errors():
-            # A list and not a generator: every request must be out before the first answer is awaited.
-            answers = [self._client.get_async(path) for path in paths]
-            for path, answer in zip(paths, answers, strict=True):
-                try:
-                    value, stat = answer.get()
-                except NoNodeError:
-                    continue
-                yield ReadNode(path, value, stat.version, stat.mtime, stat.numChildren)
+        for path, found in self._read_many(DATA, paths):
+            if isinstance(found, NodeData):
+                yield ReadNode(path, *found)
 
     def exists(self, path: str) -> bool:
         """Returns True when there is such a node."""
@@ -91,13 +89,21 @@ class ZookeeperNodes:
 
     def children_many(self, paths: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         """Returns each path with the names directly below it, in the order of `paths`; all requests are out at once."""
+        for path, found in self._read_many(CHILDREN, paths):
+            yield path, found if isinstance(found, list) else []
+
+    def _read_many(self, kind: int, paths: Sequence[str]) -> Iterator[tuple[str, Answer]]:
         with _errors():
-            answers = [self._client.get_children_async(path) for path in paths]
-            for path, answer in zip(paths, answers, strict=True):
-                try:
-                    yield path, answer.get()
-                except NoNodeError:
-                    yield path, []
+            parts = [paths[at : at + _IN_A_REQUEST] for at in range(0, len(paths), _IN_A_REQUEST)]
+            # A list and not a generator: every request must be out before the first answer is awaited.
+            answers = [self._client.handler.async_result() for _ in parts]
+            for part, answer in zip(parts, answers, strict=True):
+                self._client._call(ManyReads(kind, part), answer)
+            for part, answer in zip(parts, answers, strict=True):
+                for path, found in zip(part, answer.get(), strict=True):
+                    if isinstance(found, Exception) and not isinstance(found, NoNodeError):
+                        raise found
+                    yield path, found
 
     def create(self, path: str, value: bytes, *, ephemeral: bool = False, parents: bool = False) -> bool:
         """Makes a node; returns False for one that exists.

@@ -8,6 +8,7 @@ unix:PATH                    the SQLite file of another process, which listens a
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +20,7 @@ from foundation.settings.settings import Settings
 if TYPE_CHECKING:
     from bookkeeper.ensembles.ledger_ids import LedgerIdSource
     from bookkeeper.metadata.metadata_store import MetadataStore
+    from bookkeeper.metadata.start_count import StartName
     from foundation.zookeeper.tls import ZookeeperTls
     from foundation.zookeeper.url import ZookeeperUrl
 
@@ -33,8 +35,10 @@ class OpenedMetadata(NamedTuple):
 
     store: MetadataStore
     """The caller closes it."""
-    ids: LedgerIdSource | None
+    ids: LedgerIdSource | None = None
     """None = the broker counts ids in the store itself."""
+    start_name: StartName | None = None
+    """None = the broker counts its starts in the store itself."""
 
 
 async def open_metadata(settings: Settings) -> OpenedMetadata:
@@ -46,7 +50,7 @@ async def open_metadata(settings: Settings) -> OpenedMetadata:
     if url.startswith(_MEMORY):
         from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 
-        return OpenedMetadata(MemoryMetadataStore(), None)
+        return OpenedMetadata(MemoryMetadataStore())
     zookeeper = parse_store_url(url)
     if zookeeper is not None:
         return await _in_zookeeper(settings, zookeeper)
@@ -58,8 +62,8 @@ async def open_metadata(settings: Settings) -> OpenedMetadata:
             session_timeout_s=settings.int("metadataStoreSessionTimeoutMillis") / 1000,
             timeout_s=metadata_timeout_s(settings),
         )
-        return OpenedMetadata(store, None)
-    return OpenedMetadata(_in_file(Path(url.removeprefix(_FILE))), None)
+        return OpenedMetadata(store)
+    return OpenedMetadata(_in_file(Path(url.removeprefix(_FILE))))
 
 
 def _in_file(path: Path) -> MetadataStore:
@@ -78,6 +82,7 @@ async def _in_zookeeper(settings: Settings, url: ZookeeperUrl) -> OpenedMetadata
         raise MetadataError(str(error)) from error
     from bookkeeper.ensembles.zookeeper_ledger_ids import ZookeeperLedgerIds
     from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
+    from bookkeeper.metadata.zookeeper_starts import start_name
 
     store = await ZookeeperMetadataStore.open(
         url,
@@ -85,7 +90,8 @@ async def _in_zookeeper(settings: Settings, url: ZookeeperUrl) -> OpenedMetadata
         timeout_s=metadata_timeout_s(settings),
         tls=_tls(settings),
     )
-    return OpenedMetadata(store, ZookeeperLedgerIds(store.requests))
+    ids = ZookeeperLedgerIds(store.requests)
+    return OpenedMetadata(store, ids, partial(start_name, store.requests))
 
 
 def _tls(settings: Settings) -> ZookeeperTls | None:

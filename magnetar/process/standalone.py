@@ -244,7 +244,7 @@ async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerServic
             from broker.compose.broker_service import BrokerService
             from broker.compose.room_settings import ensemble_settings
 
-            metadata, ids = await open_metadata(settings.broker)
+            metadata, ids, start_name = await open_metadata(settings.broker)
             if settings.controls is not None:
                 metadata = settings.controls.faulty_metadata(metadata)
             opened.push_async_callback(metadata.close)
@@ -271,6 +271,7 @@ async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerServic
             turn=turn,
             version=__version__,
             ids=ids,
+            start_name=start_name,
             authenticator=settings.authenticator,
             controls=settings.controls,
         )

@@ -19,7 +19,7 @@ from tests.support.ports import free_port
 from tests.vectors.broker_process import Addresses
 
 HOME: Final = "MAGNETAR_PULSAR_HOME"
-_OPENS: Final = (
+OPENS: Final = (
     "java.base/java.nio",
     "java.base/java.util.zip",
     "java.base/jdk.internal.misc",
@@ -41,7 +41,7 @@ class ApacheBroker:
     def __init__(self, home: Path, folder: Path, metadata: str, settings: Mapping[str, str]) -> None:
         """`metadata` is Pulsar's `metadataStoreUrl`; the folder gets configuration and log."""
         self._folder, self._metadata = folder, metadata
-        self._java = ["java", *QUICK, "-Xmx512m", *(f"--add-opens={one}=ALL-UNNAMED" for one in _OPENS)]
+        self._java = ["java", *QUICK, "-Xmx512m", *(f"--add-opens={one}=ALL-UNNAMED" for one in OPENS)]
         self._java += ["-cp", f"{home}/lib/*"]
         self._process: subprocess.Popen[bytes] | None = None
         pulsar, self._admin = (f"{kind}://127.0.0.1:{free_port()}" for kind in ("pulsar", "http"))

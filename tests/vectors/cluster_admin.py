@@ -1,8 +1,8 @@
 """Repeats the recorded admin requests of a cluster against a broker of ours, and compares the nodes that both have written.
 
-The requests are those on tenants, namespaces, clusters, resource groups and counts of partitions. After each one the nodes
-that Apache's broker wrote are read from our store and compared field by field. A difference with a known reason is told
-once; any other one is a failure, and so is another status.
+The requests are those on tenants, namespaces, clusters, resource groups, dynamic settings, racks and counts of partitions.
+After each one the nodes that Apache's broker wrote are read from our store and compared field by field. A difference with a
+known reason is told once; any other one is a failure, and so is another status.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ from tests.vectors.result import Result
 from tests.vectors.scripts import Op, read_scripts
 
 _REQUESTS: Final = re.compile(
-    r"/admin/v2/((tenants|namespaces|clusters|resourcegroups)/|[^/]*persistent/.*/partitions)"
+    r"/admin/v2/((tenants|namespaces|clusters|resourcegroups|brokers/configuration|bookies/racks-info)/"
+    r"|[^/]*persistent/.*/partitions)"
 )
+_COMPARED: Final = ("/admin/", "/bookies")
+"""Beginnings of the paths of nodes that requests write."""
 _SETS: Final = ("allowedClusters", "subscription_types_enabled")
 """Lists whose order means nothing."""
 UNSET: Final[dict[str, Any]] = {
@@ -107,9 +110,11 @@ def _last_values(operation: Op) -> Iterator[tuple[str, Op | None]]:
     """Yields each JSON node of the operation with its last value, None for one that was deleted."""
     last = {write["path"]: write for write in operation["writes"] if "path" in write}
     for path, write in last.items():
-        if path.startswith("/admin/") and write["type"] == "delete":
+        if not path.startswith(_COMPARED):
+            continue
+        if write["type"] == "delete":
             yield path, None
-        elif path.startswith("/admin/") and write.get("kind") == "json":
+        elif write.get("kind") == "json":
             yield path, write["decoded"]
 
 

@@ -79,15 +79,8 @@ async def get(request: web.Request) -> web.Response:
     name = request.match_info["cluster"]
     stored = await request.app[CLUSTERS].get(name)
     own: dict[str, Json] = {}
-    addresses = request.app[BROKER].addresses
     if name == request.app[CLUSTERS].own:
-        urls = {
-            "serviceUrl": addresses.admin_url,
-            "serviceUrlTls": addresses.admin_url_tls,
-            "brokerServiceUrl": addresses.service_url,
-            "brokerServiceUrlTls": addresses.service_url_tls,
-        }
-        own = {**{field: url for field, url in urls.items() if url}, **_OWN_DEFAULTS}
+        own = {**request.app[BROKER].addresses.cluster_data, **_OWN_DEFAULTS}
     # Stored members win over our own addresses: an administrator may have put a proxy in front.
     return answer({**own, **dict.fromkeys(_FLAGS, False), **stored})
 

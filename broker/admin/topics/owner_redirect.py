@@ -67,13 +67,19 @@ async def send_to_owner(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 async def _bundle_of(request: web.Request, registry: TopicRegistry) -> str | None:
-    """Returns the bundle whose owner answers the request; None where every broker does."""
+    """Returns the bundle whose owner answers the request; None where every broker does.
+
+    Partitions that no broker has are then taken by this one.
+    """
     resource = request.match_info.route.resource
     path = "" if resource is None else resource.canonical
     if path in _OF_BUNDLE:
         return _named_bundle(request, registry)
     name = _topic_of(request, path)
-    if name is None or await registry.partitions.count(name):
+    if name is None:
+        return None
+    if count := await registry.partitions.count(name):
+        await registry.ownership.take_unowned([name.with_partition(index) for index in range(count)])
         return None
     return registry.ownership.bundle_of(name)
 

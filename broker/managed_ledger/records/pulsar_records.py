@@ -36,7 +36,6 @@ from foundation.model.range_set import PAGE_ENTRIES, page_ranges
 from protocol.errors import ProtocolError
 from protocol.managed_ledger_records_pb2 import (
     BatchedEntryDeletionIndexInfo,
-    CursorTexts,
     LongListMap,
     LongProperty,
     ManagedCursorInfo,
@@ -237,18 +236,21 @@ def decode_cursor(value: bytes) -> StoredCursor:
 def encode_position(position: StoredPosition, *, as_bits: bool = True) -> bytes:
     """Returns the entry of a cursor's ledger; its holes as sets of bits, as Pulsar 4.2 writes them, or as ranges."""
     info = position.info
-    record = PositionInfo(
-        ledgerId=info.mark_delete.ledger_id,
-        entryId=info.mark_delete.entry_id,
-        properties=_long_properties(info),
-        batchedEntryDeletionIndexInfo=_batches(info),
-    )
-    if as_bits:
+    ledger_id, entry_id = info.mark_delete
+    record = PositionInfo(ledgerId=ledger_id, entryId=entry_id)
+    # Most positions have nothing else, and a busy cursor makes one each second.
+    if info.properties:
+        record.properties.extend(_long_properties(info))
+    if info.batches:
+        record.batchedEntryDeletionIndexInfo.extend(_batches(info))
+    if info.acked and as_bits:
         record.individualDeletedMessageRanges.extend(_bit_sets(info.acked))
-    else:
+    elif info.acked:
         record.individualDeletedMessages.extend(_ranges(info.acked, sys.maxsize)[0])
     if position.has_texts:
-        record.cursorTexts.CopyFrom(CursorTexts(texts=_texts(info)))
+        record.cursorTexts.SetInParent()
+        if info.cursor_properties:
+            record.cursorTexts.texts.extend(_texts(info))
     return record.SerializeToString()
 
 

@@ -143,7 +143,9 @@ def _parse(data: bytes) -> ResourceGroupRates:
 
 
 def _encode(rates: ResourceGroupRates, _before: ResourceGroupRates | None) -> bytes:
-    return dump(_members_of(rates))
+    # As Pulsar, which stores the given members alone.
+    unset = _members_of(ResourceGroupRates())
+    return dump({name: rate for name, rate in _members_of(rates).items() if rate != unset[name]})
 
 
 def _members_of(rates: ResourceGroupRates) -> Mapping[str, Json]:

@@ -7,7 +7,7 @@ brokers it is a `ClusterOwnership` (`broker/cluster`), which asks the metadata s
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -45,6 +45,17 @@ class Addresses(Value):
     def broker_id(self) -> str:
         """The broker's name in Pulsar: `host:port` of its admin port, the one with TLS where no other is open."""
         return urlsplit(self.admin_url or self.admin_url_tls).netloc
+
+    @property
+    def cluster_data(self) -> dict[str, str]:
+        """Their members in the description of a cluster. Pulsar's name: ClusterData."""
+        urls = {
+            "serviceUrl": self.admin_url,
+            "serviceUrlTls": self.admin_url_tls,
+            "brokerServiceUrl": self.service_url,
+            "brokerServiceUrlTls": self.service_url_tls,
+        }
+        return {member: url for member, url in urls.items() if url}
 
     def listener(self, name: str) -> Listener | None:
         """Returns the URLs for clients that name this listener, None for an unknown name; "" = the broker's own."""
@@ -110,6 +121,14 @@ class TopicOwnership:
     async def owner_of_bundle(self, bundle: str, *, authoritative: bool = False) -> Owner:
         """Returns the broker that serves the topics of a bundle, `tenant/namespace/range`."""
         return Owner(self.owner)
+
+    async def take_unowned(self, names: Iterable[TopicName]) -> None:
+        """Takes those of the topics that no broker has, for a request about several; others stay where they are.
+
+        Raises ServiceNotReady and MetadataError.
+        """
+        for bundle in dict.fromkeys(self.bundle_of(name) for name in names):
+            await self.owner_of_bundle(bundle, authoritative=True)
 
     async def check_owned(self, name: TopicName) -> Check | None:
         """Raises ServiceNotReady unless this broker may open the topic; the client then looks it up again.

@@ -18,6 +18,7 @@ from bookkeeper.metadata.metadata_store import ABSENT, Check, Ephemeral, Put, Se
 from bookkeeper.metadata.write_groups import GROUP_MAX
 from bookkeeper.metadata.zookeeper_metadata_store import VALUE_BYTES_MAX, ZookeeperMetadataStore
 from bookkeeper.metadata.zookeeper_requests import ZookeeperRequests
+from bookkeeper.metadata.zookeeper_starts import start_name
 from foundation.model.errors import BadVersion, MetadataError
 from foundation.zookeeper.session import ZookeeperSession
 from foundation.zookeeper.url import ZookeeperUrl
@@ -286,6 +287,25 @@ async def test_ledger_ids_are_unique_among_clients(
     # A caller does not wait for the removal of a node that has done its work.
     await become(lambda: observer.get_children("/ledgers/idgen") == [], "no node is left")
     await other.close()
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_starts_are_numbered_by_the_counter_of_apaches_brokers_and_outlive_it(
+    shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, root: str, observer: KazooClient
+) -> None:
+    path = "/counters/producer-name"
+    apache = observer.create(f"{path}/-", ephemeral=True, sequence=True, makepath=True)
+    other = await open_store(zookeeper.address, root)
+    names = [await start_name(shared.requests), await start_name(other.requests)]
+    later = observer.create(f"{path}/-", ephemeral=True, sequence=True)
+    numbers = [int(apache[-10:]), *(int(name.removesuffix("m")) for name in names), int(later[-10:])]
+    assert numbers == sorted(set(numbers))
+    await other.close()
+    observer.delete(apache)
+    observer.delete(later)
+    # A container with a child stays.
+    assert observer.exists(f"{path}/magnetar").ephemeralOwner == 0
 
 
 @pytest.mark.peer

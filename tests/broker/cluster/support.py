@@ -24,6 +24,8 @@ def addresses(number: int) -> Addresses:
 class FourBundles(SimpleNamespace):
     """Namespaces of four bundles each, Pulsar's default."""
 
+    cluster = "c1"
+
     def policies(self, namespace: str) -> dict[str, object]:
         return {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 
 import pytest
@@ -38,6 +39,13 @@ async def test_topic_is_in_the_bundle_of_its_hash() -> None:
     (node,) = await cluster(1)
     low, _, high = node.ownership.bundle_of(TOPIC).removeprefix("shop/orders/").partition("_")
     assert int(low, 16) <= hash_of(str(TOPIC)) < int(high, 16)
+
+
+async def test_first_broker_describes_the_cluster_as_apaches_setup_does() -> None:
+    nodes = await cluster(2)
+    found = await nodes[0].store.get("/admin/clusters/c1")
+    assert found is not None
+    assert (json.loads(found.value), found.version) == (nodes[0].addresses.cluster_data, 0)
 
 
 async def test_every_broker_names_the_owner_whatever_the_request_says() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -33,11 +33,13 @@ from tests.broker.managed_ledger.ledger_fakes import (
     World,
     at,
     fill,
+    turns,
     until,
 )
 from tests.fakes.metadata import WritesUntilCrash
 
 ENTRIES = 12
+Store = Callable[..., Awaitable[None]]
 
 
 @pytest.fixture
@@ -53,6 +55,14 @@ async def opened(world: World, **settings: Any) -> tuple[ManagedLedger, ManagedC
 async def acknowledge(ledger: ManagedLedger, cursor: ManagedCursor, *indexes: int) -> None:
     cursor.acknowledge([at(ledger, index) for index in indexes])
     await cursor.store.flush()
+
+
+async def acknowledge_in_passing(ledger: ManagedLedger, cursor: ManagedCursor, *indexes: int) -> None:
+    """As clients do: the writer decides when it stores the acknowledgements."""
+    stored = asyncio.Event()
+    cursor.acknowledge([at(ledger, index) for index in indexes])
+    cursor.store.on_durable(stored.set)
+    await until(lambda: stored.is_set() or getattr(cursor.store, "last_error", None) is not None)
 
 
 async def in_node(world: World) -> StoredCursor:
@@ -201,13 +211,57 @@ async def test_ledger_that_has_more_than_the_node_can_take_stays(shared: World) 
     assert cursor.backlog == 50
 
 
-async def test_refused_add_brings_the_position_to_the_node(shared: World) -> None:
+async def test_add_to_the_open_ledger_begins_no_task(shared: World) -> None:
+    ledger, cursor = await opened(shared)
+    await fill(ledger, ENTRIES)
+    await acknowledge(ledger, cursor, 0)
+    used = (await in_node(shared)).ledger_id
+    await cursor.store.settle()
+    before = asyncio.all_tasks()
+    shared.ledgers.hold()
+    cursor.acknowledge([at(ledger, 1)])
+    await until(lambda: shared.ledgers.held)
+    assert asyncio.all_tasks() == before
+    # One write is in flight at most, and the next one has all that came meanwhile.
+    cursor.acknowledge([at(ledger, 2)])
+    cursor.acknowledge([at(ledger, 4)])
+    await turns()
+    assert len(shared.ledgers.stored[used]) == 2
+    shared.ledgers.answer_at_once_again()
+    await until(lambda: len(shared.ledgers.stored[used]) == 3)
+    _, again = await opened(shared.after_crash(shared_store=True))
+    assert (again.mark_delete_position, again.backlog) == (at(ledger, 2), ENTRIES - 4)
+
+
+@pytest.mark.parametrize("end", ["close", "delete"])
+async def test_end_of_a_cursor_waits_for_its_add(shared: World, end: str) -> None:
+    ledger, cursor = await opened(shared)
+    await fill(ledger, ENTRIES)
+    await acknowledge(ledger, cursor, 0)
+    used = (await in_node(shared)).ledger_id
+    shared.ledgers.hold()
+    cursor.acknowledge([at(ledger, 1)])
+    await until(lambda: shared.ledgers.held)
+    ending = asyncio.ensure_future(ledger.close() if end == "close" else ledger.cursors.delete("s"))
+    await turns()
+    assert not ending.done()
+    shared.ledgers.answer_at_once_again()
+    await ending
+    assert not await exists(shared, used)
+    if end == "close":
+        assert (await in_node(shared)).info.mark_delete == at(ledger, 1)
+    else:
+        assert await shared.metadata.get(cursor_key(NAME, "s")) is None
+
+
+@pytest.mark.parametrize("store", [acknowledge, acknowledge_in_passing])
+async def test_refused_add_brings_the_position_to_the_node(shared: World, store: Store) -> None:
     ledger, cursor = await opened(shared)
     await fill(ledger, ENTRIES)
     await acknowledge(ledger, cursor, 0)
     used = (await in_node(shared)).ledger_id
     shared.ledgers.refuse = lambda ledger_id, entry_id: WRITE_FAILED
-    await acknowledge(ledger, cursor, 1, 3)
+    await store(ledger, cursor, 1, 3)
     shared.ledgers.refuse = lambda ledger_id, entry_id: OK
     stored = await in_node(shared)
     assert (stored.ledger_id, stored.info.mark_delete) == (-1, at(ledger, 1))
@@ -301,7 +355,7 @@ async def test_begin_whose_answer_is_lost_leaves_no_second_ledger(shared: World)
 # Crashes
 
 
-async def live(world: World, done: list[set[int]]) -> None:
+async def live(world: World, done: list[set[int]], store: Store) -> None:
     """Acknowledges, rolls over, meets a refused add, sets a text, closes; `done` follows the stored entries."""
     ledger, cursor = await opened(world, cursor_entries_max=2, node_ranges_max=2)
     await fill(ledger, ENTRIES)
@@ -311,7 +365,7 @@ async def live(world: World, done: list[set[int]]) -> None:
             world.ledgers.refuse = lambda ledger_id, entry_id: WRITE_FAILED
         so_far = so_far | {index}
         done.append(so_far)
-        await acknowledge(ledger, cursor, index)
+        await store(ledger, cursor, index)
         world.ledgers.refuse = lambda ledger_id, entry_id: OK
         if index == 6:
             cursor.store.keep_properties({"team": "billing"})
@@ -320,15 +374,15 @@ async def live(world: World, done: list[set[int]]) -> None:
     await ledger.close()
     ledger, cursor = await opened(world, cursor_entries_max=2, node_ranges_max=9)
     done.append(so_far | {10})
-    await acknowledge(ledger, cursor, 10)
+    await store(ledger, cursor, 10)
     done[:-1] = []
     await ledger.close()
 
 
-async def writes_of_a_life() -> int:
+async def writes_of_a_life(way_of_storing: Store) -> int:
     plenty = 1 << 20
     way = WritesUntilCrash(MemoryMetadataStore(), plenty)
-    await live(World(way, shared_store=True), [])
+    await live(World(way, shared_store=True), [], way_of_storing)
     return plenty - way.left
 
 
@@ -345,15 +399,16 @@ async def check(after: World, done: list[set[int]]) -> None:
     await ledger.close()
 
 
-async def test_no_crash_loses_an_acknowledgement_or_hides_a_ledger() -> None:
+@pytest.mark.parametrize("way_of_storing", [acknowledge, acknowledge_in_passing])
+async def test_no_crash_loses_an_acknowledgement_or_hides_a_ledger(way_of_storing: Store) -> None:
     """The broker dies before each of its writes of the metadata store."""
-    count = await writes_of_a_life()
+    count = await writes_of_a_life(way_of_storing)
     hidden = 0
     for writes in range(2, count):
         store, bookie = MemoryMetadataStore(), FakeLedgers()
         way, done = WritesUntilCrash(store, writes), list[set[int]]()
         done.append(set())
-        life = asyncio.ensure_future(live(World(way, bookie, shared_store=True), done))
+        life = asyncio.ensure_future(live(World(way, bookie, shared_store=True), done, way_of_storing))
         await until(lambda way=way, life=life: way.dead or life.done())  # type: ignore[misc]  # bound for the loop
         life.cancel()
         await asyncio.wait((life,))

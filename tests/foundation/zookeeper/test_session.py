@@ -92,6 +92,22 @@ def test_nodes_are_created_once_and_read_together(session: ZookeeperSession) -> 
 
 @pytest.mark.peer
 @pytest.mark.slow
+def test_more_nodes_than_a_request_takes_are_read_in_order(session: ZookeeperSession) -> None:
+    nodes, root = session.nodes, session.url.root
+    paths = [f"{root}/{number:03}" for number in range(120)]
+    for number, path in enumerate(paths):
+        if number % 2:
+            nodes.create(f"{path}/below", b"", parents=True)
+    assert [node.path for node in nodes.get_many(paths)] == paths[1::2]
+    assert [names for _, names in nodes.children_many(paths)] == [[], ["below"]] * 60
+    closed = ZookeeperSession.connect(session.url, SESSION_S)
+    closed.close()
+    with pytest.raises(ZookeeperError):
+        list(closed.nodes.get_many(paths))
+
+
+@pytest.mark.peer
+@pytest.mark.slow
 def test_listener_is_told_of_an_expired_session_and_the_next(session: ZookeeperSession) -> None:
     listener, before = Listener(), session.id
     session.listen(listener)
