@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from bookkeeper.metadata.metadata_store import Check, MetadataStore, SessionState
+from bookkeeper.metadata.metadata_store import Check, Lease, MetadataStore, SessionState
 from broker.cluster.alone import be_alone, join
 from broker.cluster.dead_owners import DeadOwners
 from broker.cluster.leases import Leases, fewest
@@ -29,7 +29,7 @@ from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.topics.topic_ownership import Addresses, Owner, TopicOwnership
 from broker.service.transactions.coordinator import Spawn
-from foundation.model.errors import BrokerError, ServiceNotReady
+from foundation.model.errors import BrokerError, MetadataError, ServiceNotReady
 from foundation.model.topic_name import TopicName
 
 log = logging.getLogger("magnetar")
@@ -126,7 +126,10 @@ class ClusterOwnership(TopicOwnership):
         if found is not None and (found != self.owner or bundle in self.leases):
             return Owner(found)
         # Addresses of this broker without a lease are of its earlier life: every other broker sends clients here.
-        if (authoritative or found is not None) and not self._is_leaving:
+        if authoritative or found is not None:
+            if self._is_leaving:
+                # The leader has not read that it leaves. Sent back there, the client would come here again.
+                raise ServiceNotReady("The broker is shutting down")
             return Owner(await self._acquire(bundle))
         members, leader = self.members.members, self.members.leader
         if leader is not None and leader in members and leader != self.owner.broker_id:
@@ -162,8 +165,10 @@ class ClusterOwnership(TopicOwnership):
         self._chosen.pop(bundle, None)
         return await self.leases.acquire(bundle)
 
-    async def check_owned(self, name: TopicName) -> Check | None:
-        """Returns the condition for the first write of the topic's list. Raises ServiceNotReady in Apache's words.
+    async def check_owned(self, name: TopicName) -> Lease | None:
+        """Returns the condition for fencing and the first write of the topic's list.
+
+        Raises ServiceNotReady in Apache's words.
 
         The topic with policies is opened by each broker that reads or changes them, and taken from the one that had it.
         """
@@ -178,6 +183,12 @@ class ClusterOwnership(TopicOwnership):
                 " Please redo the lookup."
             )
         self._check_certain()
+        return partial(self._condition, bundle)
+
+    def _condition(self, bundle: str) -> Check:
+        # Asked anew for each write: the lease of this session says nothing about the next session.
+        if not self._is_joined or bundle not in self.leases:
+            raise MetadataError(f"this broker has no lease of {bundle} in this session")
         return self.leases.check(bundle)
 
     async def _is_left_over(self, bundle: str) -> bool:
@@ -231,6 +242,7 @@ class ClusterOwnership(TopicOwnership):
             self._is_joined = False
             self._session += 1
             self.leases.end_session()
+            self.members.end_session()
         if state is SessionState.RE_ESTABLISHED:
             self._spawn(self._return(self._session), "leases of a new session")
 
@@ -263,6 +275,7 @@ class ClusterOwnership(TopicOwnership):
                 self._reported = count
             except BrokerError as error:
                 log.warning("! the load report cannot be written: %s", error)
+        await self._release_unneeded()
         if self.leader == self.owner.broker_id:
             self.members.changed()
         self._chosen = {
@@ -270,6 +283,15 @@ class ClusterOwnership(TopicOwnership):
             for bundle, name in self._chosen.items()
             if (member := self.members.members.get(name)) is not None and bundle not in member.bundles
         }
+
+    async def _release_unneeded(self) -> None:
+        """Gives up the bundles of deleted namespaces, whichever broker has deleted them."""
+        for bundle in self.leases:
+            if not self._namespaces.exists(bundle.rpartition("/")[0]) and bundle not in self._unloading:
+                try:
+                    await self.unload(bundle, partial(self._close, bundle))
+                except BrokerError as error:
+                    log.warning("! bundle %s of a deleted namespace is not given up yet: %s", bundle, error)
 
     def _report(self) -> bytes:
         return encode_member(self.owner, self._version, self._started_ms, self._wall_ms(), self.leases)

@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from bookkeeper.metadata.metadata_store import Check
+from bookkeeper.metadata.metadata_store import Lease
 from foundation.model.topic_name import TopicName
 from foundation.settings.settings import Settings
 from foundation.value import Value
@@ -111,10 +111,10 @@ class TopicOwnership:
         """Returns the broker that serves the topics of a bundle, `tenant/namespace/range`."""
         return Owner(self.owner)
 
-    async def check_owned(self, name: TopicName) -> Check | None:
+    async def check_owned(self, name: TopicName) -> Lease | None:
         """Raises ServiceNotReady unless this broker may open the topic; the client then looks it up again.
 
-        Returns the condition under which the first write of the topic's list holds; None = without one.
+        Returns the condition of its fencing and of the first write of its list; None = without one.
         """
         return None
 

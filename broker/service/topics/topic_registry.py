@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from itertools import islice
 
-from bookkeeper.metadata.metadata_store import Check
+from bookkeeper.metadata.metadata_store import Lease
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
@@ -261,7 +261,7 @@ class TopicRegistry:
             raise TooManyTopics(f"Exceed maximum number of topics in namespace {namespace}: {limit}")
 
     async def _open_persistent(
-        self, name: TopicName, record: DormantTopic | None, lease: Check | None
+        self, name: TopicName, record: DormantTopic | None, lease: Lease | None
     ) -> PersistentTopic:
         settings = self.settings
         stamp = self.environment.stamp(

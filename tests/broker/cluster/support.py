@@ -24,6 +24,14 @@ def addresses(number: int) -> Addresses:
 class FourBundles(SimpleNamespace):
     """Namespaces of four bundles each, Pulsar's default."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.missing: set[str] = set()
+        """Namespaces that do not exist."""
+
+    def exists(self, namespace: str) -> bool:
+        return namespace not in self.missing
+
     def policies(self, namespace: str) -> dict[str, object]:
         return {}
 
@@ -39,9 +47,10 @@ class Node:
         self.closed: list[str] = []
         self._is_dead = False
         self._tasks: set[asyncio.Task[object]] = set()
+        self.namespaces = FourBundles()
         self.ownership = ClusterOwnership(
             store,
-            cast(Namespaces, FourBundles()),
+            cast(Namespaces, self.namespaces),
             "1.0",
             spawn=self._spawn,
             now_ns=lambda: 0,
