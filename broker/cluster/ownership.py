@@ -22,11 +22,14 @@ from typing import Final
 from bookkeeper.metadata.metadata_store import Check, Lease, MetadataStore, SessionState
 from broker.cluster.alone import be_alone, join
 from broker.cluster.dead_owners import DeadOwners
+from broker.cluster.hand_over import CloseBundle, HandOver
 from broker.cluster.leases import Leases, fewest
 from broker.cluster.members import RETRY_S, Members
 from broker.cluster.records import encode_leader, encode_member
+from broker.peers.peers import Peers
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import Namespaces
+from broker.service.successor import Successor
 from broker.service.topics.topic_ownership import Addresses, Owner, TopicOwnership
 from broker.service.transactions.coordinator import Spawn
 from foundation.model.errors import BrokerError, MetadataError, ServiceNotReady
@@ -57,6 +60,7 @@ class ClusterOwnership(TopicOwnership):
         now_ns: Callable[[], int],
         wall_ms: Callable[[], int],
         session_s: float,
+        peers: Peers,
     ) -> None:
         """Bundles are named `tenant/namespace/range`. `session_s`: how long a broker that was killed seems to be there."""
         super().__init__()
@@ -72,6 +76,16 @@ class ClusterOwnership(TopicOwnership):
         self._started_ms = wall_ms()
         self._wait_s = session_s * LEFT_AFTER
         self._dead_owners = DeadOwners(now_ns, self._wait_s)
+        self.peers = peers
+        """Requests to the other brokers."""
+        peers.brokers = lambda: self.brokers
+        self.hand_over = HandOver(
+            self.leases,
+            peers,
+            namespaces,
+            lambda bundle, flag: self.owner_of_bundle(bundle, authoritative=flag),
+        )
+        """Gives bundles up."""
         self._alone = ""
         """The name of a broker that is alone on its store."""
         self._is_connected = True
@@ -82,8 +96,6 @@ class ClusterOwnership(TopicOwnership):
         """Counts the sessions that have ended."""
         self._is_leaving = False
         self._reported = 0
-        self._unloading: set[str] = set()
-        """Bundles that are given up: nobody opens a topic of them here."""
         self._chosen: dict[str, str] = {}
         """Brokers that this one has chosen as the leader, by bundle, until their report can show it."""
 
@@ -120,8 +132,7 @@ class ClusterOwnership(TopicOwnership):
 
         Raises ServiceNotReady where no broker can be chosen, and MetadataError.
         """
-        if bundle in self._unloading:
-            raise ServiceNotReady(f"Namespace bundle {bundle} is being unloaded")
+        self.hand_over.check(bundle)
         found = await self._living_owner(bundle)
         if found is not None and (found != self.owner or bundle in self.leases):
             return Owner(found)
@@ -175,8 +186,7 @@ class ClusterOwnership(TopicOwnership):
         if name.has_policy_events:
             return None
         bundle = self.bundle_of(name)
-        if bundle in self._unloading:
-            raise ServiceNotReady(f"Namespace bundle {bundle} is being unloaded")
+        self.hand_over.check(bundle)
         if bundle not in self.leases and not await self._is_left_over(bundle):
             raise ServiceNotReady(
                 f"Namespace bundle ({bundle}) for topic ({name}) not served by this instance:{self.owner.broker_id}."
@@ -226,12 +236,16 @@ class ClusterOwnership(TopicOwnership):
     async def _take_again(self, bundle: str) -> None:
         if not await self.leases.is_kept(bundle):
             log.warning("! bundle %s is another broker's now; its topics are closed here", bundle)
-            await self._close(bundle)
+            await self._close(bundle, None)
 
-    async def _close(self, bundle: str) -> None:
+    async def _close_for_good(self, bundle: str, _: Successor | None) -> None:
+        """Closes topics that nobody has next."""
+        await self._close(bundle, None)
+
+    async def _close(self, bundle: str, successor: Successor | None) -> None:
         """Closes the topics of a bundle that cannot stay, whatever one of them reports."""
         try:
-            await self.close_bundle(bundle)
+            await self.close_bundle(bundle, successor)
         except BrokerError as error:
             log.warning("! topics of bundle %s: %s", bundle, error)
 
@@ -287,9 +301,12 @@ class ClusterOwnership(TopicOwnership):
     async def _release_unneeded(self) -> None:
         """Gives up the bundles of deleted namespaces, whichever broker has deleted them."""
         for bundle in self.leases:
-            if not self._namespaces.exists(bundle.rpartition("/")[0]) and bundle not in self._unloading:
+            if (
+                not self._namespaces.exists(bundle.rpartition("/")[0])
+                and bundle not in self.hand_over.leaving
+            ):
                 try:
-                    await self.unload(bundle, partial(self._close, bundle))
+                    await self._give_up(bundle, self._close_for_good)
                 except BrokerError as error:
                     log.warning("! bundle %s of a deleted namespace is not given up yet: %s", bundle, error)
 
@@ -298,19 +315,15 @@ class ClusterOwnership(TopicOwnership):
 
     # Giving bundles up
 
-    async def unload(self, bundle: str, close: Callable[[], Awaitable[None]]) -> None:
-        """Closes the topics of a bundle and gives it up; the next lookup finds an owner.
+    async def unload(self, bundle: str, destination: str = "") -> None:
+        """Closes the topics of a bundle and gives it up. Clients are told once the next owner has it.
 
         Raises MetadataError, and ServiceNotReady while that is done already.
         """
-        if bundle in self._unloading:
-            raise ServiceNotReady(f"Namespace bundle {bundle} is being unloaded")
-        self._unloading.add(bundle)
-        try:
-            await close()
-            await self.leases.release(bundle)
-        finally:
-            self._unloading.discard(bundle)
+        await self._give_up(bundle, self.close_bundle, self.brokers.get(destination))
+
+    async def _give_up(self, bundle: str, close: CloseBundle, to: Addresses | None = None) -> None:
+        await self.hand_over.give_up(bundle, close, self.owner, to)
 
     async def split(self, bundle: str, parts: Sequence[str], store: Callable[[], Awaitable[None]]) -> None:
         """Takes the parts before `store`, so that nobody else may, and gives the bundle up afterwards, as Apache.
@@ -335,6 +348,10 @@ class ClusterOwnership(TopicOwnership):
             raise
         await self.leases.release(bundle)
 
+    async def at_end(self) -> None:
+        """Ends the connections to other brokers."""
+        await self.peers.close()
+
     async def leave(self) -> None:
         """Gives all bundles up, one after the other, so that other brokers take each as soon as its topics are closed.
 
@@ -350,8 +367,8 @@ class ClusterOwnership(TopicOwnership):
         try:
             await self.members.leave()
             for bundle in self.leases:
-                if bundle not in self._unloading:
-                    await self.unload(bundle, partial(self._close, bundle))
+                if bundle not in self.hand_over.leaving:
+                    await self._give_up(bundle, self._close)
             await self.members.close()
         except BrokerError as error:
             log.warning("! bundles are given up by the end of the session: %s", error)

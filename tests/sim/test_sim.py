@@ -207,7 +207,7 @@ def test_simulated_clusters_meet_each_fault() -> None:
     assert min(counts.killed, counts.stopped, counts.paused, counts.cut, counts.expired, counts.frozen) > 0
 
 
-@pytest.mark.parametrize("rule", slow_but(QUICK_CLUSTER_RULES, CLUSTER_BREAKAGES))
+@pytest.mark.parametrize("rule", slow_but(QUICK_CLUSTER_RULES, tuple(CLUSTER_BREAKAGES)))
 def test_simulation_of_a_cluster_notices_a_disabled_rule(rule: str) -> None:
     with CLUSTER_BREAKAGES[rule](), pytest.raises((Broken, Stuck)):  # type: ignore[attr-defined]
         simulate_all_clusters(range(CLUSTER_BEGIN_AT.get(rule, 0), 200))

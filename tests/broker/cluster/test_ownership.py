@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 import pytest
 
 from bookkeeper.metadata.metadata_store import Check, Ephemeral, SessionState
+from broker.cluster import hand_over
 from broker.cluster.records import BROKERS, BUNDLES, encode_owner
 from broker.service.namespaces.bundles import hash_of
-from broker.service.topics.topic_ownership import Owner
+from broker.service.successor import NOBODY, Successor
+from broker.service.topics.topic_ownership import Addresses, Owner
 from foundation.model.errors import BadVersion, MetadataError, ServiceNotReady
+from foundation.model.topic_name import TopicName
 from tests.broker.cluster.support import TOPIC, Node, addresses, cluster, settle
 
 BUNDLE = "shop/orders/0xc0000000_0xffffffff"
+FIRST = "shop/orders/0x00000000_0x40000000"
 HALVES = ["shop/orders/0xc0000000_0xe0000000", "shop/orders/0xe0000000_0xffffffff"]
 
 
@@ -212,14 +217,15 @@ async def test_unloaded_bundle_is_opened_by_nobody_until_its_topics_are_closed()
     await owned(node)
     seen: list[Owner | str] = []
 
-    async def close() -> None:
+    async def close(bundle: str, successor: Successor | None) -> None:
         for asked in (node, other):
             try:
                 seen.append(await asked.ownership.owner_of_bundle(BUNDLE))
             except ServiceNotReady as error:
                 seen.append(str(error))
 
-    await node.ownership.unload(BUNDLE, close)
+    node.ownership.close_bundle = close
+    await node.ownership.unload(BUNDLE)
     assert seen == [f"Namespace bundle {BUNDLE} is being unloaded", Owner(node.addresses)]
     await owned(other)
 
@@ -273,7 +279,7 @@ async def test_topic_that_cannot_be_closed_keeps_no_other_bundle_of_a_leaving_br
     await owned(leader)
     await owned(leader, HALVES[0])
 
-    async def close(bundle: str) -> None:
+    async def close(bundle: str, successor: Successor | None) -> None:
         raise MetadataError("away")
 
     leader.ownership.close_bundle = close
@@ -293,20 +299,20 @@ async def test_load_report_makes_no_registration_that_would_last() -> None:
 async def test_leaving_broker_is_chosen_no_more_and_its_bundles_are_free() -> None:
     leader, other = await cluster(2)
     await owned(leader)
-    await owned(leader, HALVES[0])
+    await owned(leader, FIRST)
     await leader.ownership.leave()
     await settle(other)
-    assert leader.closed == [BUNDLE, HALVES[0]]
+    assert leader.closed == [BUNDLE, FIRST]
     assert other.ownership.leader == other.addresses.broker_id
     assert sorted(other.ownership.brokers) == [other.addresses.broker_id]
-    await owned(other)
+    assert sorted(other.ownership.leases) == sorted((BUNDLE, FIRST))
 
 
 async def test_asked_while_it_leaves_a_broker_sends_clients_to_another_one() -> None:
     leader, other = await cluster(2)
     await owned(leader)
 
-    async def close(bundle: str) -> None:
+    async def close(bundle: str, successor: Successor | None) -> None:
         await settle(other)
         found = await leader.ownership.owner_of_bundle(HALVES[1])
         assert found.addresses == other.addresses
@@ -339,7 +345,9 @@ async def test_bundle_that_a_report_shows_counts_once_for_the_leader() -> None:
     await settle(leader, other)
     await leader.ownership.tick()
     assert leader.ownership._chosen == {}
-    await other.ownership.unload(BUNDLE, nothing)
+    await other.ownership.unload(BUNDLE, leader.addresses.broker_id)
+    await leader.ownership.unload(BUNDLE, other.addresses.broker_id)
+    await other.ownership.leases.release(BUNDLE)
     await owned(other, HALVES[0])
     await owned(other, HALVES[1])
     await other.ownership.tick()
@@ -348,20 +356,69 @@ async def test_bundle_that_a_report_shows_counts_once_for_the_leader() -> None:
     assert await leader.ownership.owner_of_bundle(BUNDLE) == Owner(leader.addresses), "it had fewer by then"
 
 
-async def nothing() -> None:
-    """Closes no topic."""
-
-
 async def test_second_unload_of_a_bundle_is_refused_while_the_first_goes_on() -> None:
     (node,) = await cluster(1)
     await owned(node)
 
-    async def close() -> None:
+    async def close(bundle: str, successor: Successor | None) -> None:
         with pytest.raises(ServiceNotReady, match="is being unloaded"):
-            await node.ownership.unload(BUNDLE, nothing)
+            await node.ownership.unload(BUNDLE)
 
-    await node.ownership.unload(BUNDLE, close)
+    node.ownership.close_bundle = close
+    await node.ownership.unload(BUNDLE)
     await owned(node)
+
+
+async def test_clients_of_a_moved_bundle_are_told_its_next_owner_once_that_has_it() -> None:
+    node, _, third = await cluster(3)
+    await owned(node)
+    await node.ownership.unload(BUNDLE, third.addresses.broker_id)
+    assert node.told == [third.addresses.service_urls]
+    assert BUNDLE in third.ownership.leases
+    # Without a destination the leader chooses.
+    await third.ownership.unload(BUNDLE)
+    assert len(third.told) == 1
+    found = third.told[0]
+    owner = await third.ownership.owner_of_bundle(BUNDLE)
+    assert owner.addresses.service_urls == found
+
+
+async def test_clients_look_up_where_the_next_owner_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hand_over, "HAND_OVER_S", 0.01)
+    node, other = await cluster(2)
+    await owned(node)
+
+    async def never(topic: TopicName, first: Addresses, *, authoritative: bool) -> Addresses:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(node.peers, "find_owner", never)
+    await node.ownership.unload(BUNDLE, other.addresses.broker_id)
+    assert node.told == [NOBODY]
+    assert BUNDLE not in node.ownership.leases
+
+
+async def test_clients_of_a_topic_that_cannot_be_closed_are_told_too() -> None:
+    (node,) = await cluster(1)
+    await owned(node)
+
+    async def close(bundle: str, successor: Successor | None) -> None:
+        await node._close(bundle, successor)
+        raise MetadataError("away")
+
+    node.ownership.close_bundle = close
+    with pytest.raises(MetadataError):
+        await node.ownership.unload(BUNDLE)
+    assert node.told == [NOBODY]
+
+
+async def test_leaving_broker_tells_clients_who_has_each_bundle() -> None:
+    leader, other = await cluster(2)
+    await owned(leader)
+    await owned(leader, FIRST)
+    await leader.ownership.leave()
+    assert leader.told == [other.addresses.service_urls] * 2
+    assert sorted(other.ownership.leases) == sorted((BUNDLE, FIRST))
 
 
 async def test_broker_that_stops_while_the_store_is_away_waits_for_nothing() -> None:

@@ -11,9 +11,12 @@ from broker.cluster.leases import Leases
 from broker.cluster.members import Members
 from broker.cluster.ownership import ClusterOwnership
 from broker.managed_ledger import opening
-from broker.service.topics.topic_ownership import Owner
+from broker.service.successor import Successor
+from broker.service.topics.topic_ownership import Addresses, Owner
 from foundation.model.topic_name import TopicName
 from tests.sim.followers import FollowerStore
+
+_Close = Callable[[str, Successor | None], Awaitable[None]]
 
 
 def _topics_without_lease() -> object:
@@ -41,7 +44,7 @@ def _fences_without_check() -> object:
     plain = opening._find_end
 
     async def find_end(*arguments: object) -> None:
-        await plain(*arguments[:-1], None)  # type: ignore[arg-type]
+        await plain(*arguments[:-1], None)  # type: ignore[arg-type,call-arg]
 
     return mock.patch.object(opening, "_find_end", find_end)
 
@@ -101,19 +104,19 @@ def _former_leases_are_removed() -> object:
 
 
 def _gives_up_before_topics_are_closed() -> object:
-    async def unload(self: ClusterOwnership, bundle: str, close: Callable[[], Awaitable[None]]) -> None:
+    async def give_up(self: ClusterOwnership, bundle: str, close: _Close, _: Addresses | None = None) -> None:
         await self.leases.release(bundle)
-        await close()
+        await close(bundle, None)
 
-    return mock.patch.object(ClusterOwnership, "unload", unload)
+    return mock.patch.object(ClusterOwnership, "_give_up", give_up)
 
 
 def _opens_while_it_unloads() -> object:
-    async def unload(self: ClusterOwnership, bundle: str, close: Callable[[], Awaitable[None]]) -> None:
-        await close()
+    async def give_up(self: ClusterOwnership, bundle: str, close: _Close, _: Addresses | None = None) -> None:
+        await close(bundle, None)
         await self.leases.release(bundle)
 
-    return mock.patch.object(ClusterOwnership, "unload", unload)
+    return mock.patch.object(ClusterOwnership, "_give_up", give_up)
 
 
 def _losses_are_not_noticed() -> object:

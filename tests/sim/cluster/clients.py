@@ -77,15 +77,20 @@ async def call(
 
 async def find(history: ClusterHistory, first: ClusterProcess | None, name: TopicName) -> ClusterProcess:
     """Looks the topic up, beginning at a broker. Raises Unserved, and Broken after too many hops."""
-    asked, authoritative = first, False
+    return await follow(history, first, name, authoritative=False)
+
+
+async def follow(
+    history: ClusterHistory, first: ClusterProcess | None, name: TopicName, *, authoritative: bool
+) -> ClusterProcess:
+    """Looks the topic up, as `find`, from a broker on that takes it if `authoritative` says so."""
+    asked = first
     way = []
     for hop in range(1, HOPS_MAX + 1):
-        ownership = None if asked is None else asked.ownership
-        if ownership is None:
+        if asked is None:
             raise Unserved("nobody listens there")
-        owner = await call(
-            history, asked, lambda one=ownership, flag=authoritative: one.owner_of(name, authoritative=flag)
-        )
+        look = partial(asked.ownership.owner_of, name, authoritative=authoritative)
+        owner = await call(history, asked, look)
         way.append(f"{owner.addresses.service_url} {owner.is_redirect} {owner.authoritative}")
         asked = history.at(owner.addresses)
         history.counts.hops_most = max(history.counts.hops_most, hop)
@@ -131,6 +136,7 @@ class Link:
         found = await find(
             self.history, places[(self._turn + self.history.rng.randint(0, 1)) % len(places)], self.name
         )
+        self.history.faults.disturb_opening(found)
         topic = await call(self.history, found, lambda: found.registry.get(self.name, create=True))
         assert isinstance(topic, PersistentTopic)
         return found, topic
@@ -252,7 +258,7 @@ class Reader(Link):
         self.got: set[int] = set()
 
     def _delivered(self, _: FakeConsumerPort, entry: Entry) -> None:
-        topic, _, number = bytes(entry.body).rpartition(b"#")[2].partition(b":")
+        topic, _colon, number = bytes(entry.body).rpartition(b"#")[2].partition(b":")
         if topic.decode() != self.name.local:
             self.history.broken(f"{self.name} delivers {bytes(entry.body)!r}")
         self.got.add(int(number))

@@ -23,19 +23,20 @@ from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.ensembles.bookies import BookieSet
 from bookkeeper.ensembles.ledgers import Ledgers
 from broker.cluster import dead_owners
-from broker.cluster.records import BROKERS, BUNDLES, LEADER
+from broker.cluster.records import LEADER
 from broker.compose.ledger_settings import LedgerSettings, QuarantineSettings
 from broker.service.namespaces.bundles import Bundles
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_ownership import Addresses
-from foundation.model.errors import BrokerError, PersistenceError
+from foundation.model.errors import BrokerError, PersistenceError, ServiceNotReady
 from foundation.model.topic_name import TopicName, parse_topic_name
 from protocol.ledger_metadata import LedgerState, decode, ledger_key
 from tests.sim.bookie import SimBookie
-from tests.sim.cluster.clients import Link, Publisher, Reader, Unserved, find
+from tests.sim.cluster.clients import Link, Publisher, Reader, Unserved, find, follow
+from tests.sim.cluster.faults import LIFE_S, ClusterFaults
 from tests.sim.cluster.process import SESSION_S, ClusterProcess, addresses
 from tests.sim.cluster.witness import ClusterWitness
-from tests.sim.followers import Cluster, FollowerStore
+from tests.sim.followers import Cluster
 from tests.sim.lives.history import LivesLoop
 from tests.sim.loop import SimLoop, run
 from tests.sim.metadata import Broken
@@ -44,8 +45,6 @@ from tests.sim.network import Faults, Network, SimConnection
 PLACES = 3
 TOPICS = 6
 NAMESPACE = "sim/cluster"
-LIFE_S = 120.0
-"""Simulated seconds with faults."""
 CALM_S = 40.0
 """Simulated seconds after which all are served and nothing is under way."""
 SERVED_S = 30.0
@@ -114,7 +113,7 @@ class ClusterHistory:
         self.names = [parse_topic_name(f"persistent://{NAMESPACE}/t{number}") for number in range(TOPICS)]
         self.publishers = [Publisher(self, name) for name in self.names]
         self.readers = [Reader(self, name) for name in self.names]
-        self.is_calm = False
+        self.faults = ClusterFaults(self)
         self._lost = rng.choice((0.0, 0.005, 0.02))
         self._bundles = Bundles.equal(4)
         self._numbers = self._processes = 0
@@ -163,6 +162,14 @@ class ClusterHistory:
         process = self.places[place]
         return process is None or not process.is_up
 
+    async def find_owner(self, topic: TopicName, first: Addresses, *, authoritative: bool) -> Addresses:
+        """Stands for a lookup that a broker sends to another one."""
+        try:
+            found = await follow(self, self.at(first), topic, authoritative=authoritative)
+        except Unserved as error:
+            raise ServiceNotReady(str(error)) from error
+        return found.addresses
+
     def leader_changed_within(self, seconds: float) -> bool:
         return self.loop.time() - self._leader_at_s < seconds
 
@@ -209,10 +216,11 @@ class ClusterHistory:
         self.cluster.witness = self.witness
         self.cluster.lost = self._lost
         for link in (*self.publishers, *self.readers):
-            self._spawn(link.run(), f"{link.name} {type(link).__name__}")
-        self._spawn(self._observe(), "observer")
+            self.spawn(link.run(), f"{link.name} {type(link).__name__}")
+        self.spawn(self._observe(), "observer")
         faults = [
-            self._spawn(work(), work.__name__) for work in (self._fault, self._fault, self._administrate)
+            self.spawn(work(), work.__name__)
+            for work in (self.faults.hurt, self.faults.hurt, self.faults.administrate)
         ]
         await self._until(LIFE_S)
         for task in faults:
@@ -235,7 +243,7 @@ class ClusterHistory:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise error
 
-    def _spawn(self, work: object, name: str) -> asyncio.Task[None]:
+    def spawn(self, work: object, name: str) -> asyncio.Task[None]:
         task: asyncio.Task[None] = self.loop.create_task(work, name=name)  # type: ignore[arg-type]
         self._tasks.append(task)
         return task
@@ -262,142 +270,19 @@ class ClusterHistory:
                     await process.start()
             except (BrokerError, TimeoutError) as error:
                 self.note(f"{process.client.name} does not start: {error}")
-                self._end(process)
+                self.end(process)
             else:
                 self.note(f"{process.client.name} is up")
                 self.places[place] = process
                 return
 
-    def _end(self, process: ClusterProcess) -> None:
+    def end(self, process: ClusterProcess) -> None:
         process.crash()
         self.loop.call_later(SESSION_S + self.rng.uniform(0.0, 2.0), process.store.end)
 
-    async def _restart(self, place: int, after_s: float) -> None:
+    async def restart(self, place: int, after_s: float) -> None:
         await asyncio.sleep(after_s)
         await self._start(place)
-
-    # Faults
-
-    async def _fault(self) -> None:
-        while True:
-            await asyncio.sleep(self.rng.uniform(0.5, 12.0))
-            process = self.rng.choice(self.places)
-            if process is None or not process.is_up:
-                continue
-            others = [one for one in self.places if one is not None and one is not process and one.is_well]
-            if not others and self.rng.random() < 0.7:
-                continue
-            kind = self.rng.choice(
-                (self._kill, self._stop, self._pause, self._cut, self._expire, self._freeze, self._jump)
-            )
-            kind(process)
-
-    def _kill(self, process: ClusterProcess) -> None:
-        self.note(f"{process.client.name} is killed")
-        self.counts.killed += 1
-        self.places[process.place] = None
-        self._end(process)
-        after_s = self.rng.choice((0.2, 3.0, 15.0))
-        self._spawn(self._restart(process.place, self.rng.uniform(0.0, after_s)), "restart")
-
-    def _stop(self, process: ClusterProcess) -> None:
-        self.note(f"{process.client.name} stops")
-        self.counts.stopped += 1
-        process.disturb(1000.0)
-        self._spawn(self._stopped(process), "stop")
-
-    async def _stopped(self, process: ClusterProcess) -> None:
-        work = process.spawn(process.stop(), "stop")
-        await asyncio.wait([work], timeout=8.0)
-        self.note(
-            f"{process.client.name} has stopped" if work.done() else f"{process.client.name} did not stop"
-        )
-        self.places[process.place] = None
-        self._end(process)
-        await self._restart(process.place, self.rng.uniform(0.1, 5.0))
-
-    def _pause(self, process: ClusterProcess) -> None:
-        seconds = self._seconds(0.5, 5.0, 8.0, 14.0)
-        self.note(f"{process.client.name} stands still for {seconds:.1f} s")
-        self.counts.paused += 1
-        process.disturb(seconds)
-        process.pause(seconds)
-
-    def _cut(self, process: ClusterProcess) -> None:
-        seconds = self._seconds(0.5, 5.0, 8.0, 20.0)
-        self.note(f"{process.client.name} is cut off for {seconds:.1f} s")
-        self.counts.cut += 1
-        process.disturb(seconds)
-        process.store.cut(seconds, SESSION_S)
-
-    def _expire(self, process: ClusterProcess) -> None:
-        self.note(f"the session of {process.client.name} expires")
-        self.counts.expired += 1
-        process.disturb(1.0)
-        process.store.expire()
-
-    def _freeze(self, process: ClusterProcess) -> None:
-        seconds = self._seconds(0.5, 2.0, 4.0)
-        self.note(f"the follower of {process.client.name} has no leader for {seconds:.1f} s")
-        self.counts.frozen += 1
-        process.disturb(seconds)
-        process.store.freeze(seconds)
-
-    def _jump(self, process: ClusterProcess) -> None:
-        self.counts.clock_jumps += 1
-        process.clock.jump(self.rng.choice((-1, 1)) * self.rng.choice((500, 60_000, 86_400_000)))
-
-    def _seconds(self, *most: float) -> float:
-        """Returns a duration that ends with the faults."""
-        return min(self.rng.uniform(0.1, self.rng.choice(most)), max(LIFE_S - self.loop.time(), 0.1))
-
-    # Administrators
-
-    async def _administrate(self) -> None:
-        admin = FollowerStore(self.cluster)
-        while True:
-            await asyncio.sleep(self.rng.uniform(0.5, 8.0))
-            chance = self.rng.random()
-            try:
-                if chance < 0.6:
-                    self._unload()
-                elif chance < 0.8:
-                    await self._remove(admin)
-                else:
-                    self._lose_bookie()
-            except BrokerError as error:
-                self.note(f"administrator: {error}")
-
-    def _unload(self) -> None:
-        process = self.rng.choice(self.places)
-        if process is not None and process.is_up and (bundles := list(process.ownership.leases)):
-            bundle = self.rng.choice(bundles)
-            self.note(f"{process.client.name} unloads {bundle}")
-            self.counts.unloaded += 1
-            ownership = process.ownership
-            process.spawn(ownership.unload(bundle, lambda: ownership.close_bundle(bundle)), "unload")
-
-    async def _remove(self, admin: FollowerStore) -> None:
-        """Removes a node by hand that a broker relies on."""
-        name = self.rng.choice(self.names)
-        key = self.rng.choice(
-            (
-                f"{BUNDLES}/{self.bundle_of(name)}",
-                LEADER,
-                f"{BROKERS}/{addresses(self.rng.randrange(PLACES)).broker_id}",
-            )
-        )
-        self.note(f"{key} is removed by hand")
-        self.counts.removed += 1
-        await admin.delete(key)
-
-    def _lose_bookie(self) -> None:
-        if all(bookie.up for bookie in self.bookies):
-            bookie = self.rng.choice(self.bookies)
-            self.note(f"{bookie.address} dies for a while")
-            self.counts.bookies_down += 1
-            bookie.crash()
-            self.loop.call_later(self.rng.uniform(0.01, 3.0), bookie.start)
 
     # Observation
 
@@ -442,7 +327,6 @@ class ClusterHistory:
 
     async def _calm(self) -> None:
         self.note("calm")
-        self.is_calm = True
         self.cluster.lost = 0.0
         self.network.faults.drop = self.network.faults.slow = 0.0
         await self._until(self.loop.time() + CALM_S / 2)

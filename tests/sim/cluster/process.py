@@ -13,6 +13,8 @@ from broker.compose.cache_settings import EntryCacheSettings
 from broker.compose.cluster_membership import unload_bundle
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.peers.peer_settings import PeerSettings
+from broker.peers.peers import Peers
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.settings import ServiceSettings
@@ -21,6 +23,7 @@ from broker.service.topics.topic_registry import TopicRegistry
 from entry_cache.compose import ComposedCache
 from foundation.loop.turn import Turn
 from foundation.model.errors import BrokerError
+from foundation.model.topic_name import TopicName
 from tests.fakes.compaction import InlineWorker
 from tests.sim.followers import Cluster, FollowerStore
 from tests.sim.lives.life import WallClock
@@ -38,6 +41,17 @@ SESSION_S = 6.0
 def addresses(place: int) -> Addresses:
     """Returns the addresses of the brokers that run at this place, one after the other."""
     return Addresses(f"pulsar://broker{place}:6650", f"http://broker{place}:8080")
+
+
+class SimPeers(Peers):
+    """Requests to other brokers, as clients send theirs."""
+
+    def __init__(self, history: ClusterHistory, settings: PeerSettings) -> None:
+        super().__init__(settings)
+        self._history = history
+
+    async def find_owner(self, topic: TopicName, first: Addresses, *, authoritative: bool) -> Addresses:
+        return await self._history.find_owner(topic, first, authoritative=authoritative)
 
 
 class ProcessStore(FollowerStore):
@@ -91,6 +105,7 @@ class ClusterProcess:
             now_ns=loop.now_ns,
             wall_ms=self.clock.now_ms,
             session_s=SESSION_S,
+            peers=SimPeers(history, PeerSettings()),
         )
         self.registry = TopicRegistry(
             self.environment,
