@@ -207,14 +207,28 @@ def producer_success(
     )
 
 
-def close_producer(producer_id: int) -> bytes:
-    """CLOSE_PRODUCER: the client looks the topic up again."""
-    return frame_of(api.CommandCloseProducer(producer_id=producer_id, request_id=NO_REQUEST_ID))
+def close_producer(producer_id: int, url: str = "", url_tls: str = "") -> bytes:
+    """CLOSE_PRODUCER: the client looks the topic up again, or connects to the broker of these URLs (PIP-307)."""
+    return frame_of(
+        api.CommandCloseProducer(
+            producer_id=producer_id,
+            request_id=NO_REQUEST_ID,
+            assignedBrokerServiceUrl=url or None,
+            assignedBrokerServiceUrlTls=url_tls or None,
+        )
+    )
 
 
-def close_consumer(consumer_id: int) -> bytes:
-    """CLOSE_CONSUMER: the client looks the topic up again."""
-    return frame_of(api.CommandCloseConsumer(consumer_id=consumer_id, request_id=NO_REQUEST_ID))
+def close_consumer(consumer_id: int, url: str = "", url_tls: str = "") -> bytes:
+    """CLOSE_CONSUMER: the client looks the topic up again, or connects to the broker of these URLs (PIP-307)."""
+    return frame_of(
+        api.CommandCloseConsumer(
+            consumer_id=consumer_id,
+            request_id=NO_REQUEST_ID,
+            assignedBrokerServiceUrl=url or None,
+            assignedBrokerServiceUrlTls=url_tls or None,
+        )
+    )
 
 
 def active_consumer_change(consumer_id: int, *, active: bool) -> bytes:

@@ -26,7 +26,7 @@ from bookkeeper.ensembles.own_ledger import OwnLedger, RecoveringLedger, read_me
 from bookkeeper.ensembles.racks import BookieRacks
 from bookkeeper.ensembles.recovery import recover
 from bookkeeper.ensembles.settings import Copies, EnsembleSettings
-from bookkeeper.metadata.metadata_store import Check, MetadataStore, Put
+from bookkeeper.metadata.metadata_store import Check, Lease, MetadataStore, Put
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError, NoSuchLedger
 from protocol.ledger_metadata import LedgerMetadata, LedgerSegment, ledger_key
@@ -225,16 +225,18 @@ class Ledgers:
 
     # Ends
 
-    async def recover(self, ledger_id: int, *, keeps_damaged: bool = False) -> LedgerMetadata | None:
+    async def recover(
+        self, ledger_id: int, *, keeps_damaged: bool = False, lease: Lease | None = None
+    ) -> LedgerMetadata | None:
         """Fences and closes a ledger that another writer left open.
 
         Returns its metadata, None for a missing ledger.
 
         A closed ledger stays as it is. An entry that no bookie has whole refuses the recovery unless `keeps_damaged`,
-        which leaves it where it is, for readers that skip lost entries.
-        After PersistenceError or MetadataError the call may be tried again.
+        which leaves it where it is, for readers that skip lost entries. With a `lease` the writer is fenced only while that
+        stands. After PersistenceError or MetadataError the call may be tried again.
         """
-        taken = await RecoveringLedger.take_over(self._store, ledger_id)
+        taken = await RecoveringLedger.take_over(self._store, ledger_id, lease)
         if isinstance(taken, RecoveringLedger):
             taken = await recover(
                 taken,

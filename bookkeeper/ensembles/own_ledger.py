@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from bookkeeper.metadata.metadata_store import ABSENT, Check, MetadataStore, Put
+from bookkeeper.metadata.metadata_store import ABSENT, Check, Lease, MetadataStore, Put
 from foundation.model.errors import BadVersion, LedgerFenced, MetadataError
 from protocol.ledger_metadata import (
     LedgerMetadata,
@@ -155,12 +155,13 @@ class RecoveringLedger:
 
     @classmethod
     async def take_over(
-        cls, store: MetadataStore, ledger_id: int
+        cls, store: MetadataStore, ledger_id: int, lease: Lease | None = None
     ) -> RecoveringLedger | LedgerMetadata | None:
-        """Forbids the writer every change of the metadata. Raises MetadataError.
+        """Forbids the writer every change of the metadata, under a `lease` if there is one. Raises MetadataError.
 
         Returns the metadata itself for a ledger that is closed already, None for a missing one.
         """
+        refused = None
         while True:
             found = await read_metadata(store, ledger_id)
             if found is None:
@@ -170,10 +171,18 @@ class RecoveringLedger:
                 return metadata
             # A ledger that is IN_RECOVERY already is taken as it is: its recovery may have died, and the close decides.
             if metadata.state is LedgerState.OPEN:
+                if version == refused:
+                    # Not the ledger has changed, so the lease has gone.
+                    raise MetadataError(f"ledger {ledger_id} is another broker's to take over")
                 metadata = replace(metadata, state=LedgerState.IN_RECOVERY)
+                put = Put(ledger_key(ledger_id), encode(metadata), version)
                 try:
-                    version = await store.put(ledger_key(ledger_id), encode(metadata), version)
+                    if lease is None:
+                        version = await store.put(*put)
+                    else:
+                        version, _ = await store.put_all((put, lease()))
                 except BadVersion:
+                    refused = version
                     continue  # The writer changed its ensemble, or another recovery was faster.
             return cls(store, ledger_id, metadata, version)
 

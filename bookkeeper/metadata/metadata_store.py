@@ -12,8 +12,9 @@ The laws that every store obeys:
    ZooKeeper for longer than the session's timeout. A key stays what it was made as, whatever is put later.
 6. A watch tells that its key may have changed since, not how: the watcher reads, and the newest value is what counts. It
    also tells after each interruption of the session, in which a change may have passed unnoticed.
-7. A deletion is made in the session in which it was asked, or not at all: once that session has ended it raises
-   MetadataError. So who has lost a lease removes nothing of its next holder.
+7. A deletion, and a write with a Check, is made in the session in which it was asked, or not at all: once that session has
+   ended it raises MetadataError. So a process that has lost a lease removes nothing of the next holder, and does not take
+   the next holder's key, which may have the same version, for its own.
 
 Four stores: SQLite for a broker alone, the same file through a server for several processes of one machine, ZooKeeper for
 several machines, a dictionary for `--memory`.
@@ -75,6 +76,10 @@ class Check(NamedTuple):
 
 Write = Put | Ephemeral | Check
 """A part of `put_all`."""
+
+Lease = Callable[[], Check]
+"""Returns the condition that a lease still stands, for a write that is asked at once: the session may end during a wait.
+Raises MetadataError where the lease is not there."""
 
 
 class SessionState(StrEnum):

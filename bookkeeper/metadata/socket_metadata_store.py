@@ -164,7 +164,7 @@ class SocketMetadataStore:
         if not all(values) or sum(map(len, values)) > VALUE_BYTES_MAX:
             raise MetadataError(f"{changes[0].key}: values have 1 to {VALUE_BYTES_MAX} bytes together")
         told, body = encode_changes(changes)
-        in_session = any(change.value is None and not change.compare for change in changes)
+        in_session = any(change.value is None for change in changes)
         head: Head = {"op": "write", "changes": told}
         frame = await self._ask(head, body, repeats=False, in_session=in_session)
         return [version for version in frame.items("versions") if isinstance(version, int)]

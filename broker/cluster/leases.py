@@ -33,6 +33,8 @@ class Leases:
         """Ends of the watches of owned bundles."""
         self._former: set[str] = set()
         """Owned bundles whose nodes are of a session that has ended."""
+        self._session = 0
+        """Counts the sessions that have ended."""
         # Two requests for one bundle would take each other's node for one of an earlier life.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._own = Addresses()
@@ -73,9 +75,12 @@ class Leases:
     async def _make(self, bundle: str) -> Addresses:
         """Makes the node; an owned bundle stays owned until another broker's node is seen."""
         while True:
+            session = self._session
             try:
                 await self._store.put_all([Ephemeral(_key(bundle), self._value)])
-                break
+                # Otherwise nobody knows in which of two sessions it was made.
+                if session == self._session:
+                    break
             except BadVersion:
                 node = await self._store.get(_key(bundle))
                 owner = None if node is None else _decoded(bundle, node.value)
@@ -91,17 +96,24 @@ class Leases:
         self._stops[bundle] = _nothing
         try:
             self._stops[bundle] = await self._store.watch(_key(bundle), partial(self._lost, bundle))
+            # No watch tells of what happened before it was there.
+            node = await self._store.get(_key(bundle))
         except MetadataError:
             # Without a watch the lease is one of yesterday: the next request, or `is_kept`, makes it anew.
             self._former.add(bundle)
             raise
+        if node is None or node.value != self._value:
+            self._lost(bundle)
         return self._own
 
     async def release(self, bundle: str) -> None:
         """Gives the bundle up, whose topics are closed. Raises MetadataError."""
         if bundle in self._stops:
+            is_former = bundle in self._former
             self.drop(bundle)
-            await self._store.delete(_key(bundle))
+            # A node of an ended session goes by itself, and may be another broker's by now.
+            if not is_former:
+                await self._store.delete(_key(bundle))
 
     async def is_kept(self, bundle: str) -> bool:
         """Makes the node of an owned bundle again if it has gone; False if another broker has the bundle now.
@@ -121,6 +133,7 @@ class Leases:
 
     def end_session(self) -> None:
         """Notes that the session has ended: every node is made again, also one that the store still shows."""
+        self._session += 1
         self._former.update(self._stops)
 
     def drop(self, bundle: str) -> None:

@@ -39,6 +39,10 @@ class Members:
         self._due = False
         self._reading = False
         self._is_candidate = False
+        self._has_lead = False
+        """True once this broker has made the node of the leader in this session."""
+        # A read that began earlier and ended later would bring back what has changed since.
+        self._one_read = asyncio.Lock()
 
     async def open(self, name: str, report: bytes, leader: bytes) -> None:
         """Registers this broker, and leads if nobody does. `report` and `leader` are the values of its nodes.
@@ -74,8 +78,14 @@ class Members:
         """Gives up the lead, and follows no more. Raises MetadataError."""
         for stop in self._stops:
             stop()
-        if self.leader == self._name:
+        # Not by what was read last: another broker may lead by now.
+        if self._has_lead:
+            self._has_lead = False
             await self._store.delete(LEADER)
+
+    def end_session(self) -> None:
+        """Notes that the nodes of this broker have gone with its session."""
+        self._has_lead = False
 
     def changed(self) -> None:
         """Reads everything again, once at a time."""
@@ -98,7 +108,15 @@ class Members:
             self._reading = False
 
     async def _read(self) -> None:
+        async with self._one_read:
+            await self._read_all()
+
+    async def _read_all(self) -> None:
         names = await self._store.children(BROKERS)
+        if self._is_candidate and self._name not in names:
+            # Somebody has removed it; its session lives.
+            await self.register()
+            names = await self._store.children(BROKERS)
         found = await asyncio.gather(*(self._store.get(f"{BROKERS}/{name}") for name in names))
         members: dict[str, Member] = {}
         for name, node in zip(names, found, strict=True):
@@ -127,13 +145,16 @@ class Members:
         while True:
             node = await self._store.get(LEADER)
             if node is not None:
-                return decode_leader(node.value)
+                leader = decode_leader(node.value)
+                self._has_lead = self._has_lead and leader == self._name
+                return leader
             if not self._is_candidate:
                 return None
             try:
                 await self._store.put_all([Ephemeral(LEADER, self._leader_value)])
             except BadVersion:
                 continue  # Another was faster.
+            self._has_lead = True
             return self._name
 
 

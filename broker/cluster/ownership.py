@@ -20,18 +20,21 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from bookkeeper.metadata.metadata_store import ABSENT, Check, MetadataStore, SessionState
+from bookkeeper.metadata.metadata_store import ABSENT, Check, Lease, MetadataStore, SessionState
 from broker.cluster.alone import be_alone, join
 from broker.cluster.dead_owners import DeadOwners
+from broker.cluster.hand_over import CloseBundle, HandOver
 from broker.cluster.leases import Leases, fewest
 from broker.cluster.members import RETRY_S, Members
 from broker.cluster.records import encode_leader, encode_member
+from broker.peers.peers import Peers
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.namespaces.stored_forms import CLUSTERS_ROOT, dump
+from broker.service.successor import Successor
 from broker.service.topics.topic_ownership import Addresses, Owner, TopicOwnership
 from broker.service.transactions.coordinator import Spawn
-from foundation.model.errors import BadVersion, BrokerError, ServiceNotReady
+from foundation.model.errors import BadVersion, BrokerError, MetadataError, ServiceNotReady
 from foundation.model.topic_name import TopicName
 
 log = logging.getLogger("magnetar")
@@ -59,6 +62,7 @@ class ClusterOwnership(TopicOwnership):
         now_ns: Callable[[], int],
         wall_ms: Callable[[], int],
         session_s: float,
+        peers: Peers,
     ) -> None:
         """Bundles are named `tenant/namespace/range`. `session_s`: how long a broker that was killed seems to be there."""
         super().__init__()
@@ -74,6 +78,16 @@ class ClusterOwnership(TopicOwnership):
         self._started_ms = wall_ms()
         self._wait_s = session_s * LEFT_AFTER
         self._dead_owners = DeadOwners(now_ns, self._wait_s)
+        self.peers = peers
+        """Requests to the other brokers."""
+        peers.brokers = lambda: self.brokers
+        self.hand_over = HandOver(
+            self.leases,
+            peers,
+            namespaces,
+            lambda bundle, flag: self.owner_of_bundle(bundle, authoritative=flag),
+        )
+        """Gives bundles up."""
         self._alone = ""
         """The name of a broker that is alone on its store."""
         self._is_connected = True
@@ -84,8 +98,6 @@ class ClusterOwnership(TopicOwnership):
         """Counts the sessions that have ended."""
         self._is_leaving = False
         self._reported = 0
-        self._unloading: set[str] = set()
-        """Bundles that are given up: nobody opens a topic of them here."""
         self._chosen: dict[str, str] = {}
         """Brokers that this one has chosen as the leader, by bundle, until their report can show it."""
 
@@ -126,13 +138,15 @@ class ClusterOwnership(TopicOwnership):
 
         Raises ServiceNotReady where no broker can be chosen, and MetadataError.
         """
-        if bundle in self._unloading:
-            raise ServiceNotReady(f"Namespace bundle {bundle} is being unloaded")
+        self.hand_over.check(bundle)
         found = await self._living_owner(bundle)
         if found is not None and (found != self.owner or bundle in self.leases):
             return Owner(found)
         # Addresses of this broker without a lease are of its earlier life: every other broker sends clients here.
-        if (authoritative or found is not None) and not self._is_leaving:
+        if authoritative or found is not None:
+            if self._is_leaving:
+                # The leader has not read that it leaves. Sent back there, the client would come here again.
+                raise ServiceNotReady("The broker is shutting down")
             return Owner(await self._acquire(bundle))
         members, leader = self.members.members, self.members.leader
         if leader is not None and leader in members and leader != self.owner.broker_id:
@@ -168,22 +182,29 @@ class ClusterOwnership(TopicOwnership):
         self._chosen.pop(bundle, None)
         return await self.leases.acquire(bundle)
 
-    async def check_owned(self, name: TopicName) -> Check | None:
-        """Returns the condition for the first write of the topic's list. Raises ServiceNotReady in Apache's words.
+    async def check_owned(self, name: TopicName) -> Lease | None:
+        """Returns the condition for fencing and the first write of the topic's list.
+
+        Raises ServiceNotReady in Apache's words.
 
         The topic with policies is opened by each broker that reads or changes them, and taken from the one that had it.
         """
         if name.has_policy_events:
             return None
         bundle = self.bundle_of(name)
-        if bundle in self._unloading:
-            raise ServiceNotReady(f"Namespace bundle {bundle} is being unloaded")
+        self.hand_over.check(bundle)
         if bundle not in self.leases and not await self._is_left_over(bundle):
             raise ServiceNotReady(
                 f"Namespace bundle ({bundle}) for topic ({name}) not served by this instance:{self.owner.broker_id}."
                 " Please redo the lookup."
             )
         self._check_certain()
+        return partial(self._condition, bundle)
+
+    def _condition(self, bundle: str) -> Check:
+        # Asked anew for each write: the lease of this session says nothing about the next session.
+        if not self._is_joined or bundle not in self.leases:
+            raise MetadataError(f"this broker has no lease of {bundle} in this session")
         return self.leases.check(bundle)
 
     async def _is_left_over(self, bundle: str) -> bool:
@@ -221,12 +242,16 @@ class ClusterOwnership(TopicOwnership):
     async def _take_again(self, bundle: str) -> None:
         if not await self.leases.is_kept(bundle):
             log.warning("! bundle %s is another broker's now; its topics are closed here", bundle)
-            await self._close(bundle)
+            await self._close(bundle, None)
 
-    async def _close(self, bundle: str) -> None:
+    async def _close_for_good(self, bundle: str, _: Successor | None) -> None:
+        """Closes topics that nobody has next."""
+        await self._close(bundle, None)
+
+    async def _close(self, bundle: str, successor: Successor | None) -> None:
         """Closes the topics of a bundle that cannot stay, whatever one of them reports."""
         try:
-            await self.close_bundle(bundle)
+            await self.close_bundle(bundle, successor)
         except BrokerError as error:
             log.warning("! topics of bundle %s: %s", bundle, error)
 
@@ -237,6 +262,7 @@ class ClusterOwnership(TopicOwnership):
             self._is_joined = False
             self._session += 1
             self.leases.end_session()
+            self.members.end_session()
         if state is SessionState.RE_ESTABLISHED:
             self._spawn(self._return(self._session), "leases of a new session")
 
@@ -269,6 +295,7 @@ class ClusterOwnership(TopicOwnership):
                 self._reported = count
             except BrokerError as error:
                 log.warning("! the load report cannot be written: %s", error)
+        await self._release_unneeded()
         if self.leader == self.owner.broker_id:
             self.members.changed()
         self._chosen = {
@@ -277,24 +304,32 @@ class ClusterOwnership(TopicOwnership):
             if (member := self.members.members.get(name)) is not None and bundle not in member.bundles
         }
 
+    async def _release_unneeded(self) -> None:
+        """Gives up the bundles of deleted namespaces, whichever broker has deleted them."""
+        for bundle in self.leases:
+            if (
+                not self._namespaces.exists(bundle.rpartition("/")[0])
+                and bundle not in self.hand_over.leaving
+            ):
+                try:
+                    await self._give_up(bundle, self._close_for_good)
+                except BrokerError as error:
+                    log.warning("! bundle %s of a deleted namespace is not given up yet: %s", bundle, error)
+
     def _report(self) -> bytes:
         return encode_member(self.owner, self._version, self._started_ms, self._wall_ms(), self.leases)
 
     # Giving bundles up
 
-    async def unload(self, bundle: str, close: Callable[[], Awaitable[None]]) -> None:
-        """Closes the topics of a bundle and gives it up; the next lookup finds an owner.
+    async def unload(self, bundle: str, destination: str = "") -> None:
+        """Closes the topics of a bundle and gives it up. Clients are told once the next owner has it.
 
         Raises MetadataError, and ServiceNotReady while that is done already.
         """
-        if bundle in self._unloading:
-            raise ServiceNotReady(f"Namespace bundle {bundle} is being unloaded")
-        self._unloading.add(bundle)
-        try:
-            await close()
-            await self.leases.release(bundle)
-        finally:
-            self._unloading.discard(bundle)
+        await self._give_up(bundle, self.close_bundle, self.brokers.get(destination))
+
+    async def _give_up(self, bundle: str, close: CloseBundle, to: Addresses | None = None) -> None:
+        await self.hand_over.give_up(bundle, close, self.owner, to)
 
     async def split(self, bundle: str, parts: Sequence[str], store: Callable[[], Awaitable[None]]) -> None:
         """Takes the parts before `store`, so that nobody else may, and gives the bundle up afterwards, as Apache.
@@ -319,6 +354,10 @@ class ClusterOwnership(TopicOwnership):
             raise
         await self.leases.release(bundle)
 
+    async def at_end(self) -> None:
+        """Ends the connections to other brokers."""
+        await self.peers.close()
+
     async def leave(self) -> None:
         """Gives all bundles up, one after the other, so that other brokers take each as soon as its topics are closed.
 
@@ -334,8 +373,8 @@ class ClusterOwnership(TopicOwnership):
         try:
             await self.members.leave()
             for bundle in self.leases:
-                if bundle not in self._unloading:
-                    await self.unload(bundle, partial(self._close, bundle))
+                if bundle not in self.hand_over.leaving:
+                    await self._give_up(bundle, self._close)
             await self.members.close()
         except BrokerError as error:
             log.warning("! bundles are given up by the end of the session: %s", error)

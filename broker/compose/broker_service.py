@@ -454,6 +454,7 @@ class BrokerService:
         for connection in list(self.net.connections):
             connection.close("the broker stops")
         await self._admin_port.close()
+        await self._ownership.at_end()
         # In a thread, because it waits for the port's own thread. Late: a stop is alive, too.
         if self._health_port is not None:
             await asyncio.to_thread(self._health_port.close)

@@ -11,6 +11,7 @@ from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.service.lifecycle import namespace_topics
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import Namespaces
+from broker.service.successor import Successor
 from broker.service.topics.topic_ownership import TopicOwnership
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.settings.settings import Settings
@@ -36,6 +37,8 @@ def ownership_of(broker: Composed, timers: Timers, tasks: BackgroundTasks) -> To
         return TopicOwnership()
     # Late: a broker with a store of its own needs no cluster.
     from broker.cluster.ownership import REPORT_INTERVAL_S, ClusterOwnership
+    from broker.peers.peer_settings import PeerSettings
+    from broker.peers.peers import Peers
 
     ownership = ClusterOwnership(
         store,
@@ -45,6 +48,7 @@ def ownership_of(broker: Composed, timers: Timers, tasks: BackgroundTasks) -> To
         now_ns=broker.environment.now_ns,
         wall_ms=broker.environment.wall_ms,
         session_s=broker.settings.int("metadataStoreSessionTimeoutMillis") / 1000,
+        peers=Peers(PeerSettings.of(broker.settings)),
     )
     timers.every(REPORT_INTERVAL_S, lambda: tasks.spawn(ownership.tick(), "load report"))
     return ownership
@@ -61,11 +65,11 @@ def serve(registry: TopicRegistry) -> TopicRegistry:
     return registry
 
 
-async def unload_bundle(registry: TopicRegistry, bundle: str) -> None:
+async def unload_bundle(registry: TopicRegistry, bundle: str, successor: Successor | None = None) -> None:
     """Closes the topics of a bundle, `tenant/namespace/range`; forgets dormant ones that another broker may own next."""
     namespace, _, text = bundle.rpartition("/")
     found = bundles_of(registry.namespaces, namespace).find(namespace, text)
-    await namespace_topics.unload(registry, namespace, found)
+    await namespace_topics.unload(registry, namespace, found, successor)
     if registry.ownership.is_shared:
         for name in registry.dormant.in_namespace(namespace):
             if found.has(name):

@@ -13,7 +13,7 @@ from broker.config.expiry_keys import EXPIRY
 from broker.config.security_keys import AUTHENTICATION
 from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER, WEBSOCKET
 from broker.config.storage_keys import BOOKIES, CURSORS, ENTRY_CACHE, LEDGERS, RECORD
-from broker.config.tls_keys import BOOKIE_TLS, TLS
+from broker.config.tls_keys import BOOKIE_TLS, PEERS, TLS
 from broker.config.topic_keys import (
     COMPACTION,
     DEDUPLICATION,
@@ -36,6 +36,7 @@ BROKER_KEYS = KeyTable(
         AUTHENTICATION,
         AUTHORIZATION,
         TLS,
+        PEERS,
         FLOW,
         WEBSOCKET,
         ENTRY_METADATA,

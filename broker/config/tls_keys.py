@@ -47,6 +47,25 @@ TLS = Section("TLS", (
         doc=f"Ciphers of webServicePortTls, {_CIPHERS}"),
 ))
 
+PEERS = Section("Requests to other brokers", (
+    Key("brokerClientTlsEnabled", "bool", False,
+        doc="Talk TLS to the other brokers of the cluster: to webServicePortTls, and never without TLS."),
+    Key("brokerClientTrustCertsFilePath", "string", None, needs=("brokerClientTlsEnabled", "true"),
+        doc="File with the certificates that vouch for brokers, as PEM. Unset, those of the operating system do."),
+    Key("brokerClientCertificateFilePath", "string", None, needs=("brokerClientTlsEnabled", "true"),
+        doc="File with the certificate that this broker shows to others, as PEM."),
+    Key("brokerClientKeyFilePath", "string", None, needs=("brokerClientTlsEnabled", "true"),
+        doc="File with the private key of that certificate, as PEM."),
+    Key("tlsHostnameVerificationEnabled", "bool", False, v50=True, needs=("brokerClientTlsEnabled", "true"),
+        doc="Compare the name in another broker's certificate with its address."),
+    Key("brokerClientAuthenticationPlugin", "string",
+        "org.apache.pulsar.client.impl.auth.AuthenticationDisabled",
+        doc="Plugin that proves this broker's role to the others: Apache's AuthenticationToken, AuthenticationBasic or "
+            "AuthenticationTls by its full name. The role needs the rights of a superuser."),
+    Key("brokerClientAuthenticationParameters", "string", None,
+        doc="Parameters of that plugin: `token:TEXT` or `file:PATH`, `NAME:TEXT`, or `tlsCertFile:PATH,tlsKeyFile:PATH`."),
+))
+
 BOOKIE_TLS = Section("TLS towards bookies", (
     Key("bookkeeperTLSClientAuthentication", "bool", False,
         doc="Talk TLS to the bookies and show them the certificate of bookkeeperTLSCertificateFilePath. A bookie in the "

@@ -17,9 +17,15 @@ from broker.managed_ledger.cursor_info_writer import CursorInfoWriter, NoCursorI
 from broker.managed_ledger.cursor_record import NO_LEDGER
 from broker.managed_ledger.ledger_parts import LedgerParts
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.managed_ledger.managed_ledger_info import NO_NUMBERS, NO_PROPERTIES, CursorInfo, read_cursors
+from broker.managed_ledger.managed_ledger_info import (
+    NO_NUMBERS,
+    NO_PROPERTIES,
+    CursorInfo,
+    cursor_key,
+    read_cursors,
+)
 from broker.managed_ledger.records.pulsar_records import decode_cursor, decode_position
-from foundation.model.errors import MetadataError
+from foundation.model.errors import BadVersion, MetadataError
 from foundation.model.position import Position
 
 THREAD_BYTES_MIN: Final = 20_000
@@ -110,13 +116,30 @@ class LedgerCursors:
         try:
             # Also for a cursor that was found: another `open` may be storing it at this moment.
             await cursor.store.flush()
-        except MetadataError:
+        except MetadataError as error:
             # A cursor that was never stored must not look as if it could keep acknowledgements.
             if self.by_name.get(name) is cursor and not cursor.store.stored:
                 cursor.abandon()
                 self._forget(name)
+                if (
+                    isinstance(error, BadVersion)
+                    and (found := await self._left_by_lost_answer(name)) is not None
+                ):
+                    return found
             raise
         return cursor
+
+    async def _left_by_lost_answer(self, name: str) -> ManagedCursor | None:
+        """Opens a node as its creation leaves it, which an earlier attempt here has made; None for another one."""
+        metadata = self._context.environment.metadata
+        found = await metadata.get(cursor_key(self._context.name, name))
+        if found is None or name in self.by_name:
+            return None
+        info, acks, ledger_id = self._restored(found.value)
+        # Its ledger would be that of another broker, which must not be fenced for this.
+        if found.version or ledger_id != NO_LEDGER:
+            return None
+        return self._add_durable(name, info, acks, found.version)
 
     def _add_durable(
         self, name: str, info: CursorInfo, acks: Acks, version: int, ledger_id: int = NO_LEDGER

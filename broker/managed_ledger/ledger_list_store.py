@@ -25,7 +25,7 @@ from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.ensembles.own_ledger import OwnLedger
 from bookkeeper.ensembles.racks import Affinity
 from bookkeeper.ensembles.settings import Copies
-from bookkeeper.metadata.metadata_store import ABSENT, Check, MetadataStore, Put
+from bookkeeper.metadata.metadata_store import ABSENT, Check, Lease, MetadataStore, Put
 from bookkeeper.metadata.owned_key import OwnedKey
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, managed_ledger_key
@@ -81,7 +81,7 @@ class LedgerListStore:
         self._deleting = tuple(info.deleting)
         self.affinity: Affinity | None = None
         """Groups of bookies for ledgers that begin."""
-        self.lease: Check | None = None
+        self.lease: Lease | None = None
         """The condition of the first write: this broker owns the topic. Later ones compare the list's version alone."""
         self._unsealed = _NONE_UNSEALED
         """Ledgers whose own metadata says open. Made anew by each change, as the tuples: most topics have none of these."""
@@ -163,7 +163,7 @@ class LedgerListStore:
     ) -> tuple[OwnLedger, int]:
         if self.affinity is not None:
             custom = {**custom, **self.affinity.custom()}
-        beside: tuple[Put | Check, ...] = (list_put,) if self.lease is None else (list_put, self.lease)
+        beside: tuple[Put | Check, ...] = (list_put,) if self.lease is None else (list_put, self.lease())
         own, versions = await self._client.create_beside(ledger_id, custom, beside, copies)
         self.lease = None
         return own, versions[0]
@@ -238,7 +238,7 @@ class LedgerListStore:
     async def _put_under_lease(self, put: Put) -> tuple[None, int]:
         if self.lease is None:
             return None, await self._metadata.put(*put)
-        version, _ = await self._metadata.put_all([put, self.lease])
+        version, _ = await self._metadata.put_all([put, self.lease()])
         self.lease = None
         return None, version
 

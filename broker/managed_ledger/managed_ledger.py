@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from bookkeeper.metadata.metadata_store import Check
+from bookkeeper.metadata.metadata_store import Lease
 from broker.managed_ledger.delayed.bucket_ledgers import BucketLedgers
 from broker.managed_ledger.delayed.delayed_entries import NONE_DELAYED, DelayedEntries
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
@@ -101,7 +101,7 @@ class ManagedLedger:
         *,
         stamp: EntryStamp,
         nodes: StoredNodes | None = None,
-        lease: Check | None = None,
+        lease: Lease | None = None,
     ) -> ManagedLedger:
         """Opens the managed ledger, or makes a new one.
 

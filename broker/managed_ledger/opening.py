@@ -11,7 +11,7 @@ import contextlib
 import logging
 
 from bookkeeper.ensembles.awaited_reads import read_entries
-from bookkeeper.metadata.metadata_store import ABSENT, Check, Versioned
+from bookkeeper.metadata.metadata_store import ABSENT, Lease, Versioned
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.ledger_list_store import LedgerListStore
@@ -37,12 +37,12 @@ async def open_ledger_list(
     settings: ManagedLedgerSettings,
     stamp: EntryStamp,
     known: Versioned | None = None,
-    lease: Check | None = None,
+    lease: Lease | None = None,
 ) -> LedgerListStore:
     """Loads the list, finishes interrupted work, and lets `stamp` go on after the last entry.
 
-    `known`: the stored list, where the caller has it. `lease`: the condition for the first write. Raises MetadataError or
-    PersistenceError; opening may then be tried again.
+    `known`: the stored list, where the caller has it. `lease`: the condition for fencing, and for the first write of the
+    list. Raises MetadataError or PersistenceError; opening may then be tried again.
     """
     found = known or await environment.metadata.get(managed_ledger_key(name))
     info, version = (decode_ledger_list(found.value), found.version) if found else (_new(environment), ABSENT)
@@ -58,7 +58,7 @@ async def open_ledger_list(
     for ledger in info.ledgers:
         if ledger.closed_at_ms is None:
             left_open = True
-            await _find_end(name, ledger, environment, settings, stamp)
+            await _find_end(name, ledger, environment, settings, stamp, lease)
             keep_last(info.properties, stamp)
         # Nothing can ever be read from a closed ledger without entries, so it leaves the list.
         if ledger.entries:
@@ -111,10 +111,13 @@ async def _find_end(
     environment: ManagedLedgerEnvironment,
     settings: ManagedLedgerSettings,
     stamp: EntryStamp,
+    lease: Lease | None,
 ) -> None:
     """Recovers the ledger unless it is closed, and fills in its end; lets `stamp` go on after its last entry."""
     try:
-        metadata = await environment.ledgers.recover(ledger.ledger_id, keeps_damaged=settings.skips_lost)
+        metadata = await environment.ledgers.recover(
+            ledger.ledger_id, keeps_damaged=settings.skips_lost, lease=lease
+        )
     except PersistenceError as error:
         # Clients hear only that the topic is not there yet, so this line alone tells an operator of a damaged file.
         log.error(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import ClassVar, Protocol
 
 from broker.net.connection_context import ConnectionContext
@@ -17,6 +18,7 @@ from broker.security.principal import Principal
 from broker.service.consumer import Consumer
 from broker.service.ports import Sends
 from broker.service.producer import Producer
+from broker.service.successor import MayMove
 from broker.service.topics.topic import SubscriptionLike
 from broker.service.transactions.transaction_limits import OpenTransactions
 from foundation.model.entry import Entry
@@ -291,7 +293,8 @@ class ProducerOnConnection:
         if self.cnx.protocol_version < VERSION_WITH_CLOSE:
             self.cnx.close("the topic moved and the client is too old to be told")
         else:
-            self.cnx.send(answers.close_producer(self.producer_id))
+            topic = None if self.producer is None else self.producer.topic
+            _tell_of_close(self.cnx, topic, partial(answers.close_producer, self.producer_id))
         self.producer = None
 
 
@@ -392,5 +395,15 @@ class ConsumerOnConnection:
         if self.protocol_version < VERSION_WITH_CLOSE:
             self.cnx.close("the subscription moved and the client is too old to be told")
         else:
-            self.cnx.send(answers.close_consumer(self.consumer_id))
+            topic = None if self.subscription is None else self.subscription.topic
+            _tell_of_close(self.cnx, topic, partial(answers.close_consumer, self.consumer_id))
         self.consumer = self.subscription = None
+
+
+def _tell_of_close(cnx: Connection, topic: MayMove | None, frame: Callable[[str, str], bytes]) -> None:
+    """Sends the frame at once, or with the addresses of a moved topic's next owner once that is known."""
+    successor = None if topic is None else topic.successor
+    if successor is None:
+        cnx.send(frame("", ""))
+    else:
+        successor.when_known(lambda urls: cnx.send(frame(*urls)))

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from broker.managed_ledger.managed_ledger_info import NO_PROPERTIES
 from broker.service.ports import ProducerPort, Sends
+from broker.service.successor import MayMove
 from foundation.model.entry import Buffer
 from foundation.model.errors import BrokerError
 from foundation.model.topic_name import TopicName
@@ -23,7 +24,7 @@ class TransactionGate(Protocol):
         ...
 
 
-class PublishTarget(Protocol):
+class PublishTarget(MayMove, Protocol):
     """The topic, as far as its producers use it."""
 
     name: TopicName

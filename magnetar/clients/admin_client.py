@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from foundation.http.credentials import headers_of
 from magnetar.clients.client import CommandError, read_client_conf
-from magnetar.clients.http_credentials import headers_of
 
 if TYPE_CHECKING:
     import ssl
@@ -150,9 +150,7 @@ def send(
         host, port = None, None
     if not host or parts.scheme not in ("http", "https"):
         raise CommandError(f"{url} is no admin URL: allowed is http://host:port or https://host:port")
-    headers = {"Accept": "application/json", **headers_of(address.auth_plugin, address.auth_params)}
-    # Without a type the broker would take a write for one of a foreign web page.
-    headers["Content-Type"] = content_type
+    headers = _headers(address, content_type)
     connection = (
         HTTPSConnection(host, port, timeout=address.timeout_s, context=_context(address))
         if parts.scheme == "https"
@@ -207,6 +205,15 @@ def text_or_json(text: str) -> Json:
     except (ValueError, RecursionError):
         return text
     return value
+
+
+def _headers(address: AdminAddress, content_type: str) -> dict[str, str]:
+    try:
+        proof = headers_of(address.auth_plugin, address.auth_params)
+    except ValueError as error:
+        raise CommandError(f"authPlugin, authParams: {error}") from None
+    # Without a type the broker would take a write for one of a foreign web page.
+    return {"Accept": "application/json", "Content-Type": content_type, **proof}
 
 
 def _context(address: AdminAddress) -> ssl.SSLContext:

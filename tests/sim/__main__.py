@@ -2,6 +2,7 @@
 
 Each seed also has a history of sessions with the metadata store, see `tests/sim/sessions.py`, and every third one a history
 of topics, see `tests/sim/lives/history.py`; the summary counts their operations. `--sessions` leaves the others out.
+`--cluster` has histories of several brokers alone, see `tests/sim/cluster/history.py`.
 `--seed N` shows the history of one seed; `--break RULE` breaks a rule on purpose, to see that it is noticed.
 """
 
@@ -15,6 +16,8 @@ import time
 from collections.abc import Sequence
 
 from tests.sim.breakages import BREAKAGES
+from tests.sim.cluster.breakages import CLUSTER_BREAKAGES
+from tests.sim.cluster.history import ClusterCounts, simulate_cluster
 from tests.sim.lives.breakages import LIVES_BREAKAGES
 from tests.sim.lives.history import Counts, simulate_lives
 from tests.sim.loop import Stuck
@@ -26,7 +29,7 @@ from tests.sim.simulation import Outcome, simulate
 BATCH = 50
 LIVES_EACH, LIVES_AT = 3, 1
 """Seeds with a history of topics: those that leave this rest."""
-ALL_BREAKAGES = {**BREAKAGES, **LIVES_BREAKAGES, **SESSION_BREAKAGES}
+ALL_BREAKAGES = {**BREAKAGES, **LIVES_BREAKAGES, **SESSION_BREAKAGES, **CLUSTER_BREAKAGES}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,8 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.disable(logging.CRITICAL)  # bookies that fail are the point
     with ALL_BREAKAGES[arguments.rule]() if arguments.rule else contextlib.nullcontext():  # type: ignore[attr-defined]
         if arguments.seed is not None:
-            return _show(arguments.seed)
+            return _show_cluster(arguments.seed) if arguments.cluster else _show(arguments.seed)
         seeds = range(arguments.first, arguments.first + arguments.seeds)
+        if arguments.cluster:
+            return _run_cluster(seeds)
         return _run_sessions(seeds) if arguments.sessions else _run(seeds)
 
 
@@ -73,6 +78,34 @@ def _run_sessions(seeds: range) -> int:
     print(f"{len(seeds)} histories of sessions: {counts.text()}")
     print(f"{len(seeds)} seeds in {time.monotonic() - began:.1f} s, {len(failed)} failed {failed or ''}")
     return 1 if failed else 0
+
+
+def _run_cluster(seeds: range) -> int:
+    began = time.monotonic()
+    failed: list[int] = []
+    counts = ClusterCounts()
+    for seed in seeds:
+        try:
+            counts.add(simulate_cluster(seed))
+        except (Broken, Stuck, AssertionError) as error:
+            failed.append(seed)
+            print(f"seed {seed} FAILED, cluster: {error}", flush=True)
+    print(f"{len(seeds)} histories of several brokers: {counts.text()}")
+    print(f"{len(seeds)} seeds in {time.monotonic() - began:.1f} s, {len(failed)} failed {failed or ''}")
+    return 1 if failed else 0
+
+
+def _show_cluster(seed: int) -> int:
+    trace: list[str] = []
+    try:
+        text = simulate_cluster(seed, trace).text()
+    except (Broken, Stuck, AssertionError) as error:
+        print("\n".join(trace))
+        print(f"seed {seed} FAILED: {error}")
+        return 1
+    print("\n".join(trace))
+    print(f"seed {seed}: {text}")
+    return 0
 
 
 def _try_sessions(seed: int, failed: list[int], counts: SessionCounts) -> None:
@@ -141,6 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first", type=int, default=0, metavar="SEED")
     parser.add_argument("--seed", type=int, metavar="SEED", help="show the history of this one")
     parser.add_argument("--sessions", action="store_true", help="histories of sessions alone")
+    parser.add_argument("--cluster", action="store_true", help="histories of several brokers alone")
     parser.add_argument("--break", dest="rule", choices=ALL_BREAKAGES, help="break this rule on purpose")
     return parser
 

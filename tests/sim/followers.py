@@ -11,21 +11,43 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import VALUE_BYTES_MAX, SessionState, Stop, Versioned, Write
+from bookkeeper.metadata.metadata_store import (
+    ABSENT,
+    VALUE_BYTES_MAX,
+    Check,
+    SessionState,
+    Stop,
+    Versioned,
+    Write,
+)
 from foundation.model.errors import MetadataError
 from tests.sim.loop import SimLoop
 
 T = TypeVar("T")
 
 
+class Witness(Protocol):
+    """Sees each change that a session makes, at the leader."""
+
+    def written(self, session: Leader, key: str, value: bytes) -> None:
+        """A value is stored."""
+        ...
+
+    def deleted(self, session: Leader, key: str) -> None:
+        """A key is about to be removed by a request."""
+        ...
+
+
 class Leader(MemoryMetadataStore):
     """One session at the leader; all sessions write one log."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, holder: FollowerStore | None = None) -> None:
         super().__init__()
+        self.holder = holder
+        """Whose session it is; None of the leader's own."""
         if cluster.first is not None:
             first = cluster.first
             self._values, self._children = first._values, first._children
@@ -35,7 +57,25 @@ class Leader(MemoryMetadataStore):
     def _set(self, key: str, value: bytes, version: int, *, ephemeral: bool = False) -> int:
         super()._set(key, value, version, ephemeral=ephemeral)
         self._cluster.changed(key, Versioned(value, version))
+        if self._cluster.witness is not None:
+            self._cluster.witness.written(self, key, value)
         return version
+
+    async def delete(self, key: str, expected: int | None = None) -> None:
+        if self._cluster.witness is not None and self._checked_version(key, expected) != ABSENT:
+            self._cluster.witness.deleted(self, key)
+        await super().delete(key, expected)
+
+    def value_of(self, key: str) -> bytes | None:
+        """Returns the value of this moment."""
+        found = self._values.get(key)
+        return None if found is None else found.value
+
+    def session_of(self, key: str) -> Leader | None:
+        """Returns the session that an ephemeral key ends with; None for another key, or none."""
+        found = self._owners.get(key)
+        assert found is None or isinstance(found, Leader)
+        return found
 
     def _remove(self, key: str) -> None:
         super()._remove(key)
@@ -57,6 +97,7 @@ class Cluster:
         self.rng, self.loop, self.lag_s, self.lost, self.notice_s = rng, loop, lag_s, lost, notice_s
         self.changed_s: list[float] = []
         """When each change of `log` was made."""
+        self.witness: Witness | None = None
         self.log: list[tuple[str, Versioned | None]] = []
         self.first: Leader | None = None
         self.first = Leader(self)
@@ -77,7 +118,7 @@ class FollowerStore:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._session = self._known = Leader(cluster)
+        self._session = self._known = Leader(cluster, self)
         """At the leader, and as the process has been told."""
         self._replica = MemoryMetadataStore()
         self._seen = 0
@@ -127,22 +168,30 @@ class FollowerStore:
         return await self._write(lambda: self._session.put(key, value, expected))
 
     async def put_all(self, puts: Sequence[Write]) -> list[int]:
-        return await self._write(lambda: self._session.put_all(puts))
+        if not any(isinstance(put, Check) for put in puts):
+            return await self._write(lambda: self._session.put_all(puts))
+        return await self._write(self._in_session(lambda session: session.put_all(puts)))
 
     async def delete(self, key: str, expected: int | None = None) -> None:
+        await self._write(self._in_session(lambda session: session.delete(key, expected)))
+
+    def _in_session(self, write: Callable[[Leader], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
+        """Returns a write that is made in the session of this moment, or not at all."""
         session = self._known
 
-        async def delete_in_session() -> None:
+        async def in_session() -> T:
             if self._session is not session or self._has_ended:
                 raise MetadataError("the session in which this was asked has ended")
-            await session.delete(key, expected)
+            return await write(session)
 
-        await self._write(delete_in_session)
+        return in_session
 
     async def _write(self, write: Callable[[], Awaitable[T]]) -> T:
         async with self._order:  # Writes of a session are carried out in the order of the calls.
             await self._travel()
             await self._until_thawed()
+            while self._has_ended:  # noqa: ASYNC110 - the next session begins with the connection
+                await asyncio.sleep(0.001)
             if self._closed:
                 raise MetadataError("the metadata store is closed")
             try:
@@ -191,11 +240,15 @@ class FollowerStore:
             self._frozen_until_s = 0.0
             self.catch_up(len(self._cluster.log))
 
-    def cut(self, seconds: float, session_s: float) -> None:
-        """The process loses its follower; after `session_s` the leader ends the session."""
+    def cut(self, seconds: float, session_s: float, *, silently: bool = False) -> None:
+        """The process loses its follower; after `session_s` the leader ends the session.
+
+        `silently`: the process stands still and learns of it when it goes on.
+        """
         loop = self._cluster.loop
         self._cut_until_s = max(self._cut_until_s, loop.time() + seconds)
-        self._tell(SessionState.SUSPENDED)
+        if not silently:
+            self._tell(SessionState.SUSPENDED)
         if seconds > session_s:
             loop.call_later(session_s, self._end)
         loop.call_at(self._cut_until_s, self._reconnect)
@@ -204,6 +257,10 @@ class FollowerStore:
         self._session._end_session()
         self._has_ended = True
 
+    def end(self) -> None:
+        """The leader ends the session of a process that is no more."""
+        self._session._end_session()
+
     def _reconnect(self) -> None:
         if not self._is_over(self._cut_until_s):
             return
@@ -211,7 +268,7 @@ class FollowerStore:
         self._replica._watches.tell_all()
         if self._has_ended:
             self._has_ended = False
-            self._session = Leader(self._cluster)
+            self._session = Leader(self._cluster, self)
             self._begin_anew()
         else:
             self._tell(SessionState.CONNECTED)
@@ -226,7 +283,7 @@ class FollowerStore:
     def expire(self) -> None:
         """The leader ends the session; its process learns of it later, and has a new one then."""
         self._session._end_session()
-        self._session = Leader(self._cluster)
+        self._session = Leader(self._cluster, self)
         delay_s = self._cluster.rng.uniform(0, 0.5)
         self._cluster.loop.call_later(delay_s, self._replica._watches.tell_all)
         self._cluster.loop.call_later(delay_s, self._begin_anew)

@@ -15,6 +15,8 @@ import pytest
 
 from protocol.ledger_metadata import LedgerMetadata, LedgerSegment, LedgerState, encode
 from tests.sim.breakages import broken
+from tests.sim.cluster.breakages import CLUSTER_BREAKAGES
+from tests.sim.cluster.history import ClusterCounts, simulate_cluster
 from tests.sim.lives.breakages import LIVES_BREAKAGES
 from tests.sim.lives.history import simulate_lives
 from tests.sim.loop import Stuck
@@ -43,6 +45,8 @@ LIVES_RULES = (
     "records-without-cursors",
 )
 QUICK_LIVES_RULES = ("trims-what-is-needed", "expires-at-once", "moves-without-copy")
+QUICK_CLUSTER_RULES = ("topics-without-lease", "gives-up-before-topics-are-closed")
+CLUSTER_BEGIN_AT: dict[str, int] = {}
 BEGIN_AT = {
     "one-no-is-enough": 110,
     "confirmed-while-changing": 220,
@@ -188,3 +192,27 @@ def test_simulation_of_sessions_notices_a_disabled_rule(rule: str) -> None:
 def simulate_all_sessions(seeds: range) -> None:
     for seed in seeds:
         simulate_sessions(seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_simulated_cluster_breaks_no_statement(seed: int) -> None:
+    counts = simulate_cluster(seed)
+    assert min(counts.confirmed, counts.takeovers, counts.unloaded) > 0
+
+
+def test_simulated_clusters_meet_each_fault() -> None:
+    counts = ClusterCounts()
+    for seed in range(3):
+        counts.add(simulate_cluster(seed))
+    assert min(counts.killed, counts.stopped, counts.paused, counts.cut, counts.expired, counts.frozen) > 0
+
+
+@pytest.mark.parametrize("rule", slow_but(QUICK_CLUSTER_RULES, tuple(CLUSTER_BREAKAGES)))
+def test_simulation_of_a_cluster_notices_a_disabled_rule(rule: str) -> None:
+    with CLUSTER_BREAKAGES[rule](), pytest.raises((Broken, Stuck)):  # type: ignore[attr-defined]
+        simulate_all_clusters(range(CLUSTER_BEGIN_AT.get(rule, 0), 200))
+
+
+def simulate_all_clusters(seeds: range) -> None:
+    for seed in seeds:
+        simulate_cluster(seed)

@@ -40,6 +40,7 @@ _FROM_THE_BOTTOM_UP = (
     ("broker.service.compaction", "broker.service.transactions"),
     ("broker.service.subscriptions",),
     ("broker.service.topics",),
+    ("broker.peers",),
     ("broker.service.lifecycle", "broker.cluster"),
     ("broker.numbers",),
     (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -84,13 +83,13 @@ async def split(request: web.Request) -> web.Response:
 
 
 async def unload_bundle(request: web.Request) -> web.Response:
-    """Closes the open topics of a bundle and gives it up. 409 for another broker than this one as the new owner."""
+    """Closes the open topics of a bundle and gives it up, to `destinationBroker` if one is named; 409 where it is not."""
     broker, namespace = request.app[BROKER], _namespace(request)
     bundle = await _chosen(request)
-    if request.query.get("destinationBroker", "") not in ("", broker.addresses.broker_id):
+    ownership, destination = broker.registry.ownership, request.query.get("destinationBroker", "")
+    if destination and destination not in ownership.brokers:
         raise Conflict("Not allowed unload namespace bundle to inactive destination broker")
-    ownership, name = broker.registry.ownership, f"{namespace}/{bundle}"
-    await ownership.unload(name, partial(ownership.close_bundle, name))
+    await ownership.unload(f"{namespace}/{bundle}", destination)
     return done()
 
 

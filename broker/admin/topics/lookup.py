@@ -7,6 +7,7 @@ from aiohttp import web
 from broker.admin.http.answers import PreconditionFailed, answer, topic_of
 from broker.admin.http.request_path import TOPIC_NAME
 from broker.admin.service_view import BROKER, BrokerView
+from broker.admin.topics.owner_redirect import sent_on
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import NamespaceNotFound
 
@@ -14,10 +15,14 @@ _TOPIC = f"/lookup/v2/topic/{TOPIC_NAME}"
 
 
 async def topic(request: web.Request) -> web.Response:
-    """Returns the addresses of the topic's owner; with `listenerName` those of that listener."""
+    """Returns the addresses of the topic's owner; with `listenerName` those of that listener. 307 while nobody has it."""
     broker = request.app[BROKER]
     _check(request, broker)
-    owner = (await broker.registry.ownership.owner_of(topic_of(request))).addresses
+    authoritative = request.query.get("authoritative") == "true"
+    found_owner = await broker.registry.ownership.owner_of(topic_of(request), authoritative=authoritative)
+    owner = found_owner.addresses
+    if found_owner.is_redirect:
+        return sent_on(request, owner, authoritative=found_owner.authoritative)
     name = request.query.get("listenerName", "")
     listener = owner.listener(name)
     if listener is None:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from broker.service.namespaces.bundles import Bundle
+from broker.service.successor import Successor
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_registry import CLOSINGS_AT_ONCE, TopicRegistry
 from foundation.loop.slices import in_slices
@@ -24,8 +25,10 @@ class SubscriptionInUse(BrokerError):
     """HTTP status of the answer."""
 
 
-async def unload(registry: TopicRegistry, namespace: str, bundle: Bundle | None = None) -> None:
-    """Closes the open topics, some at a time; clients look them up again and so open them again."""
+async def unload(
+    registry: TopicRegistry, namespace: str, bundle: Bundle | None = None, successor: Successor | None = None
+) -> None:
+    """Closes the open topics, some at a time; clients open them again, where the successor is."""
     # Those that are being opened would be open afterwards.
     await registry.openings_ended(namespace)
     # Over a copy: unloading waits, and topics may come and go meanwhile.
@@ -36,7 +39,7 @@ async def unload(registry: TopicRegistry, namespace: str, bundle: Bundle | None 
     ]
     for first in range(0, len(chosen), CLOSINGS_AT_ONCE):
         open_ones = [
-            registry.unload(topic.name)
+            registry.unload(topic.name, successor)
             for topic in chosen[first : first + CLOSINGS_AT_ONCE]
             if registry.topics.get(str(topic.name)) is topic
         ]

@@ -28,6 +28,7 @@ from broker.service.subscriptions.dispatch.single_active_dispatcher import Singl
 from broker.service.subscriptions.expired_counts import ExpiredCounts
 from broker.service.subscriptions.hole_watch import HoleWatch
 from broker.service.subscriptions.topic_positions import TopicPositions
+from broker.service.successor import MayMove
 from broker.service.transactions.subscription_transactions import (
     SubscriptionTransactions,
     replaced_properties,
@@ -75,7 +76,7 @@ class Expiry(Protocol):
         ...
 
 
-class SubscribedTopic(Protocol):
+class SubscribedTopic(MayMove, Protocol):
     """The topic, as far as its subscriptions use it."""
 
     name: TopicName
@@ -485,8 +486,7 @@ class Subscription:
 
     def disconnect(self) -> None:
         """Closes all consumers; their clients look the topic up and subscribe again."""
-        # A copy, because each pass removes the consumer.
-        for consumer in list(self.consumers):
+        for consumer in list(self.consumers):  # A copy, because each pass removes the consumer.
             consumer.port.closed_by_broker()
             self.remove_consumer(consumer)
 

@@ -13,6 +13,7 @@ from broker.service.policies.table import MAX_MESSAGE_SIZE, MAX_PRODUCERS, SUBSC
 from broker.service.ports import ConsumerPort, ProducerPort, Sends
 from broker.service.producer import Producer, TransactionGate
 from broker.service.settings import ServiceSettings
+from broker.service.successor import MayMove, Successor
 from broker.service.topics.producer_access import ProducerAccess
 from foundation.model.errors import (
     BrokerError,
@@ -32,6 +33,11 @@ class SubscriptionLike(Protocol):
 
     name: str
     """Name given in SUBSCRIBE."""
+
+    @property
+    def topic(self) -> MayMove:
+        """The topic that is subscribed to."""
+        ...
 
     @property
     def consumers(self) -> list[Consumer]:
@@ -80,6 +86,7 @@ class Topic:
         "rates",
         "settings",
         "single_sends",
+        "successor",
         "used_at_ns",
     )
 
@@ -113,6 +120,8 @@ class Topic:
         """SENDs after which a connection had to wait for a publish rate."""
         self.closed = False
         """True from the moment closing or deleting begins; clients must look the topic up again."""
+        self.successor: Successor | None = None
+        """Of a topic that is closed because another broker may have it next: tells its clients where."""
         self.asked = 0
         """Requests that have asked for the topic since it was opened; a topic that is asked for does not fall asleep."""
         self.used_at_ns = 0

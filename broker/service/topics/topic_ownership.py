@@ -12,7 +12,8 @@ from dataclasses import field
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from bookkeeper.metadata.metadata_store import Check
+from bookkeeper.metadata.metadata_store import Lease
+from broker.service.successor import ServiceUrls, Successor
 from foundation.model.topic_name import TopicName
 from foundation.settings.settings import Settings
 from foundation.value import Value
@@ -40,6 +41,11 @@ class Addresses(Value):
     """`https://host:port` of the admin API and of /metrics with TLS."""
     listeners: Mapping[str, Listener] = field(default_factory=dict)
     """Further URLs of the data ports by listener name (`advertisedListeners`)."""
+
+    @property
+    def service_urls(self) -> ServiceUrls:
+        """The URLs of the data ports."""
+        return ServiceUrls(self.service_url, self.service_url_tls)
 
     @property
     def broker_id(self) -> str:
@@ -90,8 +96,8 @@ class TopicOwnership:
     def __init__(self, owner: Addresses | None = None) -> None:
         self.owner = owner or Addresses()
         """This broker's addresses. Set before the first client connects: the ports are known once they are open."""
-        self.close_bundle: Callable[[str], Awaitable[None]] = _nothing_is_open
-        """Closes the topics of a bundle; set once there is a registry of topics."""
+        self.close_bundle: Callable[[str, Successor | None], Awaitable[None]] = _nothing_is_open
+        """Closes the topics of a bundle, which a successor has next; set once there is a registry of topics."""
 
     @property
     def brokers(self) -> Mapping[str, Addresses]:
@@ -130,16 +136,16 @@ class TopicOwnership:
         for bundle in dict.fromkeys(self.bundle_of(name) for name in names):
             await self.owner_of_bundle(bundle, authoritative=True)
 
-    async def check_owned(self, name: TopicName) -> Check | None:
+    async def check_owned(self, name: TopicName) -> Lease | None:
         """Raises ServiceNotReady unless this broker may open the topic; the client then looks it up again.
 
-        Returns the condition under which the first write of the topic's list holds; None = without one.
+        Returns the condition of its fencing and of the first write of its list; None = without one.
         """
         return None
 
-    async def unload(self, bundle: str, close: Callable[[], Awaitable[None]]) -> None:
-        """Gives up a bundle that this broker owns: `close` closes its topics. Another broker may own it then."""
-        await close()
+    async def unload(self, bundle: str, destination: str = "") -> None:
+        """Closes the topics of a bundle that this broker owns, and gives it up to the broker of this name, or to any."""
+        await self.close_bundle(bundle, None)
 
     async def split(self, bundle: str, parts: Sequence[str], store: Callable[[], Awaitable[None]]) -> None:
         """Owns the parts of a bundle in its place; `store` stores the division."""
@@ -148,6 +154,9 @@ class TopicOwnership:
     async def leave(self) -> None:
         """Gives all topics up, before the broker stops."""
 
+    async def at_end(self) -> None:
+        """Ends connections to other brokers; nothing is asked of them any more."""
 
-async def _nothing_is_open(_bundle: str) -> None:
+
+async def _nothing_is_open(_bundle: str, _successor: Successor | None) -> None:
     """Stands for `close_bundle` before there is a registry."""

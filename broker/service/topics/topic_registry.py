@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from itertools import islice
 
-from bookkeeper.metadata.metadata_store import Check
+from bookkeeper.metadata.metadata_store import Lease
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
@@ -31,6 +31,7 @@ from broker.service.namespaces.stored_forms import DELETED
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import MAX_TOPICS
 from broker.service.settings import ServiceSettings
+from broker.service.successor import Successor
 from broker.service.topics.dormant_topic import DormantTopic, restore
 from broker.service.topics.dormant_topics import DormantTopics
 from broker.service.topics.ended_topics import EndedTopics
@@ -261,7 +262,7 @@ class TopicRegistry:
             raise TooManyTopics(f"Exceed maximum number of topics in namespace {namespace}: {limit}")
 
     async def _open_persistent(
-        self, name: TopicName, record: DormantTopic | None, lease: Check | None
+        self, name: TopicName, record: DormantTopic | None, lease: Lease | None
     ) -> PersistentTopic:
         settings = self.settings
         stamp = self.environment.stamp(
@@ -388,13 +389,13 @@ class TopicRegistry:
 
     # Closing
 
-    async def unload(self, name: TopicName) -> None:
-        """Closes the topic; clients look it up and open it again. TopicNotFound unless it is open."""
+    async def unload(self, name: TopicName, successor: Successor | None = None) -> None:
+        """Closes the topic; clients open it again, where the successor is. TopicNotFound unless it is open."""
         topic = self.topics.get(str(name))
         if topic is None:
             raise TopicNotFound(f"Topic {name} is not loaded")
-        closing = self._closing.get(str(name)) or self._close_topic(topic)
-        await asyncio.shield(closing)
+        topic.successor = successor
+        await asyncio.shield(self._closing.get(str(name)) or self._close_topic(topic))
 
     async def fall_asleep(self, topic: PersistentTopic, oldest_ms: int) -> None:
         """Closes a topic without clients and keeps its record; `oldest_ms` as in `record_of`. Raises MetadataError."""

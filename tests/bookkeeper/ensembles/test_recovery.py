@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from bookkeeper.ensembles.own_ledger import RecoveringLedger, read_metadata
+from bookkeeper.metadata.metadata_store import Check
 from broker.compose.ledger_settings import LedgerSettings
-from foundation.model.errors import LedgerFenced, NotEnoughBookies, PersistenceError
+from foundation.model.errors import LedgerFenced, MetadataError, NotEnoughBookies, PersistenceError
 from protocol.ledger_metadata import LedgerState
 from tests.bookkeeper.ensembles.ensemble_fakes import IO_ERROR, LEDGER, Cluster, turns
 
@@ -166,3 +167,16 @@ async def test_writer_changes_no_metadata_during_a_recovery() -> None:
     found = await read_metadata(cluster.metadata, LEDGER)
     assert found is not None
     assert (found[0].state, len(found[0].segments)) == (LedgerState.IN_RECOVERY, 1)
+
+
+async def test_take_over_without_its_lease_leaves_the_writer_alone() -> None:
+    cluster = await filled(4, 3, 3, 2)
+    own = cluster.own
+    assert own is not None
+    await cluster.metadata.put("/lease", b"another broker")
+    await cluster.metadata.put("/lease", b"another broker, once more")
+    with pytest.raises(MetadataError, match="another broker's to take over"):
+        await RecoveringLedger.take_over(cluster.metadata, LEDGER, lambda: Check("/lease", 0))
+    await own.change_ensemble(ENTRIES, tuple(cluster.names[1:]))
+    taken = await RecoveringLedger.take_over(cluster.metadata, LEDGER, lambda: Check("/lease", 1))
+    assert isinstance(taken, RecoveringLedger)

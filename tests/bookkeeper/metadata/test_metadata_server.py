@@ -381,7 +381,9 @@ async def test_file_that_was_served_opens_without_a_server_and_without_its_lease
     await store.close()
 
 
-async def test_deletion_is_made_in_its_session_or_not_at_all(process: ServerProcess, tmp_path: Path) -> None:
+async def test_deletion_and_checked_write_are_made_in_their_session_or_not_at_all(
+    process: ServerProcess, tmp_path: Path
+) -> None:
     """The next holder of a lease may have made the key anew, with the same version."""
     store = await client(tmp_path, SHORT_S)
     news = News(store)
@@ -389,13 +391,17 @@ async def test_deletion_is_made_in_its_session_or_not_at_all(process: ServerProc
     await process.end(signal.SIGKILL)
     assert await news.next() is SessionState.SUSPENDED
     deleting = asyncio.ensure_future(store.delete("/a", 0))
+    checked = asyncio.ensure_future(store.put_all([Put("/c", b"1", ABSENT), Check("/a", 0)]))
     writing = asyncio.ensure_future(store.put("/b", b"1"))
     assert await news.next() is SessionState.LOST
     await process.start()
     assert await news.next() is SessionState.RE_ESTABLISHED
     with pytest.raises(MetadataError, match="session in which this was asked has ended"):
         await deleting
+    with pytest.raises(MetadataError, match="session in which this was asked has ended"):
+        await checked
     assert await writing == 0
+    assert await store.get("/c") is None
     assert await store.get("/a") == Versioned(b"1", 0)
     await store.delete("/a", 0)
     await store.close()

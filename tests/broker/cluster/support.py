@@ -9,9 +9,12 @@ from typing import cast
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.cluster.ownership import ClusterOwnership
+from broker.peers.peer_settings import PeerSettings
+from broker.peers.peers import Peers
 from broker.service.namespaces.namespaces import Namespaces
+from broker.service.successor import ServiceUrls, Successor
 from broker.service.topics.topic_ownership import Addresses
-from foundation.model.topic_name import parse_topic_name
+from foundation.model.topic_name import TopicName, parse_topic_name
 
 NOW_MS = 1_795_456_811_163
 TOPIC = parse_topic_name("persistent://shop/orders/t")
@@ -25,6 +28,13 @@ class FourBundles(SimpleNamespace):
     """Namespaces of four bundles each, Pulsar's default."""
 
     cluster = "c1"
+    def __init__(self) -> None:
+        super().__init__()
+        self.missing: set[str] = set()
+        """Namespaces that do not exist."""
+
+    def exists(self, namespace: str) -> bool:
+        return namespace not in self.missing
 
     def policies(self, namespace: str) -> dict[str, object]:
         return {}
@@ -33,28 +43,52 @@ class FourBundles(SimpleNamespace):
         return None
 
 
+class AskedNodes(Peers):
+    """Requests to other brokers as calls."""
+
+    def __init__(self, settings: PeerSettings) -> None:
+        super().__init__(settings)
+        self.nodes: list[Node] = []
+
+    async def find_owner(self, topic: TopicName, first: Addresses, *, authoritative: bool) -> Addresses:
+        for _ in range(3):
+            asked = next(node for node in self.nodes if node.addresses == first)
+            found = await asked.ownership.owner_of(topic, authoritative=authoritative)
+            if not found.is_redirect:
+                return found.addresses
+            first, authoritative = found.addresses, found.authoritative
+        raise AssertionError("a loop")
+
+
 class Node:
     """One broker."""
 
     def __init__(self, store: MemoryMetadataStore, number: int) -> None:
         self.store = store
         self.closed: list[str] = []
+        self.told: list[ServiceUrls] = []
+        """Who has each closed bundle next, as clients are told."""
         self._is_dead = False
         self._tasks: set[asyncio.Task[object]] = set()
+        self.namespaces = FourBundles()
+        self.peers = AskedNodes(PeerSettings())
         self.ownership = ClusterOwnership(
             store,
-            cast(Namespaces, FourBundles()),
+            cast(Namespaces, self.namespaces),
             "1.0",
             spawn=self._spawn,
             now_ns=lambda: 0,
             wall_ms=lambda: NOW_MS,
             session_s=0.0,
+            peers=self.peers,
         )
         self.ownership.close_bundle = self._close
         self.addresses = addresses(number)
 
-    async def _close(self, bundle: str) -> None:
+    async def _close(self, bundle: str, successor: Successor | None) -> None:
         self.closed.append(bundle)
+        if successor is not None:
+            successor.when_known(self.told.append)
 
     def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
         if self._is_dead:
@@ -93,6 +127,7 @@ async def cluster(count: int) -> list[Node]:
     stores = [first, *(first.another() for _ in range(count - 1))]
     nodes = [Node(store, number) for number, store in enumerate(stores)]
     for node in nodes:
+        node.peers.nodes = nodes
         await node.open()
     await settle(*nodes)
     return nodes

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import Ephemeral
+from bookkeeper.metadata.metadata_store import Ephemeral, Stop, Write
 from broker.cluster.leases import Leases, fewest
 from broker.cluster.records import BUNDLES
 from foundation.model.errors import MetadataError
@@ -64,3 +65,42 @@ async def test_released_bundle_is_free_once() -> None:
     await own.release(BUNDLE)
     assert await own.owner(BUNDLE) is None
     assert (len(own), list(own)) == (0, [])
+
+
+class SlowWatches(MemoryMetadataStore):
+    """Has its keys removed by another session before a watch is there."""
+
+    async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
+        await self.another().delete(key)
+        return await super().watch(key, changed)
+
+
+async def test_node_that_goes_before_it_is_watched_is_looked_at() -> None:
+    store, lost = SlowWatches(), list[str]()
+    own = Leases(store, lost.append)
+    own.open(addresses(0))
+    await own.acquire(BUNDLE)
+    assert lost == [BUNDLE]
+
+
+class EndsDuringTheFirstWrite(MemoryMetadataStore):
+    """The session ends while its first write is answered."""
+
+    ended: Callable[[], None] | None = None
+
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
+        versions = await super().put_all(puts)
+        if (ended := self.ended) is not None:
+            self.ended = None
+            self._end_session()
+            ended()
+        return versions
+
+
+async def test_lease_that_was_made_while_its_session_ended_is_made_again() -> None:
+    store = EndsDuringTheFirstWrite()
+    own = leases(store)
+    store.ended = own.end_session
+    await own.acquire(BUNDLE)
+    assert await store.get(f"{BUNDLES}/{BUNDLE}") is not None
+    assert BUNDLE in own

@@ -65,3 +65,56 @@ async def test_broker_that_leaves_is_no_longer_listed() -> None:
     await settle(nodes[1])
     assert list(nodes[1].ownership.brokers) == ["host1:8080"]
     assert nodes[1].ownership.leader == "host1:8080"
+
+
+async def test_registration_that_somebody_removed_is_made_again() -> None:
+    node, other = await cluster(2)
+    await other.store.delete(f"{BROKERS}/{node.addresses.broker_id}")
+    await settle(node, other)
+    assert sorted(other.ownership.brokers) == ["host0:8080", "host1:8080"]
+
+
+async def test_broker_that_leaves_removes_no_other_leader() -> None:
+    leader, other = await cluster(2)
+    # It has not heard of the end of its session.
+    leader._is_dead = True
+    leader.store._end_session()
+    await settle(other)
+    assert other.ownership.leader == other.addresses.broker_id
+    leader.ownership.members.leader = leader.addresses.broker_id
+    leader.ownership.members.end_session()
+    await leader.ownership.members.close()
+    node = await other.store.get(LEADER)
+    assert node is not None
+    assert node.value == encode_leader(other.addresses)
+
+
+class HeldChildren(MemoryMetadataStore):
+    """Answers a list of names late, as it was when it was asked for."""
+
+    held: asyncio.Event | None = None
+
+    async def children(self, key: str) -> list[str]:
+        found = await super().children(key)
+        if (held := self.held) is not None:
+            self.held = None
+            await held.wait()
+        return found
+
+
+async def test_read_that_began_earlier_brings_nothing_back() -> None:
+    store = HeldChildren()
+    node, held = Node(store, 0), asyncio.Event()
+    await node.open()
+    other = Node(store.another(), 1)
+    await other.open()
+    await settle(node, other)
+    store.held = held
+    first = asyncio.ensure_future(node.ownership.members._read())
+    await asyncio.sleep(0)
+    await other.kill()
+    second = asyncio.ensure_future(node.ownership.members._read())
+    await asyncio.sleep(0)
+    held.set()
+    await asyncio.gather(first, second)
+    assert list(node.ownership.brokers) == ["host0:8080"]

@@ -17,7 +17,7 @@ from broker.managed_ledger.records.pulsar_records import (
     encode_position,
 )
 from broker.managed_ledger.removal.deletion import decide_deletion, delete_managed_ledger
-from foundation.model.errors import PersistenceError
+from foundation.model.errors import BadVersion, MetadataError, PersistenceError
 from foundation.model.position import EARLIEST, Position
 from protocol.ledger_metadata import ledger_key
 from tests.broker.managed_ledger.ledger_fakes import NAME, World, at, fill, until
@@ -132,3 +132,38 @@ async def test_cursor_ledger_that_cannot_be_read_refuses_the_open(world: World) 
     assert found is not None
     assert decode_cursor(found.value).ledger_id == CURSOR_LEDGER
     assert await world.metadata.get(ledger_key(CURSOR_LEDGER)) is not None
+
+
+class LosesOneAnswer(MemoryMetadataStore):
+    """Carries out a write and does not answer it."""
+
+    loses = False
+
+    async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
+        version = await super().put(key, value, expected)
+        if self.loses:
+            self.loses = False
+            raise MetadataError("the answer is lost")
+        return version
+
+
+async def test_cursor_whose_creation_was_not_answered_is_found_by_the_next_attempt() -> None:
+    store = LosesOneAnswer()
+    ledger = await World(store).open()
+    await fill(ledger, 3)
+    store.loses = True
+    with pytest.raises(MetadataError, match="answer is lost"):
+        await ledger.cursors.open("s", EARLIEST)
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    assert cursor.backlog == 3
+    assert ledger.cursors.by_name["s"] is cursor
+
+
+async def test_cursor_that_another_broker_uses_is_not_taken_for_an_own_one() -> None:
+    store = MemoryMetadataStore()
+    ledger = await World(store).open()
+    await fill(ledger, 3)
+    used = CursorInfo(Position(at(ledger, 0).ledger_id, 1))
+    await store.put(cursor_key(NAME, "s"), encode_cursor(StoredCursor(used, CURSOR_LEDGER)))
+    with pytest.raises(BadVersion):
+        await ledger.cursors.open("s", EARLIEST)

@@ -1,4 +1,4 @@
-"""Turns the authentication plugin of a client into the header of its admin requests."""
+"""Turns the authentication plugin of a client into the header of its requests to admin ports."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import json
 from pathlib import Path
 from urllib.parse import unquote
 
-from magnetar.clients.client import CommandError
-
 _JAVA = "org.apache.pulsar.client.impl.auth."
 TOKEN = ("token", f"{_JAVA}AuthenticationToken")
 """Names of the plugin for tokens: `token:TEXT`, `file:PATH`, or the token itself."""
 BASIC = ("basic", f"{_JAVA}AuthenticationBasic")
 """Names of the plugin for passwords: `{"userId": NAME, "password": TEXT}`, or `NAME:TEXT`."""
-WITHOUT_HEADER = ("", "tls", f"{_JAVA}AuthenticationTls", f"{_JAVA}AuthenticationDisabled")
-"""Plugins that add no header: a certificate belongs to the connection."""
+TLS_PLUGINS = ("tls", f"{_JAVA}AuthenticationTls")
+"""Names of the plugin for certificates, which belong to the connection: it adds no header."""
+WITHOUT_CREDENTIALS = ("", f"{_JAVA}AuthenticationDisabled")
+"""Plugins that prove nothing."""
 
 
 def headers_of(plugin: str, params: str) -> dict[str, str]:
     """Returns the headers that prove the client's role.
 
-    Raises CommandError, which never repeats the parameters, for another plugin and for broken parameters.
+    Raises ValueError, which never repeats the parameters, for another plugin and for broken parameters.
     """
-    if plugin in WITHOUT_HEADER:
+    if plugin in TLS_PLUGINS or plugin in WITHOUT_CREDENTIALS:
         return {}
     if plugin in TOKEN:
         return {"Authorization": f"Bearer {_token(params)}"}
     if plugin in BASIC:
         return {"Authorization": "Basic " + base64.b64encode(_name_and_password(params).encode()).decode()}
-    raise CommandError(
-        f"authPlugin={plugin}: allowed are {TOKEN[1]} and {BASIC[1]}, or in short token and basic"
+    raise ValueError(
+        f"{plugin} is no plugin that is built in: allowed are {TOKEN[1]} and {BASIC[1]}, or in short token and basic"
     )
 
 
@@ -42,12 +42,12 @@ def _token(params: str) -> str:
             token = Path(path).read_text(encoding="ascii").strip()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "it is no text"
-            raise CommandError(f"the token's file {path} cannot be read: {reason}") from None
+            raise ValueError(f"the token's file {path} cannot be read: {reason}") from None
     else:
         token = params.removeprefix("token:").strip()
     # A line break would end the header, and what follows would be another one.
     if not token or not token.isascii() or not token.isprintable():
-        raise CommandError("the token of --auth-params, or of authParams in client.conf, is empty or broken")
+        raise ValueError("the token is empty or broken")
     return token
 
 
@@ -60,8 +60,8 @@ def _name_and_password(params: str) -> str:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             name = password = None
         if not isinstance(name, str) or not isinstance(password, str):
-            raise CommandError('the parameters of basic authentication are {"userId": "…", "password": "…"}')
+            raise ValueError('the parameters of basic authentication are {"userId": "…", "password": "…"}')
         return f"{name}:{password}"
     if ":" not in params:
-        raise CommandError("the parameters of basic authentication are name:password")
+        raise ValueError("the parameters of basic authentication are name:password")
     return params

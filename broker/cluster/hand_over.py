@@ -1,0 +1,94 @@
+"""HandOver: a bundle that this broker gives up gets its next owner, and clients of its topics are told which.
+
+topics are closed, their clients hear nothing yet -> the lease is given up -> another broker takes the bundle
+-> clients are told its addresses, and connect without a lookup (PIP-307)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import Final
+
+from broker.cluster.leases import Leases
+from broker.peers.peers import Peers
+from broker.service.namespaces.bundles import bundles_of
+from broker.service.namespaces.namespaces import Namespaces
+from broker.service.successor import NOBODY, ServiceUrls, Successor
+from broker.service.topics.topic_ownership import Addresses, Owner
+from foundation.model.errors import BrokerError, ServiceNotReady
+from foundation.model.topic_name import TopicName, parse_topic_name
+
+log = logging.getLogger("magnetar")
+
+HAND_OVER_S: Final = 2.0
+"""Longest wait for the next owner of a bundle that is given up; clients of its topics wait as long."""
+
+CloseBundle = Callable[[str, Successor | None], Awaitable[None]]
+"""Closes the topics of a bundle, whose clients wait for the successor."""
+FindOwner = Callable[[str, bool], Awaitable[Owner]]
+"""(bundle, whether this broker shall take it) -> the answer to a lookup here."""
+
+
+class HandOver:
+    """Bundles are named `tenant/namespace/range`."""
+
+    def __init__(self, leases: Leases, peers: Peers, namespaces: Namespaces, find_owner: FindOwner) -> None:
+        self.leaving: set[str] = set()
+        """Bundles that are given up: nobody opens a topic of them here."""
+        self._leases = leases
+        self._peers = peers
+        self._namespaces = namespaces
+        self._find_owner = find_owner
+
+    def check(self, bundle: str) -> None:
+        """Raises ServiceNotReady for a bundle that is given up, in Apache's words."""
+        if bundle in self.leaving:
+            raise ServiceNotReady(f"Namespace bundle {bundle} is being unloaded")
+
+    async def give_up(self, bundle: str, close: CloseBundle, own: Addresses, to: Addresses | None) -> None:
+        """Closes the topics and gives the bundle up: `to` a broker, or where None to any; `own`: this one.
+
+        Raises MetadataError, and ServiceNotReady while that is done already.
+        """
+        self.check(bundle)
+        self.leaving.add(bundle)
+        successor, found = Successor(), NOBODY
+        try:
+            try:
+                await close(bundle, successor)
+                await self._leases.release(bundle)
+            finally:
+                self.leaving.discard(bundle)
+            if successor.is_awaited or to is not None:
+                found = await self._next_owner(bundle, own, to)
+        finally:
+            # Also after an error: clients wait.
+            successor.known(found)
+
+    async def _next_owner(self, bundle: str, own: Addresses, to: Addresses | None) -> ServiceUrls:
+        """Has a broker take the bundle; NOBODY where that fails: the next lookup finds one."""
+        try:
+            async with asyncio.timeout(HAND_OVER_S):
+                if to is None or to == own:
+                    owner = await self._find_owner(bundle, to is not None)
+                else:
+                    owner = Owner(to, is_redirect=True, authoritative=True)
+                if not owner.is_redirect:
+                    return owner.addresses.service_urls
+                topic, flag = self._topic_in(bundle), owner.authoritative
+                found = await self._peers.find_owner(topic, owner.addresses, authoritative=flag)
+                return found.service_urls
+        except (BrokerError, TimeoutError) as error:
+            reason = str(error) or "no answer"
+            log.warning("! nobody has taken bundle %s yet; clients look it up: %s", bundle, reason)
+            return NOBODY
+
+    def _topic_in(self, bundle: str) -> TopicName:
+        """Returns a topic of the bundle, which need not exist: a lookup names one."""
+        namespace, _, text = bundle.rpartition("/")
+        found = bundles_of(self._namespaces, namespace).find(namespace, text)
+        names = (f"persistent://{namespace}/{number}" for number in count())
+        return parse_topic_name(next(name for name in names if found.has(name)))

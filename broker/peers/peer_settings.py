@@ -1,0 +1,70 @@
+"""How this broker proves to others who it is, by the keys brokerClient…, and whether connections to them begin with TLS."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import field
+from pathlib import Path
+from typing import Final
+
+from foundation.http.credentials import TLS_PLUGINS, WITHOUT_CREDENTIALS, headers_of
+
+from foundation.settings.settings import Settings
+from foundation.tls.auth_params import parse_auth_params
+from foundation.tls.contexts import ClientFiles
+from foundation.value import Value
+
+PLUGIN: Final = "brokerClientAuthenticationPlugin"
+PARAMETERS: Final = "brokerClientAuthenticationParameters"
+
+
+class PeerSettings(Value, kw_only=True):
+    """Values of the keys brokerClient…"""
+
+    uses_tls: bool = False
+    """True where every connection to another broker begins with TLS."""
+    files: ClientFiles = field(default_factory=ClientFiles)
+    """Certificates for these connections."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Prove the role of this broker."""
+    refusal: str = ""
+    """Why no request may be sent; empty where one may."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> PeerSettings:
+        """Reads the keys. Raises SettingsError for a plugin or parameters that cannot be used."""
+        plugin, parameters = settings.str(PLUGIN), settings.str(PARAMETERS)
+        uses_tls = settings.bool("brokerClientTlsEnabled")
+        certificate = _path(settings, "brokerClientCertificateFilePath")
+        key = _path(settings, "brokerClientKeyFilePath")
+        headers: dict[str, str] = {}
+        try:
+            if plugin in TLS_PLUGINS:
+                certificate, key = parse_auth_params(parameters)
+            else:
+                headers = headers_of(plugin, parameters)
+        except (ValueError, json.JSONDecodeError) as error:
+            raise settings.error(PARAMETERS, str(error)) from None
+        refusal = ""
+        if settings.bool("authenticationEnabled") and plugin in WITHOUT_CREDENTIALS:
+            # Sent without credentials, a request would be refused or count as the anonymous role's.
+            refusal = (
+                f"set {PLUGIN} and {PARAMETERS}: the brokers of this cluster ask each other for credentials"
+            )
+        elif plugin in TLS_PLUGINS and not uses_tls:
+            refusal = "set brokerClientTlsEnabled=true: a certificate is shown over TLS alone"
+        return cls(
+            uses_tls=uses_tls,
+            files=ClientFiles(
+                trusted=_path(settings, "brokerClientTrustCertsFilePath"),
+                certificate=certificate,
+                key=key,
+                checks_host_name=settings.bool("tlsHostnameVerificationEnabled"),
+            ),
+            headers=headers,
+            refusal=refusal,
+        )
+
+
+def _path(settings: Settings, name: str) -> Path | None:
+    return Path(settings.str(name)) if settings.str(name) else None

@@ -1,0 +1,183 @@
+"""Peers: one request to another broker, one answer.
+
+A request goes to a broker that is registered in the cluster, and to no other: it has this broker's credentials. It goes
+over TLS or not at all where `brokerClientTlsEnabled` says so, and is refused here while credentials are asked for and none
+are set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import quote, urlsplit
+
+from broker.peers.peer_settings import PeerSettings
+from broker.service.namespaces.namespaces import Json
+from broker.service.topics.topic_ownership import Addresses
+from foundation.model.errors import BrokerError, ServiceNotReady
+from foundation.model.topic_name import TopicName
+from foundation.tls.contexts import client_context
+from foundation.tls.errors import TlsError
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
+STEPS_MAX: Final = 3
+"""Brokers that a request may be sent to, one after the other: any, the leader, the chosen one."""
+TIMEOUT_S: Final = 30.0
+"""Longest wait for an answer."""
+CONNECT_S: Final = 5.0
+"""Longest wait for a connection: a broker that has died is found quickly, or its machine is gone without a word."""
+BYTES_MAX: Final = 64 << 20
+"""Longest answer: the statistics of a few thousand partitions."""
+
+
+class PeerRefused(BrokerError):
+    """Another broker has refused a request."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status  # type: ignore[misc]  # of this answer
+        """HTTP status of its answer."""
+
+
+class PeerAnswer(NamedTuple):
+    """An answer to a request that succeeded."""
+
+    body: Json
+    """The decoded body; None for an empty one."""
+    by: Addresses
+    """The broker that has answered."""
+
+
+class Peers:
+    """Requests to the other brokers; the connections stay open. Call `close` at the end."""
+
+    def __init__(self, settings: PeerSettings) -> None:
+        self.brokers: Callable[[], Mapping[str, Addresses]] = dict
+        """Returns the brokers of the cluster by name; the ownership sets it."""
+        self._settings = settings
+        self._session: ClientSession | None = None
+
+    async def request(
+        self,
+        to: Addresses,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Json = None,
+    ) -> PeerAnswer:
+        """Sends a request, and follows where that broker sends it on to. `path` is quoted already.
+
+        Raises PeerRefused for an answer that is an error, and ServiceNotReady without an answer.
+        """
+        url = self._url(to, path, query or {})
+        for _ in range(STEPS_MAX):
+            by = self._broker_at(url)
+            status, location, found = await self._ask(method, url, body)
+            if status != 307:
+                if status >= 400:
+                    raise PeerRefused(_reason(found, by, status), status)
+                return PeerAnswer(found, by)
+            url = location
+        raise ServiceNotReady(f"{path} was sent on {STEPS_MAX} times; the last broker named {url}")
+
+    async def find_owner(self, topic: TopicName, first: Addresses, *, authoritative: bool) -> Addresses:
+        """Returns the owner of the topic's bundle; with `authoritative` `first` takes it while nobody has it.
+
+        Raises as `request`.
+        """
+        path = f"/lookup/v2/topic/{topic.domain}/{topic.namespace}/{quote(topic.local, safe='')}"
+        answer = await self.request(
+            first, "GET", path, query={"authoritative": "true"} if authoritative else None
+        )
+        found = answer.body if isinstance(answer.body, dict) else {}
+        for addresses in self.brokers().values():
+            if addresses.broker_id in (_host(found.get("httpUrl")), _host(found.get("httpUrlTls"))):
+                return addresses
+        raise ServiceNotReady(f"the owner of {topic} is no broker of this cluster")
+
+    async def close(self) -> None:
+        """Ends the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    def _url(self, to: Addresses, path: str, query: Mapping[str, str]) -> str:
+        base = to.admin_url_tls if self._settings.uses_tls else to.admin_url
+        if not base:
+            wanted = "webServicePortTls" if self._settings.uses_tls else "webServicePort"
+            raise ServiceNotReady(
+                f"broker {to.broker_id} has no {wanted}, which brokerClientTlsEnabled asks for"
+            )
+        text = "&".join(f"{key}={quote(value, safe='')}" for key, value in query.items())
+        return f"{base}{path}?{text}" if text else f"{base}{path}"
+
+    def _broker_at(self, url: str) -> Addresses:
+        """Returns the broker with this URL. Raises ServiceNotReady for a stranger, and for another kind of port."""
+        if self._settings.refusal:
+            raise ServiceNotReady(f"No request to another broker is sent: {self._settings.refusal}")
+        for addresses in self.brokers().values():
+            base = addresses.admin_url_tls if self._settings.uses_tls else addresses.admin_url
+            if base and url.startswith(f"{base}/"):
+                return addresses
+        raise ServiceNotReady(
+            f"{url} is no broker of this cluster, or no port that brokerClientTlsEnabled allows"
+        )
+
+    async def _ask(self, method: str, url: str, body: Json) -> tuple[int, str, Json]:
+        # Late: a broker alone sends no requests.
+        from aiohttp import ClientError
+
+        session = await self._opened()
+        try:
+            async with session.request(
+                method, url, json=body, headers=self._settings.headers, allow_redirects=False
+            ) as answer:
+                content = await answer.content.read(BYTES_MAX)
+                found = _decoded(content)
+                return answer.status, str(answer.headers.get("Location", "")), found
+        except (ClientError, TimeoutError, OSError) as error:
+            reason = str(error) or type(error).__name__
+            raise ServiceNotReady(f"broker {urlsplit(url).netloc} does not answer: {reason}") from error
+
+    async def _opened(self) -> ClientSession:
+        if self._session is None:
+            from aiohttp import ClientSession, ClientTimeout, TCPConnector
+
+            context = None
+            if self._settings.uses_tls:
+                try:
+                    # In a thread: it reads files.
+                    context = await asyncio.to_thread(client_context, self._settings.files)
+                except TlsError as error:
+                    raise ServiceNotReady(f"TLS towards brokers: {error}") from error
+            if self._session is None:
+                self._session = ClientSession(
+                    connector=TCPConnector(ssl=True if context is None else context),
+                    timeout=ClientTimeout(total=TIMEOUT_S, sock_connect=CONNECT_S),
+                )
+        return self._session
+
+
+def _decoded(content: bytes) -> Json:
+    import json
+
+    if not content:
+        return None
+    try:
+        found: Json = json.loads(content)
+    except ValueError:
+        return content.decode(errors="replace")
+    return found
+
+
+def _reason(found: Json, by: Addresses, status: int) -> str:
+    if isinstance(found, dict) and isinstance(reason := found.get("reason"), str):
+        return reason
+    return f"broker {by.broker_id} answered {status}"
+
+
+def _host(url: Json) -> str:
+    return urlsplit(url).netloc if isinstance(url, str) and url else "-"

@@ -1,0 +1,100 @@
+"""Clients of a topic that moves to another broker: told where once that has it, so that they need no lookup (PIP-307)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+from aiohttp import ClientSession
+
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.compose.broker_service import BrokerService
+from foundation.model.topic_name import parse_topic_name
+from tests.support.memory_broker import memory_broker
+from tests.support.raw_client import NO_REQUEST, RawConnection
+
+TOPIC = parse_topic_name("persistent://public/default/t")
+
+
+@pytest.fixture
+async def two() -> AsyncIterator[tuple[BrokerService, BrokerService]]:
+    """The owner of the topic, and another broker."""
+    first = MemoryMetadataStore()
+    async with AsyncExitStack() as stack:
+        owner, other = [
+            await stack.enter_async_context(memory_broker(metadata=store))
+            for store in (first, first.another())
+        ]
+        await owner.registry.ownership.owner_of(TOPIC, authoritative=True)
+        yield owner, other
+
+
+async def attached(service: BrokerService) -> RawConnection:
+    """A connection with a producer and a consumer of the topic."""
+    client = await RawConnection.open(service.addresses.service_url)
+    await client.connect()
+    client.send("PRODUCER", topic=str(TOPIC), producer_id=1, request_id=1)
+    await client.receive("PRODUCER_SUCCESS")
+    client.send(
+        "SUBSCRIBE", topic=str(TOPIC), subscription="s", subType="Shared", consumer_id=2, request_id=2
+    )
+    await client.receive("SUCCESS")
+    return client
+
+
+async def unload(service: BrokerService, destination: str) -> int:
+    bundle = service.registry.ownership.bundle_of(TOPIC).rpartition("/")[2]
+    url = f"{service.addresses.admin_url}/admin/v2/namespaces/public/default/{bundle}/unload"
+    query = {"destinationBroker": destination} if destination else {}
+    async with ClientSession() as session, session.put(url, params=query, allow_redirects=False) as answer:
+        return answer.status
+
+
+async def test_clients_connect_to_the_destination_without_a_lookup(
+    two: tuple[BrokerService, BrokerService],
+) -> None:
+    owner, other = two
+    client = await attached(owner)
+    assert await unload(owner, other.addresses.broker_id) == 204
+    closed_producer = (await client.receive("CLOSE_PRODUCER")).command.close_producer
+    closed_consumer = (await client.receive("CLOSE_CONSUMER")).command.close_consumer
+    for closed in (closed_producer, closed_consumer):
+        assert closed.assignedBrokerServiceUrl == other.addresses.service_url
+        assert not closed.HasField("assignedBrokerServiceUrlTls")
+        assert closed.request_id == NO_REQUEST
+    again = await attached(other)
+    await again.close()
+    await client.close()
+
+
+async def test_clients_are_told_where_a_topic_is_next_without_a_destination(
+    two: tuple[BrokerService, BrokerService],
+) -> None:
+    owner, other = two
+    client = await attached(owner)
+    assert await unload(owner, "") == 204
+    told = (await client.receive("CLOSE_PRODUCER")).command.close_producer.assignedBrokerServiceUrl
+    assert told in (owner.addresses.service_url, other.addresses.service_url)
+    assert (await other.registry.ownership.owner_of(TOPIC)).addresses.service_url == told
+    await client.close()
+
+
+async def test_unload_to_a_broker_that_is_not_there_is_refused(
+    two: tuple[BrokerService, BrokerService],
+) -> None:
+    owner, _ = two
+    client = await attached(owner)
+    assert await unload(owner, "elsewhere:8080") == 409
+    client.send("PRODUCER", topic=str(TOPIC), producer_id=3, request_id=3)
+    await client.receive("PRODUCER_SUCCESS")
+    await client.close()
+
+
+async def test_unload_of_one_topic_names_no_broker(two: tuple[BrokerService, BrokerService]) -> None:
+    owner, _ = two
+    client = await attached(owner)
+    await owner.registry.unload(TOPIC)
+    closed = (await client.receive("CLOSE_PRODUCER")).command.close_producer
+    assert not closed.HasField("assignedBrokerServiceUrl")
+    await client.close()

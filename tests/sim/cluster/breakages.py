@@ -1,0 +1,182 @@
+"""Rules of several brokers, each broken on purpose: the simulation of a cluster must notice it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from unittest import mock
+
+from bookkeeper.metadata.metadata_store import Check, Lease, Write
+from broker.cluster.leases import Leases
+from broker.cluster.members import Members
+from broker.cluster.ownership import ClusterOwnership
+from broker.managed_ledger import opening
+from broker.service.successor import Successor
+from broker.service.topics.topic_ownership import Addresses, Owner
+from foundation.model.topic_name import TopicName
+from tests.sim.followers import FollowerStore
+
+_Close = Callable[[str, Successor | None], Awaitable[None]]
+
+
+def _topics_without_lease() -> object:
+    """A topic opens at every broker that is asked."""
+
+    async def check_owned(self: ClusterOwnership, name: TopicName) -> Lease | None:
+        return None
+
+    return mock.patch.object(ClusterOwnership, "check_owned", check_owned)
+
+
+def _lists_without_check() -> object:
+    """The lease is looked at before a topic opens, and not in the write that takes it."""
+    plain = ClusterOwnership.check_owned
+
+    async def check_owned(self: ClusterOwnership, name: TopicName) -> Lease | None:
+        await plain(self, name)
+        return None
+
+    return mock.patch.object(ClusterOwnership, "check_owned", check_owned)
+
+
+def _fences_without_check() -> object:
+    """The first write of the list is under the lease, the fence of the former writer is not."""
+    plain = opening._find_end
+
+    async def find_end(*arguments: object) -> None:
+        await plain(*arguments[:-1], None)  # type: ignore[arg-type,call-arg]
+
+    return mock.patch.object(opening, "_find_end", find_end)
+
+
+def _checks_outlive_their_session() -> object:
+    """A write under a lease that was asked in one session is made in the next one."""
+
+    async def put_all(self: FollowerStore, puts: Sequence[Write]) -> list[int]:
+        return await self._write(lambda: self._session.put_all(puts))
+
+    return mock.patch.object(FollowerStore, "put_all", put_all)
+
+
+def _leases_outlive_their_session() -> object:
+    """A new session believes the leases of the one before."""
+
+    def end_session(self: Leases) -> None:
+        """Notes nothing."""
+
+    async def is_kept(self: Leases, bundle: str) -> bool:
+        return True
+
+    patches = contextlib.ExitStack()
+    patches.enter_context(mock.patch.object(Leases, "end_session", end_session))
+    patches.enter_context(mock.patch.object(Leases, "is_kept", is_kept))
+    return patches
+
+
+def _opens_before_it_has_returned() -> object:
+    """Topics open while the leases of a new session are not taken yet, under conditions of the former one."""
+
+    def condition(self: ClusterOwnership, bundle: str) -> Check:
+        return self.leases.check(bundle)
+
+    patches = contextlib.ExitStack()
+    patches.enter_context(mock.patch.object(ClusterOwnership, "_check_certain"))
+    patches.enter_context(mock.patch.object(ClusterOwnership, "_condition", condition))
+    return patches
+
+
+def _releases_outlive_their_session() -> object:
+    """A lease that is given up is removed whoever has it by then."""
+
+    async def delete(self: FollowerStore, key: str, expected: int | None = None) -> None:
+        await self._write(lambda: self._session.delete(key, expected))
+
+    return mock.patch.object(FollowerStore, "delete", delete)
+
+
+def _former_leases_are_removed() -> object:
+    async def release(self: Leases, bundle: str) -> None:
+        if bundle in self._stops:
+            self.drop(bundle)
+            await self._store.delete(f"/namespace/{bundle}")
+
+    return mock.patch.object(Leases, "release", release)
+
+
+def _gives_up_before_topics_are_closed() -> object:
+    async def give_up(self: ClusterOwnership, bundle: str, close: _Close, _: Addresses | None = None) -> None:
+        await self.leases.release(bundle)
+        await close(bundle, None)
+
+    return mock.patch.object(ClusterOwnership, "_give_up", give_up)
+
+
+def _opens_while_it_unloads() -> object:
+    async def give_up(self: ClusterOwnership, bundle: str, close: _Close, _: Addresses | None = None) -> None:
+        await close(bundle, None)
+        await self.leases.release(bundle)
+
+    return mock.patch.object(ClusterOwnership, "_give_up", give_up)
+
+
+def _losses_are_not_noticed() -> object:
+    """Nobody looks at a lease whose node may have gone."""
+    return mock.patch.object(ClusterOwnership, "_look_at")
+
+
+def _lost_bundles_stay_open() -> object:
+    """Topics of a bundle that another broker has by now stay open."""
+
+    async def take_again(self: ClusterOwnership, bundle: str) -> None:
+        await self.leases.is_kept(bundle)
+
+    return mock.patch.object(ClusterOwnership, "_take_again", take_again)
+
+
+def _watched_too_late() -> object:
+    """A lease is watched from its write on, and what happens in between is not looked for."""
+    plain = Leases._make
+
+    async def make(self: Leases, bundle: str) -> object:
+        lost, self._lost = self._lost, lambda _: None
+        try:
+            found = await plain(self, bundle)
+        finally:
+            self._lost = lost
+        return found
+
+    return mock.patch.object(Leases, "_make", make)
+
+
+def _chosen_brokers_choose_again() -> object:
+    """The broker that the leader has chosen is not told to take the bundle."""
+    plain = ClusterOwnership._choose
+
+    async def choose(self: ClusterOwnership, bundle: str) -> Owner:
+        return (await plain(self, bundle))._replace(authoritative=False)
+
+    return mock.patch.object(ClusterOwnership, "_choose", choose)
+
+
+def _leaders_are_not_followed() -> object:
+    """A broker keeps the members and the leader that it has read at its start."""
+    return mock.patch.object(Members, "changed")
+
+
+CLUSTER_BREAKAGES: dict[str, Callable[[], object]] = {
+    "topics-without-lease": _topics_without_lease,
+    "lists-without-check": _lists_without_check,
+    "fences-without-check": _fences_without_check,
+    "checks-outlive-their-session": _checks_outlive_their_session,
+    "leases-outlive-their-session": _leases_outlive_their_session,
+    "opens-before-it-has-returned": _opens_before_it_has_returned,
+    "releases-outlive-their-session": _releases_outlive_their_session,
+    "former-leases-are-removed": _former_leases_are_removed,
+    "gives-up-before-topics-are-closed": _gives_up_before_topics_are_closed,
+    "opens-while-it-unloads": _opens_while_it_unloads,
+    "losses-are-not-noticed": _losses_are_not_noticed,
+    "lost-bundles-stay-open": _lost_bundles_stay_open,
+    "watched-too-late": _watched_too_late,
+    "chosen-brokers-choose-again": _chosen_brokers_choose_again,
+    "leaders-are-not-followed": _leaders_are_not_followed,
+}

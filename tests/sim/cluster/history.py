@@ -1,0 +1,394 @@
+"""One history of three brokers on one metadata store and shared bookies; then calm, and the judgement.
+
+Processes are killed, stopped, paused and cut off; sessions expire; followers of the store answer reads of before; notices
+come late, answers are lost; clocks differ; bundles are unloaded, and their nodes removed by hand. The statements:
+
+* A broker takes a topic, by fencing or by the first write of its list, only while its own session has the lease.
+* Nobody removes another broker's lease, and nobody gives a bundle up with topics of it open.
+* Each confirmed message is at its position for ever, and at no other; a message is twice in the log only where its producer
+  sent it twice; first appearances are in the order of the producer.
+* No lookup takes more than three steps, unless the leader changes meanwhile.
+* While a broker is well, every client is served within a bound.
+* After the faults every bundle has one owner, which all brokers name, and topics are open there alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, fields
+from unittest import mock
+
+from bookkeeper.ensembles.awaited_reads import read_entries
+from bookkeeper.ensembles.bookies import BookieSet
+from bookkeeper.ensembles.ledgers import Ledgers
+from broker.cluster import dead_owners
+from broker.cluster.records import LEADER
+from broker.compose.ledger_settings import LedgerSettings, QuarantineSettings
+from broker.service.namespaces.bundles import Bundles
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic_ownership import Addresses
+from foundation.model.errors import BrokerError, PersistenceError, ServiceNotReady
+from foundation.model.topic_name import TopicName, parse_topic_name
+from protocol.ledger_metadata import LedgerState, decode, ledger_key
+from tests.sim.bookie import SimBookie
+from tests.sim.cluster.clients import Link, Publisher, Reader, Unserved, find, follow
+from tests.sim.cluster.faults import LIFE_S, ClusterFaults
+from tests.sim.cluster.process import SESSION_S, ClusterProcess, addresses
+from tests.sim.cluster.witness import ClusterWitness
+from tests.sim.followers import Cluster
+from tests.sim.lives.history import LivesLoop
+from tests.sim.loop import SimLoop, run
+from tests.sim.metadata import Broken
+from tests.sim.network import Faults, Network, SimConnection
+
+PLACES = 3
+TOPICS = 6
+NAMESPACE = "sim/cluster"
+CALM_S = 40.0
+"""Simulated seconds after which all are served and nothing is under way."""
+SERVED_S = 30.0
+"""In which a client is served while a broker is well: the session of an owner, its wait, and some requests in vain."""
+LEFT_OPEN_S = 10.0
+"""In which a broker that is well closes a topic whose bundle it has not."""
+
+
+@dataclass
+class ClusterCounts:
+    """Operations of one history."""
+
+    confirmed: int = 0
+    takeovers: int = 0
+    killed: int = 0
+    stopped: int = 0
+    paused: int = 0
+    cut: int = 0
+    expired: int = 0
+    frozen: int = 0
+    unloaded: int = 0
+    removed: int = 0
+    clock_jumps: int = 0
+    bookies_down: int = 0
+    doubled: int = 0
+    hops_most: int = 0
+    unserved_most_s: float = 0.0
+
+    def add(self, other: ClusterCounts) -> None:
+        """Adds another history's; of the two last ones the greater counts."""
+        for field in fields(self):
+            mine, its = getattr(self, field.name), getattr(other, field.name)
+            setattr(self, field.name, max(mine, its) if "most" in field.name else mine + its)
+
+    def text(self) -> str:
+        return ", ".join(
+            f"{getattr(self, field.name):.4g} {field.name.replace('_', ' ')}"
+            if isinstance(getattr(self, field.name), float)
+            else f"{getattr(self, field.name)} {field.name.replace('_', ' ')}"
+            for field in fields(self)
+        )
+
+
+def simulate_cluster(seed: int, trace: list[str] | None = None) -> ClusterCounts:
+    """Raises Broken, or Stuck, where a statement does not hold. `trace` gets what happened."""
+    loop = LivesLoop()
+    history = ClusterHistory(seed, loop, [] if trace is None else trace)
+    with mock.patch.object(dead_owners, "_refuses", history.refuses):
+        return run(history.run(), loop)
+
+
+class ClusterHistory:
+    """The brokers, their clients, the faults and the judgement."""
+
+    def __init__(self, seed: int, loop: SimLoop, trace: list[str]) -> None:
+        self.loop, self.trace = loop, trace
+        self.rng = rng = random.Random(seed ^ 0xC1057E)
+        self.network = Network(loop, rng, Faults(drop=rng.choice((0.0, 0.005)), slow=rng.choice((0.0, 0.01))))
+        self.cluster = Cluster(rng, loop, lag_s=rng.choice((0.01, 0.2)), notice_s=rng.choice((0.0, 0.3)))
+        self.witness = ClusterWitness(self, self.cluster)
+        self._ledger_settings = LedgerSettings(*rng.choice(((2, 2, 2), (3, 3, 2))))
+        self.bookies = [SimBookie(f"bookie-{number}", loop, rng) for number in range(4)]
+        self.counts = ClusterCounts()
+        self.places: list[ClusterProcess | None] = [None] * PLACES
+        """The process at each place; None between two of them."""
+        self.names = [parse_topic_name(f"persistent://{NAMESPACE}/t{number}") for number in range(TOPICS)]
+        self.publishers = [Publisher(self, name) for name in self.names]
+        self.readers = [Reader(self, name) for name in self.names]
+        self.faults = ClusterFaults(self)
+        self._lost = rng.choice((0.0, 0.005, 0.02))
+        self._bundles = Bundles.equal(4)
+        self._numbers = self._processes = 0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._broken: Broken | None = None
+        self._well_since_s: float | None = None
+        """Since when one broker at least has been well; None while none is."""
+        self._leader_at_s = 0.0
+        self._leader_value: bytes | None = None
+        self._strays: dict[tuple[str, str], float] = {}
+        """Open topics without a lease, and since when."""
+
+    # What processes and clients ask
+
+    def note(self, text: str) -> None:
+        self.trace.append(f"{self.loop.time():9.4f} {text}")
+
+    def broken(self, text: str) -> None:
+        """Notes a violation; the code under test may swallow an exception."""
+        self.note(f"BROKEN {text}")
+        self._broken = self._broken or Broken(text)
+
+    def failed(self, process: ClusterProcess, error: BaseException) -> None:
+        """A task of a process has failed."""
+        if not isinstance(error, BrokerError):
+            self.broken(f"{process.client.name}: {type(error).__name__}: {error}")
+
+    def next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def bundle_of(self, name: TopicName) -> str:
+        return f"{NAMESPACE}/{self._bundles.of(str(name))}"
+
+    def at(self, found: Addresses) -> ClusterProcess | None:
+        """Returns the process that has these addresses now."""
+        for place, process in enumerate(self.places):
+            if addresses(place) == found:
+                return process
+        return None
+
+    async def refuses(self, url: str) -> bool:
+        """Stands for a connection of `DeadOwners`."""
+        await asyncio.sleep(0.001)
+        place = next(number for number in range(PLACES) if addresses(number).service_url == url)
+        process = self.places[place]
+        return process is None or not process.is_up
+
+    async def find_owner(self, topic: TopicName, first: Addresses, *, authoritative: bool) -> Addresses:
+        """Stands for a lookup that a broker sends to another one."""
+        try:
+            found = await follow(self, self.at(first), topic, authoritative=authoritative)
+        except Unserved as error:
+            raise ServiceNotReady(str(error)) from error
+        return found.addresses
+
+    def leader_changed_within(self, seconds: float) -> bool:
+        return self.loop.time() - self._leader_at_s < seconds
+
+    def served(self, link: Link) -> None:
+        """A client has been served."""
+        link.since_s = None
+
+    def judge_receipt(self, name: TopicName, number: int, position: tuple[int, int]) -> None:
+        """A confirmed message is before the end of its ledger, whoever has closed that."""
+        ledger_id, entry_id = position
+        assert self.cluster.first is not None
+        value = self.cluster.first.value_of(ledger_key(ledger_id))
+        if value is None:
+            self.broken(f"{name}: {number} is confirmed in ledger {ledger_id}, which is not there")
+        elif (found := decode(value)).state is LedgerState.CLOSED and found.last_entry_id < entry_id:
+            self.broken(
+                f"{name}: {number} at {position} is behind the end of its ledger, {found.last_entry_id}"
+            )
+
+    def ledgers_of(self, process: ClusterProcess) -> Ledgers:
+        """Returns the ledgers as the process sees them."""
+        by_address = {bookie.address: bookie for bookie in self.bookies}
+        bookies = BookieSet(
+            list(by_address),
+            lambda address: SimConnection(process.client, by_address[address], self.network),
+            now_ns=self.loop.now_ns,
+            quarantine=QuarantineSettings(errors=3, interval_s=5, quarantine_s=2),
+        )
+        return Ledgers(
+            process.store,
+            bookies,
+            self._ledger_settings,
+            call_soon=self.loop.call_soon,
+            call_later=self.loop.call_later,
+            creator_token=1 + self.rng.getrandbits(60),
+        )
+
+    # The run
+
+    async def run(self) -> ClusterCounts:
+        for place in range(PLACES):
+            await self._start(place)
+        await self._prepare()
+        self.cluster.witness = self.witness
+        self.cluster.lost = self._lost
+        for link in (*self.publishers, *self.readers):
+            self.spawn(link.run(), f"{link.name} {type(link).__name__}")
+        self.spawn(self._observe(), "observer")
+        faults = [
+            self.spawn(work(), work.__name__)
+            for work in (self.faults.hurt, self.faults.hurt, self.faults.administrate)
+        ]
+        await self._until(LIFE_S)
+        for task in faults:
+            task.cancel()
+        await self._calm()
+        await self._judge()
+        self.counts.takeovers = self.witness.takeovers
+        return self.counts
+
+    async def _until(self, at_s: float) -> None:
+        """Waits, and raises the first violation."""
+        while self.loop.time() < at_s:
+            await asyncio.sleep(0.1)
+            self._raise_broken()
+
+    def _raise_broken(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+        for task in self._tasks:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+
+    def spawn(self, work: object, name: str) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = self.loop.create_task(work, name=name)  # type: ignore[arg-type]
+        self._tasks.append(task)
+        return task
+
+    async def _prepare(self) -> None:
+        process = self.places[0]
+        assert process is not None
+        await process.namespaces.create_tenant("sim", {"adminRoles": [], "allowedClusters": ["standalone"]})
+        await process.namespaces.create(NAMESPACE, {"bundles": {"numBundles": 4}})
+        for other in self.places:
+            assert other is not None
+            while not other.namespaces.exists(NAMESPACE):  # noqa: ASYNC110 - as its watch tells
+                await asyncio.sleep(0.1)
+
+    # Processes
+
+    async def _start(self, place: int) -> None:
+        """Starts processes at the place until one is up."""
+        while True:
+            process = ClusterProcess(self, place, self._processes)
+            self._processes += 1
+            try:
+                async with asyncio.timeout(30.0):
+                    await process.start()
+            except (BrokerError, TimeoutError) as error:
+                self.note(f"{process.client.name} does not start: {error}")
+                self.end(process)
+            else:
+                self.note(f"{process.client.name} is up")
+                self.places[place] = process
+                return
+
+    def end(self, process: ClusterProcess) -> None:
+        process.crash()
+        self.loop.call_later(SESSION_S + self.rng.uniform(0.0, 2.0), process.store.end)
+
+    async def restart(self, place: int, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        await self._start(place)
+
+    # Observation
+
+    async def _observe(self) -> None:
+        while True:
+            await asyncio.sleep(0.1)
+            now_s = self.loop.time()
+            assert self.cluster.first is not None
+            if (leader := self.cluster.first.value_of(LEADER)) != self._leader_value:
+                self._leader_value, self._leader_at_s = leader, now_s
+            well = [process for process in self.places if process is not None and process.is_well]
+            if not well:
+                self._well_since_s = None
+            elif self._well_since_s is None:
+                self._well_since_s = now_s
+            self._check_served(now_s)
+            self._check_strays(now_s, well)
+
+    def _check_served(self, now_s: float) -> None:
+        if self._well_since_s is None:
+            return
+        for link in (*self.publishers, *self.readers):
+            if link.since_s is not None:
+                waited_s = now_s - max(link.since_s, self._well_since_s)
+                self.counts.unserved_most_s = max(self.counts.unserved_most_s, waited_s)
+                if waited_s > SERVED_S:
+                    self.broken(f"{type(link).__name__} of {link.name} is not served for {waited_s:.1f} s")
+
+    def _check_strays(self, now_s: float, well: list[ClusterProcess]) -> None:
+        strays = {
+            (process.client.name, text)
+            for process in well
+            for text, topic in process.registry.topics.items()
+            if not topic.closed and self.bundle_of(topic.name) not in process.ownership.leases
+        }
+        self._strays = {one: self._strays.get(one, now_s) for one in strays}
+        for (process_name, text), since_s in self._strays.items():
+            if now_s - since_s > LEFT_OPEN_S:
+                self.broken(f"{text} is open at {process_name} without a lease since {since_s:.1f} s")
+
+    # The end
+
+    async def _calm(self) -> None:
+        self.note("calm")
+        self.cluster.lost = 0.0
+        self.network.faults.drop = self.network.faults.slow = 0.0
+        await self._until(self.loop.time() + CALM_S / 2)
+        for publisher in self.publishers:
+            publisher.stops = True
+        await self._until(self.loop.time() + CALM_S)
+        if any(process is None or not process.is_up for process in self.places):
+            raise Broken(f"not every broker is up: {self.places}")
+
+    async def _judge(self) -> None:
+        for publisher, reader in zip(self.publishers, self.readers, strict=True):
+            if publisher.pending:
+                raise Broken(f"{publisher.name} has no receipts of {list(publisher.pending)}")
+            if missing := set(publisher.positions.values()) - reader.got:
+                raise Broken(f"{reader.name} does not deliver {sorted(missing)}")
+            owner = await self._judge_owner(publisher.name)
+            await self._judge_log(owner, publisher)
+        self._raise_broken()
+
+    async def _judge_owner(self, name: TopicName) -> ClusterProcess:
+        owners = []
+        for first in self.places:
+            try:
+                owners.append(await find(self, first, name))
+            except Unserved as error:
+                raise Broken(f"{name} is not found: {error}") from error
+        if len(set(owners)) > 1:
+            raise Broken(f"brokers disagree about {name}: {[one.client.name for one in owners]}")
+        for process in self.places:
+            assert process is not None
+            topic = process.registry.topics.get(str(name))
+            if process is not owners[0] and topic is not None and not topic.closed:
+                raise Broken(f"{name} of {owners[0].client.name} is open at {process.client.name}")
+        return owners[0]
+
+    async def _judge_log(self, owner: ClusterProcess, publisher: Publisher) -> None:
+        topic = await owner.registry.get(publisher.name, create=False)
+        assert isinstance(topic, PersistentTopic)
+        found: list[int] = []
+        for info in topic.ledger.ledgers.infos():
+            for entry_id in range(info.entries):
+                body = await self._read(owner, info.ledger_id, entry_id, publisher)
+                number = int(body.rpartition(b":")[2])
+                if publisher.positions.get((info.ledger_id, entry_id), number) != number:
+                    raise Broken(f"{publisher.name} has {number} at {info.ledger_id}:{entry_id}")
+                found.append(number)
+        there = set(found)
+        if lost := set(publisher.positions.values()) - there:
+            raise Broken(f"{publisher.name} has lost {sorted(lost)}")
+        firsts = list(dict.fromkeys(found))
+        if firsts != sorted(firsts):
+            raise Broken(f"{publisher.name} is out of order: {firsts}")
+        doubled = [number for number in there if found.count(number) > publisher.sent[number]]
+        if doubled:
+            raise Broken(f"{publisher.name} has {doubled} more often than they were sent")
+        self.counts.doubled += len(found) - len(there)
+
+    async def _read(
+        self, owner: ClusterProcess, ledger_id: int, entry_id: int, publisher: Publisher
+    ) -> bytes:
+        try:
+            (entry,) = await read_entries(owner.environment.ledgers, ledger_id, entry_id, entry_id, 1 << 20)
+        except PersistenceError as error:
+            raise Broken(f"{ledger_id}:{entry_id} of {publisher.name} cannot be read: {error}") from error
+        return bytes(entry.body)

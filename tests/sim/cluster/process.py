@@ -1,0 +1,196 @@
+"""One process of a broker in the cluster: its session, its lease of bundles, its topics, without ports."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING
+
+from bookkeeper.ensembles.ledger_ids import LedgerIds
+from broker.cluster.ownership import REPORT_INTERVAL_S, ClusterOwnership
+from broker.compose.cache_settings import EntryCacheSettings
+from broker.compose.cluster_membership import unload_bundle
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.peers.peer_settings import PeerSettings
+from broker.peers.peers import Peers
+from broker.service.compaction.topic_compaction import Compactor
+from broker.service.namespaces.namespaces import Namespaces
+from broker.service.settings import ServiceSettings
+from broker.service.topics.topic_ownership import Addresses
+from broker.service.topics.topic_registry import TopicRegistry
+from entry_cache.compose import ComposedCache
+from foundation.loop.turn import Turn
+from foundation.model.errors import BrokerError
+from foundation.model.topic_name import TopicName
+from tests.fakes.compaction import InlineWorker
+from tests.sim.followers import Cluster, FollowerStore
+from tests.sim.lives.life import WallClock
+from tests.sim.network import Client
+
+if TYPE_CHECKING:
+    from broker.compaction.passes import PassesSettings
+    from tests.sim.cluster.history import ClusterHistory
+
+ENTRIES_PER_LEDGER = 5
+DUE_S = 0.2
+SESSION_S = 6.0
+
+
+def addresses(place: int) -> Addresses:
+    """Returns the addresses of the brokers that run at this place, one after the other."""
+    return Addresses(f"pulsar://broker{place}:6650", f"http://broker{place}:8080")
+
+
+class SimPeers(Peers):
+    """Requests to other brokers, as clients send theirs."""
+
+    def __init__(self, history: ClusterHistory, settings: PeerSettings) -> None:
+        super().__init__(settings)
+        self._history = history
+
+    async def find_owner(self, topic: TopicName, first: Addresses, *, authoritative: bool) -> Addresses:
+        return await self._history.find_owner(topic, first, authoritative=authoritative)
+
+
+class ProcessStore(FollowerStore):
+    """The session of a process. Once that has crashed, none of its requests arrives any more."""
+
+    def __init__(self, cluster: Cluster, process: ClusterProcess) -> None:
+        self.process = process
+        super().__init__(cluster)
+
+    async def _travel(self) -> None:
+        await self._while_alive()
+        await super()._travel()
+        await self._while_alive()
+
+    async def _while_alive(self) -> None:
+        if self.process.client.crashed:
+            await asyncio.get_running_loop().create_future()
+
+
+class ClusterProcess:
+    """A broker from its start to its end."""
+
+    def __init__(self, history: ClusterHistory, place: int, number: int) -> None:
+        self.client = Client(f"broker{place}-{number}")
+        self.place = place
+        self.addresses = addresses(place)
+        self.clock = WallClock(history.loop)
+        self.is_up = False
+        """True while clients reach it: between its start and its stop."""
+        self.disturbed_until_s = 0.0
+        """Until when the last fault of this process lasts."""
+        self.paused_until_s = 0.0
+        self._history = history
+        loop = history.loop
+        self.store = ProcessStore(history.cluster, self)
+        self.environment = ManagedLedgerEnvironment(
+            metadata=self.store,
+            ledgers=history.ledgers_of(self),
+            ids=LedgerIds(self.store, 20),
+            caches=ComposedCache(EntryCacheSettings(1 << 20, policy="pip430")).manager,
+            turn=Turn(loop.call_soon, loop.now_ns),
+            now_ns=loop.now_ns,
+            wall_ms=self.clock.now_ms,
+        )
+        self.namespaces = Namespaces(self.store, "standalone")
+        self.ownership = ClusterOwnership(
+            self.store,
+            self.namespaces,
+            "sim",
+            spawn=self.spawn,
+            now_ns=loop.now_ns,
+            wall_ms=self.clock.now_ms,
+            session_s=SESSION_S,
+            peers=SimPeers(history, PeerSettings()),
+        )
+        self.registry = TopicRegistry(
+            self.environment,
+            ManagedLedgerSettings(
+                entries_per_ledger_max=ENTRIES_PER_LEDGER, rollover_ns_min=0, mark_delete_rate=1
+            ),
+            ServiceSettings(delete_inactive=False, ttl_interval_min=0, trim_interval_s=1),
+            self.namespaces,
+            ownership=self.ownership,
+            call_later=loop.call_later,
+            compactor=Compactor(_start_worker),
+        )
+        self.ownership.close_bundle = partial(unload_bundle, self.registry)
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    async def start(self) -> None:
+        """Raises BrokerError where the store fails; the process ends then."""
+        await self.namespaces.open()
+        await self.ownership.open(self.addresses)
+        self.spawn(self._every(DUE_S, self._run_due), "due")
+        self.spawn(self._every(REPORT_INTERVAL_S, self.ownership.tick), "load report")
+        self.is_up = True
+
+    async def stop(self) -> None:
+        """Stops in order."""
+        await self.ownership.leave()
+        self.is_up = False
+        await self.registry.close()
+        await self.namespaces.stored.close()
+        await self.store.close()
+
+    def crash(self) -> None:
+        """Ends the process at once; its session ends by its time-out."""
+        self.is_up = False
+        if not self.client.crashed:
+            self.client.crashed = True
+            for task in list(self._tasks):
+                task.cancel()
+
+    def pause(self, seconds: float) -> None:
+        """Nothing leaves the process and nothing comes in, as after SIGSTOP."""
+        until_s = self._history.loop.time() + seconds
+        self.paused_until_s = max(self.paused_until_s, until_s)
+        self._history.network.stalled_until_s[self.client.name] = self.paused_until_s
+        self.store.cut(seconds, SESSION_S, silently=True)
+
+    def spawn(self, work: Coroutine[object, object, object], name: str) -> asyncio.Task[object]:
+        """Runs it as long as this process lives."""
+        task: asyncio.Task[object] = self._history.loop.create_task(work, name=f"{self.client.name} {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._history.failed(self, error)
+
+    def disturb(self, seconds: float) -> None:
+        """Notes a fault."""
+        self.disturbed_until_s = max(self.disturbed_until_s, self._history.loop.time() + seconds)
+
+    @property
+    def is_well(self) -> bool:
+        """True where nothing hinders it from serving."""
+        return (
+            self.is_up
+            and self._history.loop.time() > self.disturbed_until_s
+            and self.ownership._is_joined
+            and self.ownership._is_connected
+        )
+
+    async def _every(self, interval_s: float, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await work()
+            except BrokerError as error:
+                self._history.note(f"{self.client.name}: {error}")
+
+    async def _run_due(self) -> None:
+        now_ns = self.environment.now_ns()
+        self.environment.unsaved_cursors.write_due(now_ns)
+        self.environment.read_deadlines.fire_due(now_ns)
+
+
+async def _start_worker(settings: PassesSettings) -> InlineWorker:
+    return InlineWorker(settings)

@@ -1,0 +1,86 @@
+"""What may not happen at the metadata store: a topic taken without a lease, a lease removed that others have or need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.cluster.records import BUNDLES, decode_owner
+from broker.managed_ledger.managed_ledger_info import ROOT
+from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.model.topic_name import parse_topic_name
+from protocol.ledger_metadata import LedgerMetadata, LedgerState, decode
+from tests.sim.cluster.process import ClusterProcess, ProcessStore
+from tests.sim.followers import Cluster, Leader
+from tests.sim.metadata import Broken, check_step
+
+if TYPE_CHECKING:
+    from tests.sim.cluster.history import ClusterHistory
+
+
+class ClusterWitness:
+    """Judges each change at the leader, in the moment in which it is made."""
+
+    def __init__(self, history: ClusterHistory, cluster: Cluster) -> None:
+        self._history = history
+        self._cluster = cluster
+        self._writers: dict[str, ClusterProcess] = {}
+        """Who has written the list of each topic last."""
+        self._ledgers: dict[str, LedgerMetadata] = {}
+        self.takeovers = 0
+        """First writes of a list by another process."""
+
+    def written(self, session: Leader, key: str, value: bytes) -> None:
+        if value.startswith(b"BookieMetadataFormatVersion"):
+            self._ledger(session, key, decode(value))
+        elif key.startswith(f"{ROOT}/") and key.count("/") == ROOT.count("/") + 4:
+            process = _process(session)
+            if process is not None and self._writers.get(key) is not process:
+                if key in self._writers:
+                    self.takeovers += 1
+                self._writers[key] = process
+                self._check_lease(session, process, key.removeprefix(f"{ROOT}/"), "writes the list of")
+
+    def _ledger(self, session: Leader, key: str, new: LedgerMetadata) -> None:
+        old = self._ledgers.get(key)
+        if old is not None:
+            try:
+                check_step(old, new)
+            except Broken as error:
+                self._history.broken(str(error))
+        self._ledgers[key] = new
+        process = _process(session)
+        is_log = "pulsar/cursor" not in new.custom and "pulsar/managed-ledger" in new.custom
+        if new.state is LedgerState.IN_RECOVERY and process is not None and is_log:
+            self._check_lease(session, process, new.custom["pulsar/managed-ledger"].decode(), "fences")
+
+    def _check_lease(self, session: Leader, process: ClusterProcess, ledger_name: str, what: str) -> None:
+        tenant, namespace, domain, local = ledger_name.split("/")
+        name = parse_topic_name(f"{domain}://{tenant}/{namespace}/{local}")
+        lease = f"{BUNDLES}/{self._history.bundle_of(name)}"
+        if self._cluster.first is not None and self._cluster.first.session_of(lease) is not session:
+            self._history.broken(f"{process.client.name} {what} {name} without its lease")
+
+    def deleted(self, session: Leader, key: str) -> None:
+        process = _process(session)
+        if process is None or not key.startswith(f"{BUNDLES}/"):
+            return
+        bundle = key.removeprefix(f"{BUNDLES}/")
+        assert self._cluster.first is not None
+        value = self._cluster.first.value_of(key)
+        assert value is not None
+        if decode_owner(value) != process.addresses:
+            self._history.broken(f"{process.client.name} removes another broker's lease of {bundle}")
+        elif self._cluster.first.session_of(key) is session and bundle not in process.ownership.leases:
+            open_ones = [
+                text
+                for text, topic in process.registry.topics.items()
+                if isinstance(topic, PersistentTopic)
+                and not topic.closed
+                and self._history.bundle_of(topic.name) == bundle
+            ]
+            if open_ones:
+                self._history.broken(f"{process.client.name} gives {bundle} up with {open_ones} open")
+
+
+def _process(session: Leader) -> ClusterProcess | None:
+    return session.holder.process if isinstance(session.holder, ProcessStore) else None
