@@ -7,6 +7,7 @@ from aiohttp import web
 from broker.admin.http.answers import PreconditionFailed, answer, topic_of
 from broker.admin.http.request_path import TOPIC_NAME
 from broker.admin.service_view import BROKER, BrokerView
+from broker.admin.topics.owner_redirect import sent_to
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import NamespaceNotFound
 
@@ -14,10 +15,17 @@ _TOPIC = f"/lookup/v2/topic/{TOPIC_NAME}"
 
 
 async def topic(request: web.Request) -> web.Response:
-    """Returns the addresses of the topic's owner; with `listenerName` those of that listener."""
+    """Returns the addresses of the topic's owner; with `listenerName` those of that listener.
+
+    A topic without an owner sends the request to the broker that finds one, or shall be it.
+    """
     broker = request.app[BROKER]
     _check(request, broker)
-    owner = (await broker.registry.ownership.owner_of(topic_of(request))).addresses
+    authoritative = request.query.get("authoritative") == "true"
+    answered = await broker.registry.ownership.owner_of(topic_of(request), authoritative=authoritative)
+    owner = answered.addresses
+    if answered.is_redirect:
+        return sent_to(request, owner, authoritative=answered.authoritative)
     name = request.query.get("listenerName", "")
     listener = owner.listener(name)
     if listener is None:

@@ -16,6 +16,7 @@ from yarl import URL
 from broker.admin.service_view import BROKER
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import NamespaceNotFound
+from broker.service.topics.topic_ownership import Addresses
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.model.errors import InvalidTopicName, ServiceNotReady
 from foundation.model.topic_name import PERSISTENT, TopicName, parse_topic_name
@@ -57,12 +58,16 @@ async def send_to_owner(request: web.Request, handler: Handler) -> web.StreamRes
     owner = (await ownership.owner_of_bundle(bundle, authoritative=authoritative)).addresses
     if owner == ownership.owner:
         return await handler(request)
+    return sent_to(request, owner, authoritative=ownership.leader == ownership.owner.broker_id)
+
+
+def sent_to(request: web.Request, broker: Addresses, *, authoritative: bool) -> web.Response:
+    """Returns the answer that sends a request to another broker. ServiceNotReady if that has no port for it."""
     # From TLS to TLS alone: the request may have a token.
-    base = owner.admin_url_tls if request.secure else owner.admin_url or owner.admin_url_tls
+    base = broker.admin_url_tls if request.secure else broker.admin_url or broker.admin_url_tls
     if not base:
         raise ServiceNotReady("The owner of the topic has no admin port of this kind")
-    leads = ownership.leader == ownership.owner.broker_id
-    path = request.rel_url.update_query(authoritative="true" if leads else "false")
+    path = request.rel_url.update_query(authoritative="true" if authoritative else "false")
     return web.Response(status=307, headers={"Location": str(URL(base).join(path))})
 
 
