@@ -97,7 +97,8 @@ class Members:
         finally:
             self._reading = False
 
-    async def _read(self) -> None:
+    async def read(self) -> dict[str, Member]:
+        """Returns the registrations, by name. Raises MetadataError."""
         names = await self._store.children(BROKERS)
         found = await asyncio.gather(*(self._store.get(f"{BROKERS}/{name}") for name in names))
         members: dict[str, Member] = {}
@@ -107,7 +108,10 @@ class Members:
                     members[name] = decode_member(name, node.value)
                 except ValueError as error:
                     log.warning("! the registration of broker %s cannot be read: %s", name, error)
-        self._note_members(members)
+        return members
+
+    async def _read(self) -> None:
+        self._note_members(await self.read())
         self._note_leader(await self._elect())
 
     def _note_members(self, members: Mapping[str, Member]) -> None:

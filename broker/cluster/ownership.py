@@ -24,10 +24,19 @@ from broker.cluster.alone import be_alone, join
 from broker.cluster.dead_owners import DeadOwners
 from broker.cluster.leases import Leases, fewest
 from broker.cluster.members import RETRY_S, Members
+from broker.cluster.moves import LOOKUP, Moves, explained
 from broker.cluster.records import encode_leader, encode_member
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import Namespaces
-from broker.service.topics.topic_ownership import Addresses, Owner, TopicOwnership
+from broker.service.topics.topic_ownership import (
+    Addresses,
+    BrokerSeen,
+    ClusterSeen,
+    MoveKind,
+    Owner,
+    OwnershipCounts,
+    TopicOwnership,
+)
 from broker.service.transactions.coordinator import Spawn
 from foundation.model.errors import BrokerError, ServiceNotReady
 from foundation.model.topic_name import TopicName
@@ -36,6 +45,11 @@ log = logging.getLogger("magnetar")
 
 REPORT_INTERVAL_S: Final = 5.0
 """Seconds between two looks whether the load report is to be written, as in Apache."""
+
+_EARLIER_LIFE: Final = "an earlier life of this broker had left it"
+_SPLIT: Final = "the bundle was divided"
+_STOP: Final = "the broker stopped"
+_UNLOAD: Final = "it was unloaded"
 
 LEFT_AFTER: Final = 1.5
 """Times of a session after which a broker that was killed has left; ZooKeeper ends sessions at its next tick."""
@@ -64,6 +78,8 @@ class ClusterOwnership(TopicOwnership):
         """The brokers of the cluster."""
         self.leases = Leases(store, self._look_at)
         """The bundles of this broker."""
+        self.moves = Moves(store, wall_ms)
+        """What became of bundles here, for people."""
         self._store = store
         self._namespaces = namespaces
         self._version = version
@@ -97,6 +113,29 @@ class ClusterOwnership(TopicOwnership):
         """The leader, as read last."""
         return self.members.leader
 
+    @property
+    def counts(self) -> OwnershipCounts:
+        """The numbers of this broker."""
+        members, leader = self.members.members, self.members.leader
+        return OwnershipCounts(
+            brokers=len(members),
+            has_leader=leader in members,
+            leases=len(self.leases),
+            is_serving=self._is_connected and self._is_joined,
+            sessions_ended=self._session,
+            waited_for=self._dead_owners.waited_for,
+            moves=self.moves.counts,
+        )
+
+    async def seen(self) -> ClusterSeen:
+        """Returns the brokers as their last load reports show them, and their moves. Raises MetadataError."""
+        found = await self.members.read()
+        brokers = {
+            name: BrokerSeen(member.addresses, sorted(member.bundles)) for name, member in found.items()
+        }
+        brokers[self.owner.broker_id] = BrokerSeen(self.owner, sorted(self.leases))
+        return ClusterSeen(brokers, self.leader, explained(await self.moves.all()))
+
     async def be_alone(self, name: str) -> None:
         """Raises MetadataError while others are on the store for longer than a session lasts."""
         self._alone = name
@@ -109,6 +148,7 @@ class ClusterOwnership(TopicOwnership):
             # A port of 0 has become another one, and the registration names that.
             self._alone = owner.broker_id
         self.leases.open(owner)
+        await self.moves.open(owner.broker_id)
         self._store.listen(self._told)
         await self.members.open(self.owner.broker_id, self._report(), encode_leader(owner))
         if not self._alone:
@@ -126,7 +166,9 @@ class ClusterOwnership(TopicOwnership):
         if found is not None and (found != self.owner or bundle in self.leases):
             return Owner(found)
         # Addresses of this broker without a lease are of its earlier life: every other broker sends clients here.
-        if (authoritative or found is not None) and not self._is_leaving:
+        if found is not None and not self._is_leaving:
+            return Owner(await self._acquire(bundle, _EARLIER_LIFE))
+        if authoritative and not self._is_leaving:
             return Owner(await self._acquire(bundle))
         members, leader = self.members.members, self.members.leader
         if leader is not None and leader in members and leader != self.owner.broker_id:
@@ -157,10 +199,10 @@ class ClusterOwnership(TopicOwnership):
         self._chosen[bundle] = chosen
         return Owner(self.members.members[chosen].addresses, is_redirect=True, authoritative=True)
 
-    async def _acquire(self, bundle: str) -> Addresses:
+    async def _acquire(self, bundle: str, why: str = LOOKUP) -> Addresses:
         self._check_certain()
         self._chosen.pop(bundle, None)
-        return await self.leases.acquire(bundle)
+        return await self.leases.acquire(bundle, partial(self.moves.note, MoveKind.TAKEN, bundle, why))
 
     async def check_owned(self, name: TopicName) -> Check | None:
         """Returns the condition for the first write of the topic's list. Raises ServiceNotReady in Apache's words.
@@ -184,7 +226,7 @@ class ClusterOwnership(TopicOwnership):
         """Takes a bundle whose node an earlier life of this broker has left: lookups elsewhere send clients here."""
         if self._is_leaving or await self.leases.owner(bundle) != self.owner:
             return False
-        return await self._acquire(bundle) == self.owner
+        return await self._acquire(bundle, _EARLIER_LIFE) == self.owner
 
     def _check_certain(self) -> None:
         if not (self._is_connected and self._is_joined):
@@ -215,6 +257,7 @@ class ClusterOwnership(TopicOwnership):
     async def _take_again(self, bundle: str) -> None:
         if not await self.leases.is_kept(bundle):
             log.warning("! bundle %s is another broker's now; its topics are closed here", bundle)
+            self.moves.note(MoveKind.LOST, bundle, "another broker took it after the end of a session")
             await self._close(bundle)
 
     async def _close(self, bundle: str) -> None:
@@ -265,11 +308,21 @@ class ClusterOwnership(TopicOwnership):
                 log.warning("! the load report cannot be written: %s", error)
         if self.leader == self.owner.broker_id:
             self.members.changed()
+        await self._record()
         self._chosen = {
             bundle: name
             for bundle, name in self._chosen.items()
             if (member := self.members.members.get(name)) is not None and bundle not in member.bundles
         }
+
+    async def _record(self) -> None:
+        """Stores the moves, which nothing but people needs."""
+        try:
+            await self.moves.write()
+            if self.leader == self.owner.broker_id:
+                await self.moves.forget(self.members.members)
+        except BrokerError as error:
+            log.warning("! the record of moved bundles cannot be stored: %s", error)
 
     def _report(self) -> bytes:
         return encode_member(self.owner, self._version, self._started_ms, self._wall_ms(), self.leases)
@@ -287,6 +340,7 @@ class ClusterOwnership(TopicOwnership):
         try:
             await close()
             await self.leases.release(bundle)
+            self.moves.note(MoveKind.GIVEN_UP, bundle, _STOP if self._is_leaving else _UNLOAD)
         finally:
             self._unloading.discard(bundle)
 
@@ -304,14 +358,16 @@ class ClusterOwnership(TopicOwnership):
                 # Those that are here already belong to a division that was faster.
                 if part not in self.leases:
                     taken.append(part)
-                    if await self._acquire(part) != self.owner:
+                    if await self._acquire(part, _SPLIT) != self.owner:
                         raise ServiceNotReady(f"Namespace bundle {part} has another owner")
             await store()
         except BaseException:
             for part in taken:
                 await self.leases.release(part)
+                self.moves.note(MoveKind.GIVEN_UP, part, "the bundle was not divided")
             raise
         await self.leases.release(bundle)
+        self.moves.note(MoveKind.GIVEN_UP, bundle, _SPLIT)
 
     async def leave(self) -> None:
         """Gives all bundles up, one after the other, so that other brokers take each as soon as its topics are closed.
@@ -330,6 +386,7 @@ class ClusterOwnership(TopicOwnership):
             for bundle in self.leases:
                 if bundle not in self._unloading:
                     await self.unload(bundle, partial(self._close, bundle))
+            await self._record()
             await self.members.close()
         except BrokerError as error:
             log.warning("! bundles are given up by the end of the session: %s", error)
