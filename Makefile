@@ -3,6 +3,8 @@
 #
 #   make run      start the broker in the foreground     ARGS="--set key=value" adds options
 #   make demo     an official client's producer and two subscriptions at work against a broker
+#   make cluster  three bookies and three brokers as processes of this machine, until Ctrl-C
+#                 ARGS="--zookeeper localhost:2181" uses a ZooKeeper in place of a served file
 #   make test     ruff, mypy, pytest                     TESTS=tests/foundation/settings runs a part of the tests
 #   make test-slow   tests beside programs that pip does not bring (Java, Go, Rust, Docker, Prometheus, a browser), and slow ones
 #   make test-debug  the tests once more with asyncio's debug mode and warnings as errors
@@ -32,7 +34,7 @@ WORKERS ?= 4
 # Tests start some hundreds of Python processes; with this set in the environment each would compile all its modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run demo pipeline test test-slow test-debug coverage test-apache-bookkeeper test-apache-metadata lint style format bench docs dist image generate constraints clean
+.PHONY: run demo cluster pipeline test test-slow test-debug coverage test-apache-bookkeeper test-apache-metadata lint style format bench docs dist image generate constraints clean
 .DEFAULT_GOAL := run
 
 run: $(RUNTIME)
@@ -40,6 +42,9 @@ run: $(RUNTIME)
 
 demo: $(RUNTIME)
 	@exec $(PY) -m magnetar.commands.demo $(ARGS)
+
+cluster: $(RUNTIME)
+	@exec $(PY) -m magnetar.commands.local_cluster $(ARGS)
 
 pipeline: $(DEVELOPMENT)
 	@exec $(PY) -m magnetar pipeline $(or $(ARGS),recommend pipeline/sample)

@@ -38,6 +38,11 @@ class DeadOwners:
         self._waits: dict[str, asyncio.Task[Addresses | None]] = {}
         """By bundle; all lookups of a bundle wait together."""
 
+    @property
+    def waited_for(self) -> int:
+        """Number of bundles for whose owner's end of session lookups wait."""
+        return len(self._waits)
+
     async def successor(
         self, bundle: str, owner: Addresses, current: Callable[[str], Awaitable[Addresses | None]]
     ) -> Addresses | None:

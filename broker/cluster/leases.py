@@ -22,6 +22,10 @@ _FRESH: Final = 0
 """The version of a node that was just made; a lease is never written again."""
 
 
+def _nothing() -> None:
+    """Stands for the end of a watch that is not there yet, and tells nobody of a bundle that is owned already."""
+
+
 class Leases:
     """Bundles are named `tenant/namespace/range`."""
 
@@ -64,15 +68,18 @@ class Leases:
         node = await self._store.get(_key(bundle))
         return None if node is None else _decoded(bundle, node.value)
 
-    async def acquire(self, bundle: str) -> Addresses:
-        """Takes the bundle unless another broker has it; returns its owner. Raises MetadataError."""
+    async def acquire(self, bundle: str, taken: Callable[[], None] = _nothing) -> Addresses:
+        """Takes the bundle unless another broker has it; returns its owner. Raises MetadataError.
+
+        `taken` is called if this broker did not own it before.
+        """
         lock = self._locks.setdefault(bundle, asyncio.Lock())
         async with lock:
             if bundle in self._stops and bundle not in self._former:
                 return self._own
-            return await self._make(bundle)
+            return await self._make(bundle, taken)
 
-    async def _make(self, bundle: str) -> Addresses:
+    async def _make(self, bundle: str, taken: Callable[[], None]) -> Addresses:
         """Makes the node; an owned bundle stays owned until another broker's node is seen."""
         while True:
             session = self._session
@@ -91,6 +98,8 @@ class Leases:
                     # Its session may end meanwhile, and take the node.
                     with contextlib.suppress(BadVersion):
                         await self._store.delete(_key(bundle), node.version)
+        if bundle not in self._stops:
+            taken()
         self.drop(bundle)
         # Noted before the watch answers: the bundle is owned from the write on.
         self._stops[bundle] = _nothing
@@ -129,7 +138,7 @@ class Leases:
             # It was given up during the waits.
             if bundle not in self._stops:
                 return True
-            return await self._make(bundle) == self._own
+            return await self._make(bundle, _nothing) == self._own
 
     def end_session(self) -> None:
         """Notes that the session has ended: every node is made again, also one that the store still shows."""
@@ -146,10 +155,6 @@ class Leases:
 
 def _key(bundle: str) -> str:
     return f"{BUNDLES}/{bundle}"
-
-
-def _nothing() -> None:
-    """Stands for the end of a watch that is not there yet."""
 
 
 def _decoded(bundle: str, value: bytes) -> Addresses:

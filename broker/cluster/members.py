@@ -107,16 +107,9 @@ class Members:
         finally:
             self._reading = False
 
-    async def _read(self) -> None:
-        async with self._one_read:
-            await self._read_all()
-
-    async def _read_all(self) -> None:
+    async def read(self) -> dict[str, Member]:
+        """Returns the registrations, by name. Raises MetadataError."""
         names = await self._store.children(BROKERS)
-        if self._is_candidate and self._name not in names:
-            # Somebody has removed it; its session lives.
-            await self.register()
-            names = await self._store.children(BROKERS)
         found = await asyncio.gather(*(self._store.get(f"{BROKERS}/{name}") for name in names))
         members: dict[str, Member] = {}
         for name, node in zip(names, found, strict=True):
@@ -125,8 +118,17 @@ class Members:
                     members[name] = decode_member(name, node.value)
                 except ValueError as error:
                     log.warning("! the registration of broker %s cannot be read: %s", name, error)
-        self._note_members(members)
-        self._note_leader(await self._elect())
+        return members
+
+    async def _read(self) -> None:
+        async with self._one_read:
+            members = await self.read()
+            if self._is_candidate and self._name not in members:
+                # Somebody has removed it; its session lives.
+                await self.register()
+                members = await self.read()
+            self._note_members(members)
+            self._note_leader(await self._elect())
 
     def _note_members(self, members: Mapping[str, Member]) -> None:
         for name in members.keys() - self.members.keys():

@@ -26,13 +26,22 @@ from broker.cluster.dead_owners import DeadOwners
 from broker.cluster.hand_over import CloseBundle, HandOver
 from broker.cluster.leases import Leases, fewest
 from broker.cluster.members import RETRY_S, Members
+from broker.cluster.moves import LOOKUP, Moves, explained
 from broker.cluster.records import encode_leader, encode_member
 from broker.peers.peers import Peers
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.namespaces.stored_forms import CLUSTERS_ROOT, dump
 from broker.service.successor import Successor
-from broker.service.topics.topic_ownership import Addresses, Owner, TopicOwnership
+from broker.service.topics.topic_ownership import (
+    Addresses,
+    BrokerSeen,
+    ClusterSeen,
+    MoveKind,
+    Owner,
+    OwnershipCounts,
+    TopicOwnership,
+)
 from broker.service.transactions.coordinator import Spawn
 from foundation.model.errors import BadVersion, BrokerError, MetadataError, ServiceNotReady
 from foundation.model.topic_name import TopicName
@@ -41,6 +50,12 @@ log = logging.getLogger("magnetar")
 
 REPORT_INTERVAL_S: Final = 5.0
 """Seconds between two looks whether the load report is to be written, as in Apache."""
+
+_EARLIER_LIFE: Final = "an earlier life of this broker had left it"
+_SPLIT: Final = "the bundle was divided"
+_STOP: Final = "the broker stopped"
+_DELETED: Final = "its namespace was deleted"
+_UNLOAD: Final = "it was unloaded"
 
 LEFT_AFTER: Final = 1.5
 """Times of a session after which a broker that was killed has left; ZooKeeper ends sessions at its next tick."""
@@ -70,6 +85,8 @@ class ClusterOwnership(TopicOwnership):
         """The brokers of the cluster."""
         self.leases = Leases(store, self._look_at)
         """The bundles of this broker."""
+        self.moves = Moves(store, wall_ms)
+        """What became of bundles here, for people."""
         self._store = store
         self._namespaces = namespaces
         self._version = version
@@ -111,6 +128,29 @@ class ClusterOwnership(TopicOwnership):
         """The leader, as read last."""
         return self.members.leader
 
+    @property
+    def counts(self) -> OwnershipCounts:
+        """The numbers of this broker."""
+        members, leader = self.members.members, self.members.leader
+        return OwnershipCounts(
+            brokers=len(members),
+            has_leader=leader in members,
+            leases=len(self.leases),
+            is_serving=self._is_connected and self._is_joined,
+            sessions_ended=self._session,
+            waited_for=self._dead_owners.waited_for,
+            moves=self.moves.counts,
+        )
+
+    async def seen(self) -> ClusterSeen:
+        """Returns the brokers as their last load reports show them, and their moves. Raises MetadataError."""
+        found = await self.members.read()
+        brokers = {
+            name: BrokerSeen(member.addresses, sorted(member.bundles)) for name, member in found.items()
+        }
+        brokers[self.owner.broker_id] = BrokerSeen(self.owner, sorted(self.leases))
+        return ClusterSeen(brokers, self.leader, explained(await self.moves.all()))
+
     async def be_alone(self, name: str) -> None:
         """Raises MetadataError while others are on the store for longer than a session lasts."""
         self._alone = name
@@ -127,6 +167,7 @@ class ClusterOwnership(TopicOwnership):
         with suppress(BadVersion):
             key = f"{CLUSTERS_ROOT}/{self._namespaces.cluster}"
             await self._store.put(key, dump(owner.cluster_data), ABSENT)
+        await self.moves.open(owner.broker_id)
         self._store.listen(self._told)
         await self.members.open(self.owner.broker_id, self._report(), encode_leader(owner))
         if not self._alone:
@@ -147,6 +188,8 @@ class ClusterOwnership(TopicOwnership):
             if self._is_leaving:
                 # The leader has not read that it leaves. Sent back there, the client would come here again.
                 raise ServiceNotReady("The broker is shutting down")
+            if found is not None:
+                return Owner(await self._acquire(bundle, _EARLIER_LIFE))
             return Owner(await self._acquire(bundle))
         members, leader = self.members.members, self.members.leader
         if leader is not None and leader in members and leader != self.owner.broker_id:
@@ -177,10 +220,10 @@ class ClusterOwnership(TopicOwnership):
         self._chosen[bundle] = chosen
         return Owner(self.members.members[chosen].addresses, is_redirect=True, authoritative=True)
 
-    async def _acquire(self, bundle: str) -> Addresses:
+    async def _acquire(self, bundle: str, why: str = LOOKUP) -> Addresses:
         self._check_certain()
         self._chosen.pop(bundle, None)
-        return await self.leases.acquire(bundle)
+        return await self.leases.acquire(bundle, partial(self.moves.note, MoveKind.TAKEN, bundle, why))
 
     async def check_owned(self, name: TopicName) -> Lease | None:
         """Returns the condition for fencing and the first write of the topic's list.
@@ -211,7 +254,7 @@ class ClusterOwnership(TopicOwnership):
         """Takes a bundle whose node an earlier life of this broker has left: lookups elsewhere send clients here."""
         if self._is_leaving or await self.leases.owner(bundle) != self.owner:
             return False
-        return await self._acquire(bundle) == self.owner
+        return await self._acquire(bundle, _EARLIER_LIFE) == self.owner
 
     def _check_certain(self) -> None:
         if not (self._is_connected and self._is_joined):
@@ -242,6 +285,7 @@ class ClusterOwnership(TopicOwnership):
     async def _take_again(self, bundle: str) -> None:
         if not await self.leases.is_kept(bundle):
             log.warning("! bundle %s is another broker's now; its topics are closed here", bundle)
+            self.moves.note(MoveKind.LOST, bundle, "another broker took it after the end of a session")
             await self._close(bundle, None)
 
     async def _close_for_good(self, bundle: str, _: Successor | None) -> None:
@@ -298,6 +342,7 @@ class ClusterOwnership(TopicOwnership):
         await self._release_unneeded()
         if self.leader == self.owner.broker_id:
             self.members.changed()
+        await self._record()
         self._chosen = {
             bundle: name
             for bundle, name in self._chosen.items()
@@ -312,9 +357,18 @@ class ClusterOwnership(TopicOwnership):
                 and bundle not in self.hand_over.leaving
             ):
                 try:
-                    await self._give_up(bundle, self._close_for_good)
+                    await self._give_up(bundle, self._close_for_good, why=_DELETED)
                 except BrokerError as error:
                     log.warning("! bundle %s of a deleted namespace is not given up yet: %s", bundle, error)
+
+    async def _record(self) -> None:
+        """Stores the moves, which nothing but people needs."""
+        try:
+            await self.moves.write()
+            if self.leader == self.owner.broker_id:
+                await self.moves.forget(self.members.members)
+        except BrokerError as error:
+            log.warning("! the record of moved bundles cannot be stored: %s", error)
 
     def _report(self) -> bytes:
         return encode_member(self.owner, self._version, self._started_ms, self._wall_ms(), self.leases)
@@ -328,8 +382,11 @@ class ClusterOwnership(TopicOwnership):
         """
         await self._give_up(bundle, self.close_bundle, self.brokers.get(destination))
 
-    async def _give_up(self, bundle: str, close: CloseBundle, to: Addresses | None = None) -> None:
+    async def _give_up(
+        self, bundle: str, close: CloseBundle, to: Addresses | None = None, why: str = _UNLOAD
+    ) -> None:
         await self.hand_over.give_up(bundle, close, self.owner, to)
+        self.moves.note(MoveKind.GIVEN_UP, bundle, why)
 
     async def split(self, bundle: str, parts: Sequence[str], store: Callable[[], Awaitable[None]]) -> None:
         """Takes the parts before `store`, so that nobody else may, and gives the bundle up afterwards, as Apache.
@@ -345,14 +402,16 @@ class ClusterOwnership(TopicOwnership):
                 # Those that are here already belong to a division that was faster.
                 if part not in self.leases:
                     taken.append(part)
-                    if await self._acquire(part) != self.owner:
+                    if await self._acquire(part, _SPLIT) != self.owner:
                         raise ServiceNotReady(f"Namespace bundle {part} has another owner")
             await store()
         except BaseException:
             for part in taken:
                 await self.leases.release(part)
+                self.moves.note(MoveKind.GIVEN_UP, part, "the bundle was not divided")
             raise
         await self.leases.release(bundle)
+        self.moves.note(MoveKind.GIVEN_UP, bundle, _SPLIT)
 
     async def at_end(self) -> None:
         """Ends the connections to other brokers."""
@@ -374,7 +433,8 @@ class ClusterOwnership(TopicOwnership):
             await self.members.leave()
             for bundle in self.leases:
                 if bundle not in self.hand_over.leaving:
-                    await self._give_up(bundle, self._close)
+                    await self._give_up(bundle, self._close, why=_STOP)
+            await self._record()
             await self.members.close()
         except BrokerError as error:
             log.warning("! bundles are given up by the end of the session: %s", error)

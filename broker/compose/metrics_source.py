@@ -133,5 +133,6 @@ class MetricsSource:
             topic_loads=registry.loads,
             topic_loads_ms=registry.load_times_ms,
             dormant=registry.dormant,
+            cluster=registry.ownership.counts,
             loop_lag_s=self._broker.loop_watch.lag_s,
         )

@@ -15,6 +15,7 @@ from broker.admin.topics.topic_access import existing
 from broker.console.access import listed_namespaces, rights, session_of
 from broker.console.bookies import BookiesPage
 from broker.console.cache_page import TOP, TOP_MAX, CachePage
+from broker.console.cluster_page import cluster_page
 from broker.console.hub import Hub
 from broker.console.live_topic import LiveTopic
 from broker.console.messages import from_place, peeked
@@ -58,6 +59,7 @@ class ConsoleRoutes:
             *self._files.routes(),
             web.get(f"{PREFIX}/bookies", self.bookies),
             web.get(f"{PREFIX}/cache", self.cache),
+            web.get(f"{PREFIX}/cluster", self.cluster),
             web.get(f"{PREFIX}/events", self.events),
             web.get(
                 f"{PREFIX}/messages/{TOPIC_NAME}/ledger/{{ledger:{_NUMBER}}}/entry/{{entry:{_NUMBER}}}",
@@ -117,6 +119,10 @@ class ConsoleRoutes:
     async def bookies(self, _request: web.Request) -> web.Response:
         """Returns the bookies with their disks, journal and read cache, and the times of this broker's requests."""
         return answer(await self._bookies.shown())
+
+    async def cluster(self, request: web.Request) -> web.Response:
+        """Returns the brokers on the metadata store with their bundles, and the last moves of bundles with their reasons."""
+        return answer(await cluster_page(request.app[BROKER].registry.ownership))
 
     async def settings(self, request: web.Request) -> web.Response:
         """Returns all settings with their values, origins and limits; secrets are masked."""

@@ -73,6 +73,32 @@ BROKER: Final = (
         "last_audit.time_s",
         "Time of the last result of `magnetar admin audit`, in seconds since 1970; 0 before the first one.",
     ),
+    gauge(
+        "magnetar_cluster_brokers",
+        "cluster.brokers",
+        "Brokers on the metadata store, as this one has read last.",
+    ),
+    gauge(
+        "magnetar_cluster_has_leader",
+        "cluster.has_leader",
+        "1 while one of these brokers leads; without a leader each broker chooses owners for itself.",
+    ),
+    gauge("magnetar_cluster_leases", "cluster.leases", "Bundles that this broker owns by a lease."),
+    gauge(
+        "magnetar_cluster_serving",
+        "cluster.is_serving",
+        "1 while new topics open: the metadata store answers, and all leases are of the present session.",
+    ),
+    counter(
+        "magnetar_cluster_sessions_ended_total",
+        "cluster.sessions_ended",
+        "Sessions with the metadata store that have ended while the broker was running.",
+    ),
+    gauge(
+        "magnetar_cluster_bundles_without_owner",
+        "cluster.waited_for",
+        "Bundles of dead brokers: lookups here wait until the metadata store ends the owner's session.",
+    ),
     # From here on ours. Some repeat a number of Pulsar's, so that a board can be made of this prefix alone.
     counter("pulsar_ml_cache_x_hits_total", "reads.hit_entries", "Entries found in the cache."),
     counter("pulsar_ml_cache_x_hit_bytes_total", "reads.hit_bytes", "Their bytes."),
@@ -261,6 +287,14 @@ BROKER_BY: Final = (
         "pulsar_authentication_failures_total",
         "authentication.failures",
         "Attempts to prove a role that failed.",
+    ),
+    Family(
+        "magnetar_cluster_moves_total",
+        "counter",
+        "cluster.moves",
+        "Bundles that this broker took, gave up, or lost to another one after the end of its session.",
+        label="kind",
+        values=("taken", "given up", "lost"),
     ),
     by(
         "reason",

@@ -16,6 +16,7 @@ from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.lifecycle.deletion.deletions import Deletions
 from broker.service.lifecycle.deletion.last_audit import LastAudit
 from broker.service.topics.dormant_topics import DormantTopics
+from broker.service.topics.topic_ownership import OwnershipCounts
 from broker.service.transactions.coordinator import Coordinator
 from entry_cache.cache_stats import ReadStats
 from entry_cache.compose import ComposedCache
@@ -73,6 +74,8 @@ class BrokerReading:
     """Times to open the last of them, in the order in which they were opened."""
     dormant: DormantTopics
     """The topics that are dormant."""
+    cluster: OwnershipCounts
+    """This broker's place among those that share its metadata store."""
     loop_lag_s: float
     """Longest time for which one callback held the event loop in the last ten to twenty seconds."""
 

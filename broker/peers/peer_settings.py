@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from foundation.http.credentials import TLS_PLUGINS, WITHOUT_CREDENTIALS, headers_of
-
 from foundation.settings.settings import Settings
 from foundation.tls.auth_params import parse_auth_params
 from foundation.tls.contexts import ClientFiles

@@ -1,7 +1,7 @@
 """`magnetar top`: a screen of a broker's throughput, latency, cache, bookies and busiest topics; any Pulsar will do.
 
-The views of a broker's console (the last hour, the cache, bookies, settings) need a broker of Magnetar. With `--once` or
-`--json` a view is printed as text, for scripts, and Textual is not needed.
+The views of a broker's console (the last hour, the cache, bookies, settings, the cluster) need a broker of Magnetar. With
+`--once` or `--json` a view is printed as text, for scripts, and Textual is not needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SORTS = ("rate", "bytes", "backlog", "storage", "misses")
 """Orders of the topics; `magnetar.top.table` has the same."""
-VIEWS = ("topics", "hour", "cache", "bookies", "settings")
+VIEWS = ("topics", "hour", "cache", "bookies", "settings", "cluster")
 """Views, in the order of their keys; `magnetar.top.views` has those besides the topics."""
 INTERVAL_S_MIN = 0.1
 TEXT_WIDTH = 120
@@ -83,8 +83,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         "magnetar top",
         description="Watch a broker: throughput, latency, cache, bookies, and the busiest topics, from /metrics of any"
-        " Pulsar; the last hour, the reasons of the cache, bookies and settings from a broker of Magnetar."
-        " Keys: 1 to 5 views, Enter subscriptions, s sort, / filter, Escape back, p pause, q quit.",
+        " Pulsar; the last hour, the reasons of the cache, bookies, settings and cluster from a broker of Magnetar."
+        " Keys: 1 to 6 views, Enter subscriptions, s sort, / filter, Escape back, p pause, q quit.",
     )
     add_admin_url(parser)
     add_tls_options(parser)
@@ -98,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         help="seconds between two readings (default 2)",
     )
     add("--view", choices=VIEWS, default="topics", help="the view that is open first (default topics)")
+    add("--cluster", action="store_const", const="cluster", dest="view", help="the same as --view cluster")
     add("--sort", choices=SORTS, default="rate", help="order of the topics (default rate)")
     add("--filter", default="", metavar="TEXT", help="only topics, or settings, that have TEXT in them")
     add(

@@ -34,6 +34,7 @@ ROUTES: Final[Mapping[str, _Route]] = {
     "cache": _Route("/cache?top=20", 1.0),
     "bookies": _Route("/bookies", 1.0),
     "settings": _Route("/settings", 10.0),
+    "cluster": _Route("/cluster", 1.0),
 }
 """The path of each view's answer."""
 OVERVIEW: Final = "overview"

@@ -53,6 +53,7 @@ _TITLES: Final = {
     "hour": "the last hour, by the broker's samples of ten seconds",
     "cache": "what entered and left, and why; expected: a reader was still to come",
     "bookies": "the bookies of this broker",
+    "cluster": "the brokers on its metadata store, and why bundles moved",
 }
 
 

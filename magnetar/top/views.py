@@ -7,6 +7,7 @@ from typing import Final, TypeAlias, cast
 
 from magnetar.top.bookie_view import BookiesAnswer, bookies_lines
 from magnetar.top.cache_view import CacheAnswer, cache_lines
+from magnetar.top.cluster_view import ClusterAnswer, cluster_lines
 from magnetar.top.console import Answer
 from magnetar.top.hour_view import hour_lines
 from magnetar.top.settings_view import TITLES, SettingsAnswer, settings_rows
@@ -18,6 +19,7 @@ TEXTS: Final[Mapping[str, Lines]] = {
     "hour": hour_lines,
     "cache": lambda answer, width: cache_lines(cast(CacheAnswer, answer), width),
     "bookies": lambda answer, width: bookies_lines(cast(BookiesAnswer, answer), width),
+    "cluster": lambda answer, width: cluster_lines(cast(ClusterAnswer, answer), width),
 }
 """The views that are text."""
 VALUE_MAX: Final = 60

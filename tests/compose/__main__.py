@@ -41,10 +41,11 @@ def missing_engine() -> str | None:
         return "there is no docker command"
     if subprocess.run(["docker", "info"], capture_output=True, check=False).returncode:
         return "no Docker Engine answers"
-    return None if _compose_command() else "there is neither docker compose nor docker-compose"
+    return None if compose_command() else "there is neither docker compose nor docker-compose"
 
 
-def _compose_command() -> list[str]:
+def compose_command() -> list[str]:
+    """Returns the words that run Compose: those of Docker's plugin, or of the program of its own; none without either."""
     plugin = ["docker", "compose", "version"]
     if subprocess.run(plugin, capture_output=True, check=False).returncode == 0:
         return plugin[:2]
@@ -56,7 +57,7 @@ class Stack:
 
     def __init__(self) -> None:
         self.pulsar_port, self.admin_port = free_port(), free_port()
-        self._command = [*_compose_command(), "-p", f"magnetar-test-{os.getpid()}"]
+        self._command = [*compose_command(), "-p", f"magnetar-test-{os.getpid()}"]
         self._environment = {
             **os.environ,
             "MAGNETAR_IMAGE": IMAGE,

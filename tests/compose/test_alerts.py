@@ -21,6 +21,8 @@ from tests.test_docs import anchors_of
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = "docs/how-to/operations.md"
 FILES: Final = sorted((ROOT / "conf" / "alerts").glob("*.yml"))
+PARTS: Final = ("", ".cluster")
+"""Of the names of compose files and their configurations of Prometheus."""
 
 _ALERT = re.compile(
     r"^ +- alert: (?P<name>\w+)\n"
@@ -114,19 +116,22 @@ def test_alerts_are_explained_in_the_section_that_they_name() -> None:
     assert set(re.findall(r"`(\w+)`", " ".join(rows.values()))) == {alert.name for alert in alerts()}
 
 
-def test_prometheus_of_the_compose_file_loads_the_alerts() -> None:
-    assert "\nrule_files:\n  - alerts/*.yml\n" in (ROOT / "conf/prometheus.yml").read_text(encoding="utf-8")
-    compose = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+@pytest.mark.parametrize("part", PARTS)
+def test_prometheus_of_the_compose_file_loads_the_alerts(part: str) -> None:
+    config = (ROOT / f"conf/prometheus{part}.yml").read_text(encoding="utf-8")
+    assert "\nrule_files:\n  - alerts/*.yml\n" in config
+    compose = (ROOT / f"docker-compose{part}.yml").read_text(encoding="utf-8")
     assert "- ./conf/alerts:/etc/prometheus/alerts:ro\n" in compose
 
 
 @pytest.mark.peer
-def test_promtool_accepts_configuration_and_alerts() -> None:
+@pytest.mark.parametrize("part", PARTS)
+def test_promtool_accepts_configuration_and_alerts(part: str) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
     done = subprocess.run(
-        [promtool, "check", "config", str(ROOT / "conf/prometheus.yml")],
+        [promtool, "check", "config", str(ROOT / f"conf/prometheus{part}.yml")],
         capture_output=True,
         text=True,
         check=False,

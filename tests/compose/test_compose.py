@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.compose import cluster_round
 from tests.compose.__main__ import main, missing_engine
 
 ROOT = Path(__file__).resolve().parents[2]
+FILES = ("docker-compose.yml", cluster_round.FILE)
 BOARDS = sorted((ROOT / "conf" / "grafana" / "boards").glob("*.json"))
 
 
@@ -27,12 +29,22 @@ def test_messages_survive_compose_down_and_up() -> None:
     assert main([]) == 0
 
 
+@pytest.mark.peer
+@pytest.mark.slow
+def test_messages_survive_the_kill_of_one_of_three_brokers() -> None:
+    reason = missing_engine()
+    if reason is not None:
+        pytest.skip(reason)
+    assert cluster_round.main([]) == 0
+
+
 def test_boards_name_the_provisioned_data_source() -> None:
     source = (ROOT / "conf/grafana/provisioning/datasources/prometheus.yml").read_text()
     assert "uid: prometheus\n" in source
     assert [path.stem for path in BOARDS] == [
         "bookie",
         "broker-cache",
+        "cluster",
         "lessons",
         "magnetar",
         "rereplication",
@@ -46,9 +58,10 @@ def test_boards_name_the_provisioned_data_source() -> None:
             assert all(target["expr"] for target in panel["targets"])
 
 
-def test_compose_file_is_valid() -> None:
+@pytest.mark.parametrize("file", FILES)
+def test_compose_file_is_valid(file: str) -> None:
     """As YAML, and by `docker compose config` where that is installed, which asks no engine."""
-    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
+    services = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["services"]
     for name, service in services.items():
         assert "image" in service or "build" in service, name
         assert set(service.get("depends_on", {})) <= set(services), name
@@ -58,16 +71,44 @@ def test_compose_file_is_valid() -> None:
         and not subprocess.run([docker, "compose", "version"], capture_output=True, check=False).returncode
     ):
         config = subprocess.run(
-            [docker, "compose", "config", "--quiet"], cwd=ROOT, capture_output=True, text=True, check=False
+            [docker, "compose", "-f", file, "config", "--quiet"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert config.returncode == 0, config.stderr
 
 
-def test_ports_are_published_on_the_loopback_only() -> None:
-    text = (ROOT / "docker-compose.yml").read_text()
+@pytest.mark.parametrize(
+    ("file", "ports"),
+    [(FILES[0], "6650 8080 9090 3000"), (FILES[1], "6650 8080 6651 8081 6652 8082 9090")],
+)
+def test_ports_are_published_on_the_loopback_only(file: str, ports: str) -> None:
+    text = (ROOT / file).read_text()
     published = re.findall(r'^ +- "(.*:\d+)"$', text, re.M)
-    assert [port.rpartition(":")[2] for port in published] == ["6650", "8080", "9090", "3000"]
+    assert [port.rpartition(":")[2] for port in published] == ports.split()
     assert all(port.startswith("127.0.0.1:${MAGNETAR_") for port in published)
+
+
+def test_brokers_of_the_cluster_are_scraped_and_tell_clients_of_this_machine_its_ports() -> None:
+    services = yaml.safe_load((ROOT / cluster_round.FILE).read_text(encoding="utf-8"))["services"]
+    config = yaml.safe_load((ROOT / "conf/prometheus.cluster.yml").read_text(encoding="utf-8"))
+    scraped = {
+        job["job_name"]: [group["targets"][0] for group in job["static_configs"]]
+        for job in config["scrape_configs"]
+    }
+    names = [name for name in services if name.startswith("broker-")]
+    assert len(names) == 3
+    settings = {name: services[name]["environment"] for name in names}
+    assert scraped["broker"] == [f"{name}:{settings[name]['webServicePort']}" for name in names]
+    assert scraped["bookie"] == [f"{name}:8000" for name in services if name.startswith("bookie-")]
+    for name in names:
+        port, published = settings[name]["brokerServicePort"], services[name]["ports"][0]
+        assert published.endswith(f":-{port}}}:{port}")
+        host_port = published.removeprefix("127.0.0.1:").removesuffix(f":{port}")
+        listeners = f"internal:pulsar://{name}:{port},external:pulsar://127.0.0.1:{host_port}"
+        assert settings[name]["advertisedListeners"] == listeners
 
 
 def test_image_listens_on_the_containers_addresses() -> None:

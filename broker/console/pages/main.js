@@ -12,6 +12,7 @@ import { authorization, forget } from "./shell/session.js";
 import { applyTheme } from "./shell/theme.js";
 import { openBookies } from "./views/bookies.js";
 import { openCache } from "./views/cache.js";
+import { openCluster } from "./views/cluster.js";
 import { openLog } from "./views/log.js";
 import { loginView } from "./views/login.js";
 import { openNamespaces } from "./views/namespaces.js";
@@ -23,7 +24,7 @@ import { openTopics } from "./views/topics.js";
 const PATH = "/admin/v2/magnetar/console";
 
 const VIEWS = {
-  overview: openOverview, topics: openTopics, topic: openTopic, namespaces: openNamespaces, cache: openCache,
+  overview: openOverview, topics: openTopics, topic: openTopic, namespaces: openNamespaces, cluster: openCluster, cache: openCache,
   bookies: openBookies, settings: openSettings, log: openLog,
 };
 /** Views for roles that are no superuser. */

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -87,6 +89,71 @@ class Owner(NamedTuple):
     """Of a redirect: that broker shall take the bundle."""
 
 
+class MoveKind(StrEnum):
+    """What became of a bundle at a broker."""
+
+    TAKEN = "taken"
+    """It owns the bundle from then on."""
+    GIVEN_UP = "given up"
+    """It owns the bundle no longer, by its own decision."""
+    LOST = "lost"
+    """Another broker took the bundle after the end of its session."""
+
+
+class Move(NamedTuple):
+    """A change of the owner of a bundle, as the broker that it happened to has noted it."""
+
+    at_ms: int
+    """By the clock of that broker."""
+    bundle: str
+    """`tenant/namespace/range`."""
+    broker: str
+    """Its name."""
+    kind: MoveKind
+    """The change."""
+    why: str
+    """The reason, a sentence for people."""
+
+
+class OwnershipCounts(NamedTuple):
+    """Numbers of a broker's place in its cluster."""
+
+    brokers: int = 1
+    """Brokers that are there, as this one has read last."""
+    has_leader: bool = True
+    """A broker that is there leads."""
+    leases: int = 0
+    """Bundles that this broker owns; 0 where it owns all topics without leases."""
+    is_serving: bool = True
+    """New topics open: the store answers, and every lease has been taken in the present session."""
+    sessions_ended: int = 0
+    """Sessions that have ended since the start."""
+    waited_for: int = 0
+    """Bundles of dead owners, for whose end of session lookups at this broker wait."""
+    moves: Mapping[MoveKind, int] = MappingProxyType({})
+    """Moves since the start, by kind."""
+
+
+class BrokerSeen(NamedTuple):
+    """A broker of the cluster."""
+
+    addresses: Addresses
+    """For its clients."""
+    bundles: Sequence[str]
+    """Those that it owned at its last load report, by name; none where it owns all topics without leases."""
+
+
+class ClusterSeen(NamedTuple):
+    """The cluster as one of its brokers sees it."""
+
+    brokers: Mapping[str, BrokerSeen]
+    """By name, this broker among them."""
+    leader: str | None
+    """The name of the broker that chooses owners."""
+    moves: Sequence[Move]
+    """The last moves of all brokers, newest first."""
+
+
 class TopicOwnership:
     """Assigns topics to brokers: the one broker of a store of its own owns every topic."""
 
@@ -108,6 +175,15 @@ class TopicOwnership:
     def leader(self) -> str | None:
         """The name of the broker that chooses owners; None while nobody does."""
         return self.owner.broker_id
+
+    @property
+    def counts(self) -> OwnershipCounts:
+        """The numbers of this broker."""
+        return OwnershipCounts()
+
+    async def seen(self) -> ClusterSeen:
+        """Returns all brokers with their bundles, read anew. Raises MetadataError."""
+        return ClusterSeen({self.owner.broker_id: BrokerSeen(self.owner, ())}, self.leader, ())
 
     async def be_alone(self, name: str) -> None:
         """Takes the metadata store for this broker alone, which keeps transactions; `name` as it is configured."""

@@ -28,6 +28,7 @@ class FourBundles(SimpleNamespace):
     """Namespaces of four bundles each, Pulsar's default."""
 
     cluster = "c1"
+
     def __init__(self) -> None:
         super().__init__()
         self.missing: set[str] = set()

@@ -12,6 +12,7 @@ from broker.metrics.broker_reading import BrokerReading
 from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.lifecycle.deletion.deletions import Deletions
 from broker.service.lifecycle.deletion.last_audit import LastAudit
+from broker.service.topics.topic_ownership import OwnershipCounts
 from broker.service.topics.topic_registry import QUOTA_CHECK_BOUNDS_NS
 from entry_cache.cache_stats import ReadStats
 from entry_cache.compose import ComposedCache
@@ -62,6 +63,7 @@ def reading_of(**fields: Any) -> BrokerReading:
         topic_loads=0,
         topic_loads_ms=(),
         dormant=NONE_DORMANT,
+        cluster=OwnershipCounts(),
         loop_lag_s=0.0,
     )
     return replace(reading, **fields)

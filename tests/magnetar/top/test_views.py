@@ -18,6 +18,7 @@ from magnetar.clients.client import CommandError
 from magnetar.commands.top_command import VIEWS, main
 from magnetar.top.bookie_view import BookiesAnswer, bookies_lines
 from magnetar.top.cache_view import COLUMN, CacheAnswer, cache_lines
+from magnetar.top.cluster_view import ClusterAnswer, cluster_lines
 from magnetar.top.console import ROUTES, ConsoleAnswers, Look
 from magnetar.top.hour_view import HOUR_MS, LINES, hour_lines, spark
 from magnetar.top.rates import Scrapes, overview
@@ -165,6 +166,41 @@ def test_command_screen_and_routes_have_the_same_views() -> None:
     assert {TOPICS, *TEXTS, "settings"} == {TOPICS, *ROUTES} == {*VIEWS}
 
 
+def test_cluster_has_a_line_for_each_broker_and_each_move() -> None:
+    found: ClusterAnswer = {
+        "isShared": True,
+        "isServing": False,
+        "brokers": [
+            {
+                "name": f"b{number}:8080",
+                "isSelf": number == 1,
+                "leads": False,
+                "serviceUrl": f"u{number}",
+                "bundleCount": 7,
+            }
+            for number in range(2)
+        ],
+        "moves": [
+            {
+                "atMs": 1_795_456_811_163,
+                "bundle": "t/n/r",
+                "broker": "b0:8080",
+                "kind": "taken",
+                "why": "w" * 80,
+            }
+        ],
+    }
+    suspended, leaderless, first, second, _, _, move = cluster_lines(found, NARROW)
+    assert suspended.startswith("SUSPENDED")
+    assert leaderless == "NO LEADER"
+    assert first.split() == ["b0:8080", "bundles", "7", "u0"]
+    assert second.split() == ["b1:8080", "bundles", "7", "asked", "u1"]
+    assert move.startswith("23 Nov 18:00:11  t/n/r  taken     b0:8080: ww")
+    assert len(move) == NARROW
+    found["brokers"][0]["leads"] = found["isServing"] = True
+    assert cluster_lines(found, NARROW)[0].split() == ["b0:8080", "bundles", "7", "leads", "u0"]
+
+
 @pytest.fixture(scope="module")
 def broker() -> Iterator[magnetar.Broker]:
     with magnetar.Broker() as running:
@@ -183,6 +219,7 @@ def test_view_of_a_real_broker_is_printed(
         "cache": "left because",
         "bookies": "memory",
         "settings": "managedLedgerCacheSizeMB",
+        "cluster": "its metadata store is its own",
     }
     assert marks[view] in shown
     assert main([*words, "--json"]) == 0

@@ -10,8 +10,8 @@ import { authorization } from "./session.js";
 import { choice, choose } from "./theme.js";
 
 const PAGES = [
-  ["overview", "Overview"], ["topics", "Topics"], ["namespaces", "Namespaces"], ["cache", "Cache"], ["bookies", "Bookies"],
-  ["settings", "Settings"], ["log", "Log"],
+  ["overview", "Overview"], ["topics", "Topics"], ["namespaces", "Namespaces"], ["cluster", "Cluster"], ["cache", "Cache"],
+  ["bookies", "Bookies"], ["settings", "Settings"], ["log", "Log"],
 ];
 const THEMES = [["system", "System"], ["light", "Light"], ["dark", "Dark"]];
 /** Values of this age or older stand still: they come once a second. */

@@ -1,0 +1,66 @@
+"""The console's page of the cluster: a broker that is alone, several ones, a store that does not answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import ClientSession
+
+from broker.console.cluster_page import BUNDLES_MAX, MOVES_MAX, cluster_page
+from broker.service.topics.topic_ownership import (
+    Addresses,
+    BrokerSeen,
+    ClusterSeen,
+    Move,
+    MoveKind,
+    TopicOwnership,
+)
+from tests.broker.cluster.support import cluster
+from tests.broker.cluster.test_ownership import BUNDLE, owned
+
+PATH = "/admin/v2/magnetar/console/cluster"
+
+
+async def test_broker_on_a_store_of_its_own_is_alone(admin: ClientSession) -> None:
+    async with admin.get(PATH) as answer:
+        found = await answer.json()
+    assert (found["isShared"], found["isServing"], found["moves"]) == (False, True, [])
+    (one,) = found["brokers"]
+    assert (one["isSelf"], one["leads"], one["bundleCount"]) == (True, True, 0)
+    assert one["adminUrl"] == str(admin._base_url).rstrip("/")
+
+
+async def test_every_broker_shows_all_with_their_bundles_and_moves() -> None:
+    nodes = await cluster(3)
+    await owned(nodes[1])
+    await nodes[1].ownership.tick()
+    for node in nodes:
+        found: Any = await cluster_page(node.ownership)
+        assert (found["isShared"], found["leader"]) == (True, "host0:8080")
+        shown = {one["name"]: one for one in found["brokers"]}
+        assert [name for name, one in shown.items() if one["isSelf"]] == [node.addresses.broker_id]
+        assert [name for name, one in shown.items() if one["leads"]] == ["host0:8080"]
+        assert {name: one["bundles"] for name, one in shown.items()} == {
+            "host0:8080": [],
+            "host1:8080": [BUNDLE],
+            "host2:8080": [],
+        }
+        assert [(one["bundle"], one["broker"], one["kind"]) for one in found["moves"]] == [
+            (BUNDLE, "host1:8080", "taken")
+        ]
+
+
+async def test_many_bundles_and_moves_are_counted_and_not_all_listed() -> None:
+    class Many(TopicOwnership):
+        async def seen(self) -> ClusterSeen:
+            bundles = [f"t/n/{number:05}" for number in range(BUNDLES_MAX + 1)]
+            moves = [Move(1, one, "b:1", MoveKind.TAKEN, "w") for one in bundles]
+            return ClusterSeen({"b:1": BrokerSeen(Addresses(), bundles)}, None, moves)
+
+    found: Any = await cluster_page(Many())
+    (one,) = found["brokers"]
+    assert (one["bundleCount"], len(one["bundles"]), len(found["moves"])) == (
+        BUNDLES_MAX + 1,
+        BUNDLES_MAX,
+        MOVES_MAX,
+    )
