@@ -48,10 +48,18 @@ class HandOver:
         if bundle in self.leaving:
             raise ServiceNotReady(f"Namespace bundle {bundle} is being unloaded")
 
-    async def give_up(self, bundle: str, close: CloseBundle, own: Addresses, to: Addresses | None) -> None:
+    async def give_up(
+        self,
+        bundle: str,
+        close: CloseBundle,
+        own: Addresses,
+        to: Addresses | None,
+        given_up: Callable[[], None],
+    ) -> None:
         """Closes the topics and gives the bundle up: `to` a broker, or where None to any; `own`: this one.
 
-        Raises MetadataError, and ServiceNotReady while that is done already.
+        `given_up` is called before another broker is asked to take it. Raises MetadataError, and ServiceNotReady while that is
+        done already.
         """
         self.check(bundle)
         self.leaving.add(bundle)
@@ -60,6 +68,7 @@ class HandOver:
             try:
                 await close(bundle, successor)
                 await self._leases.release(bundle)
+                given_up()
             finally:
                 self.leaving.discard(bundle)
             if successor.is_awaited or to is not None:

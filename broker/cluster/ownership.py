@@ -385,8 +385,8 @@ class ClusterOwnership(TopicOwnership):
     async def _give_up(
         self, bundle: str, close: CloseBundle, to: Addresses | None = None, why: str = _UNLOAD
     ) -> None:
-        await self.hand_over.give_up(bundle, close, self.owner, to)
-        self.moves.note(MoveKind.GIVEN_UP, bundle, why)
+        given_up = partial(self.moves.note, MoveKind.GIVEN_UP, bundle, why)
+        await self.hand_over.give_up(bundle, close, self.owner, to, given_up)
 
     async def split(self, bundle: str, parts: Sequence[str], store: Callable[[], Awaitable[None]]) -> None:
         """Takes the parts before `store`, so that nobody else may, and gives the bundle up afterwards, as Apache.

@@ -41,7 +41,7 @@ async def told(node: Node) -> list[tuple[str, str, str, str]]:
 async def test_unload_and_division_are_told_by_every_broker() -> None:
     nodes = await brokers_with_a_clock()
     await owned(nodes[0])
-    await nodes[0].ownership.unload(BUNDLE, nothing)
+    await nodes[0].ownership.unload(BUNDLE)
     await owned(nodes[0])
     await nodes[0].ownership.split(BUNDLE, HALVES, nothing)
     await nodes[0].ownership.tick()

@@ -104,7 +104,7 @@ def _former_leases_are_removed() -> object:
 
 
 def _gives_up_before_topics_are_closed() -> object:
-    async def give_up(self: ClusterOwnership, bundle: str, close: _Close, _: Addresses | None = None) -> None:
+    async def give_up(self: ClusterOwnership, bundle: str, close: _Close, **_: object) -> None:
         await self.leases.release(bundle)
         await close(bundle, None)
 
@@ -112,7 +112,7 @@ def _gives_up_before_topics_are_closed() -> object:
 
 
 def _opens_while_it_unloads() -> object:
-    async def give_up(self: ClusterOwnership, bundle: str, close: _Close, _: Addresses | None = None) -> None:
+    async def give_up(self: ClusterOwnership, bundle: str, close: _Close, **_: object) -> None:
         await close(bundle, None)
         await self.leases.release(bundle)
 
