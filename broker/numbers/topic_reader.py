@@ -108,6 +108,10 @@ class TopicReader:
         record = self._registry.dormant.get(name)
         return None if record is None else self._dormant(name, record)
 
+    def is_open(self, name: str) -> bool:
+        """Returns True for a topic that is open, False for one that is dormant or neither."""
+        return name in self._registry.topics
+
     def notes_changes(self, name: str) -> bool:
         """Returns False for an open topic that has no managed ledger to note its changes in."""
         return not isinstance(self._registry.topics.get(name), NonPersistentTopic)
