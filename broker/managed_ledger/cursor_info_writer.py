@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from bookkeeper.metadata.metadata_store import ABSENT
@@ -32,6 +32,7 @@ from broker.managed_ledger.records.pulsar_records import (
     encode_cursor,
     encode_position,
 )
+from foundation.loop.seldom_locks import lock_of
 from foundation.model.errors import BadVersion, MetadataError, PersistenceError
 
 log = logging.getLogger(__name__)
@@ -207,7 +208,6 @@ class CursorInfoWriter:
         "_interval_ns",
         "_look_pending",
         "_not_before_ns",
-        "_one_at_a_time",
         "_record",
         "_waiting",
         "_wanted",
@@ -238,8 +238,7 @@ class CursorInfoWriter:
         self._context = context
         self._acks = acks
         self._interval_ns = context.settings.cursor_write_interval_ns
-        self._background = Background("cursor info", cursor_name)
-        self._one_at_a_time = asyncio.Lock()
+        self._background: Background | None = None
         self._record = CursorRecord(context, cursor_name, version, ledger_id, cursor_properties)
         self._wanted = 0
         """Number of changes so far; `_written` is the number that is stored."""
@@ -306,7 +305,16 @@ class CursorInfoWriter:
         self._not_before_ns = now_ns + self._interval_ns
         self._writing = True
         self._context.environment.unsaved_cursors.discard(self.write_if_due)
-        self._background.spawn(self._write_in_background())
+        self._spawn(self._write_in_background())
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        if self._background is None:
+            self._background = Background("cursor info", self._record.name)
+        self._background.spawn(work)
+
+    async def _drain(self) -> None:
+        if self._background is not None:
+            await self._background.drain()
 
     def _wait_for_interval(self) -> None:
         self._look_pending = True  # Further changes need no look of their own.
@@ -321,7 +329,7 @@ class CursorInfoWriter:
 
     async def _write(self) -> None:
         # `flush` may come while a write is in flight; two writes of one version would fail each other.
-        async with self._one_at_a_time:
+        async with lock_of(self):
             # Fixed before the wait: changes that come during the write are not in it.
             wanted = self._wanted
             if self._written == wanted:
@@ -392,7 +400,7 @@ class CursorInfoWriter:
         write = self._record.begin if begins else self._record.put
         await write(stored.value, ledger_id, texts)
         if self._record.has_superfluous:
-            self._background.spawn(self._record.delete_superfluous())
+            self._spawn(self._record.delete_superfluous())
         return stored
 
     async def _encoded_node(self, ledger_id: int) -> StoredInfo:
@@ -454,9 +462,9 @@ class CursorInfoWriter:
 
     async def settle(self) -> None:
         """Waits for the write in flight. A deletion needs that: a later write would create the info again."""
-        await self._background.drain()
+        await self._drain()
         # A write that began in `flush` is no background task; holding the lock once means that it has ended.
-        async with self._one_at_a_time:
+        async with lock_of(self):
             pass
 
     @property
@@ -472,11 +480,11 @@ class CursorInfoWriter:
                 await self._leave_ledger()
         finally:
             self.abandon()
-            await self._background.drain()
+            await self._drain()
 
     async def _leave_ledger(self) -> None:
         """Moves the position from the ledger to the node, unless it has too many ranges for that, as in Pulsar."""
-        async with self._one_at_a_time:
+        async with lock_of(self):
             if self._record.ledger_id == NO_LEDGER:
                 return
             if not self._acks.has_more_ranges(self._context.settings.node_ranges_max):

@@ -156,7 +156,7 @@ class TopicReader:
             consumers += sums.consumers
             messages_out += sums.messages_out
             bytes_out += sums.bytes_out
-        buffer, evictions = topic.transactions.buffer, topic.quotas.evictions
+        buffer, evictions = topic.transaction_buffer, topic.quotas.evictions
         return TopicReading(
             topic.name.namespace,
             str(topic.name),

@@ -11,8 +11,8 @@ from aiohttp import web
 
 from broker.admin.http.answers import answer, done, refused
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, BrokerView
-from broker.service.lifecycle.quota_rounds import QuotaRounds
 from broker.service.lifecycle.namespace_topics import find_owned_bundles
+from broker.service.lifecycle.quota_rounds import QuotaRounds
 from broker.service.namespaces.bundles import OwnedBundles
 from broker.service.namespaces.clusters import ClusterNotFound
 from broker.service.namespaces.namespaces import Json

@@ -49,7 +49,7 @@ def stays_open(topic: PersistentTopic, kept: frozenset[str]) -> bool:
     name, log_, compaction = topic.name, topic.ledger, topic.compaction
     if topic.closed or is_of_brokers(name, kept):
         return True
-    if topic.deduplication is not None or topic.transactions.buffer is not None:
+    if topic.deduplication is not None or topic.transaction_buffer is not None:
         return True
     # The compacted ledger would be opened and closed with the topic; a run ends with it.
     if compaction.current is not None or compaction.running or topic.policies.of(name, COMPACTION):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 
 class ExpiredCounts:
     """Counts entries that expired; kept by each subscription."""
@@ -20,3 +22,7 @@ class ExpiredCounts:
         """Counts one expiry."""
         self.total += entries
         self.last_ms = now_ms
+
+
+NONE_EXPIRED: Final = ExpiredCounts()
+"""Of every subscription without an expired entry. Nothing is ever counted here."""

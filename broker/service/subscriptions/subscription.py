@@ -25,7 +25,7 @@ from broker.service.subscriptions.delayed_delivery import DelayedDelivery
 from broker.service.subscriptions.dispatch.dispatcher import DispatchContext
 from broker.service.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.subscriptions.dispatch.single_active_dispatcher import SingleActiveDispatcher
-from broker.service.subscriptions.expired_counts import ExpiredCounts
+from broker.service.subscriptions.expired_counts import NONE_EXPIRED, ExpiredCounts
 from broker.service.subscriptions.hole_watch import HoleWatch
 from broker.service.subscriptions.topic_positions import TopicPositions
 from broker.service.transactions.subscription_transactions import (
@@ -96,8 +96,6 @@ class SubscribedTopic(Protocol):
     """Rates of publishing, delivering and subscribing."""
     delays: DelayedDelivery
     """Messages that wait for their delivery time."""
-    positions: TopicPositions
-    """Entries by time, and the last message."""
     transactions: TopicTransactions
     """Transactions that publish to the topic or acknowledge on it."""
     compaction: TopicCompaction
@@ -106,6 +104,11 @@ class SubscribedTopic(Protocol):
     @property
     def subscribing(self) -> SubscriptionOwner:
         """The collection that the subscription belongs to."""
+        ...
+
+    @property
+    def positions(self) -> TopicPositions:
+        """Entries by time, and the last message."""
         ...
 
     @property
@@ -166,8 +169,8 @@ class Subscription:
         """When the last consumer left, or when the subscription was opened; monotonic."""
         self.resetting = False
         """True while a seek moves the cursor; no consumer can join meanwhile."""
-        self.expired = ExpiredCounts()
-        """Counts expired entries."""
+        self.expired = NONE_EXPIRED
+        """Counts expired entries; `own_expired` has them to be changed."""
         self.holes: HoleWatch | None = None
         """Looks for forgotten entries; None before the first look that found a consumer of a shared type."""
         self.retired_messages_out = 0
@@ -182,6 +185,12 @@ class Subscription:
         """Acknowledgements of open transactions; None before the first one."""
         self._call_later = call_later
         cursor.context.note_change()
+
+    def own_expired(self) -> ExpiredCounts:
+        """Returns `expired` to be changed; made by the first use."""
+        if self.expired is NONE_EXPIRED:
+            self.expired = ExpiredCounts()
+        return self.expired
 
     @property
     def consumers(self) -> list[Consumer]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Final
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.service.policies.effective_policies import EffectivePolicies
@@ -16,7 +15,6 @@ from foundation.loop.clock import CallLater
 from foundation.loop.slices import Slice
 from foundation.model.topic_name import TopicName, parse_topic_name
 from foundation.units import NS_PER_SECOND
-
 
 
 class DormantTopics:
