@@ -22,6 +22,7 @@ from bench import processes
 from bookkeeper.metadata.metadata_store import ABSENT, Put
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.compose.broker_service import BrokerService
+from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.managed_ledger_info import (
     CursorInfo,
     ManagedLedgerInfo,
@@ -40,7 +41,12 @@ PER_NAMESPACE: Final = 100_000
 AT_ONCE: Final = 1_000
 IDLE_S: Final = 20
 PARTITIONS: Final = 10_000
+ENTRIES: Final = 10
+DAY_MS: Final = 86_400_000
+EXPIRY_S: Final = 60
 WATCHERS: Final = 1_000
+UNREAD: Final = "messageExpiryIgnoresDeliveryTime=true"
+"""Without it, expiry reads entries for their delivery time."""
 ASLEEP: Final = "dormantTopicsAfterSeconds=60"
 
 
@@ -69,32 +75,53 @@ async def make_namespaces(count: int, service: BrokerService) -> None:
         await service.namespaces.create(f"public/{_namespace(number)}")
 
 
-async def write_topics(count: int, folder: Path) -> None:
-    """Writes the nodes of so many topics with a subscription each."""
+async def write_topics(count: int, folder: Path, *, backlog: bool) -> None:
+    """Writes the nodes of so many topics with a subscription each.
+
+    `backlog`: with a ledger that was closed a day ago, of which the subscription has acknowledged nothing. Its entries are
+    nowhere: expiry acknowledges a ledger that is old enough without a read.
+    """
     store = SqliteMetadataStore(folder / "metadata.db")
-    info = ManagedLedgerInfo(properties={"index": "-1"}, created_ms=int(time.time() * 1000))
-    of_topic = encode_ledger_list(info)
-    of_cursor = encode_cursor(StoredCursor(CursorInfo(Position(-1, -1))))
+    now_ms = int(time.time() * 1000)
+
+    def nodes(number: int) -> tuple[bytes, bytes]:
+        old = LedgerInfo(number + 1, ENTRIES, ENTRIES * 1024, now_ms - DAY_MS)
+        ledgers, last = ([old], ENTRIES - 1) if backlog else ([], -1)
+        info = ManagedLedgerInfo(ledgers, {"index": str(last)}, created_ms=now_ms)
+        acked = Position(number + 1, -1) if backlog else Position(-1, -1)
+        return encode_ledger_list(info), encode_cursor(StoredCursor(CursorInfo(acked)))
+
     for start in range(0, count, AT_ONCE):
-        names = [
-            f"public/{_namespace(n)}/persistent/topic-{n}" for n in range(start, min(start + AT_ONCE, count))
-        ]
-        await asyncio.gather(
-            *[
-                store.put_all(
-                    [
-                        Put(managed_ledger_key(name), of_topic, ABSENT),
-                        Put(cursor_key(name, "subscription"), of_cursor, ABSENT),
-                    ]
-                )
-                for name in names
-            ]
-        )
+        puts = []
+        for number in range(start, min(start + AT_ONCE, count)):
+            name, (of_topic, of_cursor) = (
+                f"public/{_namespace(number)}/persistent/topic-{number}",
+                nodes(number),
+            )
+            pair = (
+                Put(managed_ledger_key(name), of_topic, ABSENT),
+                Put(cursor_key(name, "subscription"), of_cursor, ABSENT),
+            )
+            puts.append(store.put_all(pair))
+        await asyncio.gather(*puts)
     await store.close()
 
 
 def _namespace(number: int) -> str:
     return "default" if number < PER_NAMESPACE else f"more-{number // PER_NAMESPACE}"
+
+
+async def expire(service: BrokerService, pauses: Pauses) -> None:
+    """Gives every topic's messages a time to live that is over, and looks for EXPIRY_S at what comes of it."""
+    dormant, namespaces = service.registry.dormant, service.namespaces
+    before = dormant.backlog
+    async with _shown(f"expiry, of {before // ENTRIES:,} topics that are due at once", pauses):
+        for tenant in namespaces.tenants():
+            for namespace in list(namespaces.names(tenant)):
+                if namespace != "pulsar/system":
+                    await namespaces.set_policy(namespace, table.MESSAGE_TTL.name, 60)
+        await asyncio.sleep(EXPIRY_S)
+    print(f"  {(before - dormant.backlog) // ENTRIES:,} of them expired in {EXPIRY_S} s")
 
 
 async def measure(service: BrokerService, started_s: float, pid: int) -> None:
@@ -120,6 +147,10 @@ async def measure(service: BrokerService, started_s: float, pid: int) -> None:
     await asyncio.sleep(IDLE_S)
     print(f"idle: {(time.process_time() - cpu) / IDLE_S * 100:.2f} % of a core")
     probe = asyncio.create_task(pauses.run())
+    if registry.dormant.backlog:
+        await expire(service, pauses)
+        probe.cancel()
+        return
     async with ClientSession() as client:
         for name in ("first scrape", "second scrape"):
             async with _shown(name, pauses), client.get(f"{service.addresses.admin_url}/metrics/") as answer:

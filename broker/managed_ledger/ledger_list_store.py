@@ -247,7 +247,7 @@ class LedgerListStore:
         return encode_ledger_list(
             ManagedLedgerInfo(
                 kept,
-                self.properties,
+                dict(self.properties),
                 self.terminated,
                 list(self._deleting),
                 list(self.buckets),

@@ -177,8 +177,8 @@ class Scraper:
         exposition = await asyncio.shield(writing)
         broker: list[bytes] = []
         if chosen == ALL:
-            async for metric in in_slices(self._broker_registry().collect(), self._now_ns):
-                broker.append(encode(_One(metric)).removesuffix(EOF))
+            families = in_slices(self._broker_registry().collect(), self._now_ns)
+            broker = [encode(_One(family)).removesuffix(EOF) async for family in families]
         end = EOF if openmetrics else b""
         size = sum(map(len, broker)) + exposition.size(openmetrics) + len(end)
         return Scrape(content_type, size, chain(broker, exposition.chunks(openmetrics), [end]))

@@ -96,14 +96,17 @@ class SubscribedTopic(Protocol):
     """Rates of publishing, delivering and subscribing."""
     delays: DelayedDelivery
     """Messages that wait for their delivery time."""
-    transactions: TopicTransactions
-    """Transactions that publish to the topic or acknowledge on it."""
     compaction: TopicCompaction
     """The compacted ledger, for consumers with `readCompacted`."""
 
     @property
     def subscribing(self) -> SubscriptionOwner:
         """The collection that the subscription belongs to."""
+        ...
+
+    @property
+    def transactions(self) -> TopicTransactions:
+        """Transactions that publish to the topic or acknowledge on it."""
         ...
 
     @property
