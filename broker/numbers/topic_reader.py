@@ -182,7 +182,7 @@ class TopicReader:
             tuple(stats.add_latency_buckets),
             tuple(stats.entry_size_buckets),
             (_quota(evictions, SIZE), _quota(evictions, AGE)),
-            _compaction(topic.compaction),
+            _compaction(topic.known_compaction),
             None if buffer is None else (*BUFFERS.read(buffer), len(buffer.open)),
         )
 
@@ -335,7 +335,9 @@ def _quota(evictions: QuotaEvictions, kind: str) -> Row:
     return evictions.times.get(kind, 0), evictions.entries.get(kind, 0)
 
 
-def _compaction(compaction: TopicCompaction) -> Row | None:
+def _compaction(compaction: TopicCompaction | None) -> Row | None:
+    if compaction is None:
+        return None
     counts, current = compaction.counts, compaction.current
     if current is None and not counts.failed:
         return None

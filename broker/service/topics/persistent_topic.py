@@ -59,12 +59,12 @@ class PersistentTopic(Topic):
     """A topic whose messages are stored; opened and closed by the topic registry alone."""
 
     __slots__ = (
+        "_compaction",
         "_on_fenced",
         "_pause",
         "_positions",
         "_transactions",
         "_writer",
-        "compaction",
         "deduplication",
         "delays",
         "dispatch_settings",
@@ -106,8 +106,8 @@ class PersistentTopic(Topic):
         self.delays = DelayedDelivery(ledger, settings, policies.of(name, DELAYED), call_later)
         """Messages that wait for their delivery time."""
         self._positions: TopicPositions | None = None
-        self.compaction = TopicCompaction(self, compactor)
-        """The compacted ledger, and the compactions that make it."""
+        self._compaction: TopicCompaction | Compactor = compactor
+        """The compactor until `compaction` is asked for: most topics never are."""
         self.subscribing = TopicSubscriptions(self, call_later=call_later)
         """Opens, creates and deletes subscriptions."""
         self.subscriptions: dict[str, Subscription] = self.subscribing.by_name
@@ -139,6 +139,23 @@ class PersistentTopic(Topic):
     def transaction_buffer(self) -> TransactionBuffer | None:
         """The messages of transactions; None until a transaction publishes to the topic."""
         return None if self._transactions is None else self._transactions.buffer
+
+    @property
+    def compaction(self) -> TopicCompaction:
+        """The compacted ledger, and the compactions that make it; made by the first use."""
+        if isinstance(self._compaction, Compactor):
+            self._compaction = TopicCompaction(self, self._compaction)
+        return self._compaction
+
+    @property
+    def known_compaction(self) -> TopicCompaction | None:
+        """The same; None while the topic was not compacted and nobody has asked for that."""
+        return None if isinstance(self._compaction, Compactor) else self._compaction
+
+    async def open_compaction(self) -> None:
+        """Finds what former compactions have left. Raises as `TopicCompaction.open`."""
+        if self.ledger.store.beside or COMPACTION_CURSOR in self.ledger.cursors.by_name:
+            await self.compaction.open()
 
     @property
     def expiry(self) -> MessageExpiry:
@@ -322,7 +339,8 @@ class PersistentTopic(Topic):
         self.closed = True
         self.delays.close()
         self.disconnect_producers()
-        await self.compaction.close()
+        if (compaction := self.known_compaction) is not None:
+            await compaction.close()
         await self.subscribing.close()
         if self._transactions is not None:
             self._transactions.close()

@@ -145,7 +145,7 @@ class MessageExpiry:
                 cursor.acknowledge(positions)
                 count += before - cursor.backlog
                 await asyncio.sleep(0)
-        subscription.own_expired().count(count, topic.ledger.environment.wall_ms())
+        subscription.expired = subscription.expired.counted(count, topic.ledger.environment.wall_ms())
         return count
 
 
