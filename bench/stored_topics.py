@@ -75,8 +75,8 @@ async def make_namespaces(count: int, service: BrokerService) -> None:
         await service.namespaces.create(f"public/{_namespace(number)}")
 
 
-async def write_topics(count: int, folder: Path, *, backlog: bool) -> None:
-    """Writes the nodes of so many topics with a subscription each.
+async def write_topics(count: int, folder: Path, *, backlog: bool, first: int = 0) -> None:
+    """Writes the nodes of so many topics with a subscription each; their numbers, and so their namespaces, begin at `first`.
 
     `backlog`: with a ledger that was closed a day ago, of which the subscription has acknowledged nothing. Its entries are
     nowhere: expiry acknowledges a ledger that is old enough without a read.
@@ -91,9 +91,10 @@ async def write_topics(count: int, folder: Path, *, backlog: bool) -> None:
         acked = Position(number + 1, -1) if backlog else Position(-1, -1)
         return encode_ledger_list(info), encode_cursor(StoredCursor(CursorInfo(acked)))
 
-    for start in range(0, count, AT_ONCE):
+    end = first + count
+    for start in range(first, end, AT_ONCE):
         puts = []
-        for number in range(start, min(start + AT_ONCE, count)):
+        for number in range(start, min(start + AT_ONCE, end)):
             name, (of_topic, of_cursor) = (
                 f"public/{_namespace(number)}/persistent/topic-{number}",
                 nodes(number),
