@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import statistics
 import tempfile
 import time
@@ -28,7 +27,6 @@ from broker.service.producer import Producer
 from broker.service.subscriptions.subscription import Subscription
 from foundation.model.entry import Entry
 from foundation.model.topic_name import parse_topic_name
-from magnetar.process.standalone import GC_FULL_PASSES, GC_MIDDLE_PASSES, GC_YOUNG_OBJECTS
 
 BODY: Final = bytes(1024)
 MESSAGES: Final = 20
@@ -141,17 +139,11 @@ async def paced(busy: list[Producer], seconds: float, goes_on: Callable[[], bool
     return sorted(times)
 
 
-def _as_a_process() -> None:
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_YOUNG_OBJECTS, GC_MIDDLE_PASSES, GC_FULL_PASSES)
-
-
 async def alone(busy: int, rounds: int, folder: Path) -> float:
     """Returns the CPU for a message without other topics."""
     async with embedded_broker(folder, stored_topics.ASLEEP) as broker:
         made = await producers(broker, busy)
-        _as_a_process()
+        stored_topics.collect_as_a_process()
         found = await cpu_per_message(made, rounds)
     print(f"{busy:,} topics alone: {', '.join(f'{one:.1f}' for one in found)} us of CPU for a message")
     return statistics.median(found)
@@ -166,7 +158,7 @@ async def among(topics: int, busy: int, rounds: int, deletion_s: float, folder: 
         made = await producers(broker, busy)
         while broker.registry.dormant.filling:  # noqa: ASYNC110 - nobody waits for it
             await asyncio.sleep(0.05)
-        _as_a_process()
+        stored_topics.collect_as_a_process()
         print(f"{broker.registry.dormant.count:,} dormant topics beside them")
         found = await cpu_per_message(made, rounds)
         print(f"among {topics:,}: {', '.join(f'{one:.1f}' for one in found)} us of CPU for a message")

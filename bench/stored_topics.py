@@ -19,7 +19,7 @@ from typing import Final
 from aiohttp import ClientSession
 
 from bench import processes
-from bookkeeper.metadata.metadata_store import ABSENT, Put
+from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Put
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.compose.broker_service import BrokerService
 from broker.managed_ledger.ledger_list import LedgerInfo
@@ -76,12 +76,18 @@ async def make_namespaces(count: int, service: BrokerService) -> None:
 
 
 async def write_topics(count: int, folder: Path, *, backlog: bool, first: int = 0) -> None:
+    """Writes the nodes of so many topics into an embedded store, as `write_nodes`."""
+    store = SqliteMetadataStore(folder / "metadata.db")
+    await write_nodes(store, count, backlog=backlog, first=first)
+    await store.close()
+
+
+async def write_nodes(store: MetadataStore, count: int, *, backlog: bool = False, first: int = 0) -> None:
     """Writes the nodes of so many topics with a subscription each; their numbers, and so their namespaces, begin at `first`.
 
     `backlog`: with a ledger that was closed a day ago, of which the subscription has acknowledged nothing. Its entries are
     nowhere: expiry acknowledges a ledger that is old enough without a read.
     """
-    store = SqliteMetadataStore(folder / "metadata.db")
     now_ms = int(time.time() * 1000)
 
     def nodes(number: int) -> tuple[bytes, bytes]:
@@ -105,7 +111,6 @@ async def write_topics(count: int, folder: Path, *, backlog: bool, first: int = 
             )
             puts.append(store.put_all(pair))
         await asyncio.gather(*puts)
-    await store.close()
 
 
 def _namespace(number: int) -> str:
@@ -116,7 +121,7 @@ async def expire(service: BrokerService, pauses: Pauses) -> None:
     """Gives every topic's messages a time to live that is over, and looks for EXPIRY_S at what comes of it."""
     dormant, namespaces = service.registry.dormant, service.namespaces
     before = dormant.backlog
-    async with _shown(f"expiry, of {before // ENTRIES:,} topics that are due at once", pauses):
+    async with shown(f"expiry, of {before // ENTRIES:,} topics that are due at once", pauses):
         for tenant in namespaces.tenants():
             for namespace in list(namespaces.names(tenant)):
                 if namespace != "pulsar/system":
@@ -125,16 +130,20 @@ async def expire(service: BrokerService, pauses: Pauses) -> None:
     print(f"  {(before - dormant.backlog) // ENTRIES:,} of them expired in {EXPIRY_S} s")
 
 
-async def measure(service: BrokerService, started_s: float, pid: int) -> None:
-    """Prints the numbers of a broker that has just started on the folder."""
-    # As the process of a broker does it.
+def collect_as_a_process() -> None:
+    """Freezes what there is and sets the thresholds of the collector, as the process of a broker does it."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS, GC_MIDDLE_PASSES, GC_FULL_PASSES)
+
+
+async def measure(service: BrokerService, started_s: float, pid: int) -> None:
+    """Prints the numbers of a broker that has just started on the folder."""
+    collect_as_a_process()
     registry, pauses = service.registry, Pauses()
     probe = asyncio.create_task(pauses.run())
     print(f"start to ready: {started_s:.2f} s, {processes.memory(pid).rss:,.0f} MiB resident")
-    async with _shown("records filled", pauses):
+    async with shown("records filled", pauses):
         while registry.dormant.filling:  # noqa: ASYNC110 - nobody waits for it
             await asyncio.sleep(0.05)
     gc.collect()
@@ -154,17 +163,17 @@ async def measure(service: BrokerService, started_s: float, pid: int) -> None:
         return
     async with ClientSession() as client:
         for name in ("first scrape", "second scrape"):
-            async with _shown(name, pauses), client.get(f"{service.addresses.admin_url}/metrics/") as answer:
+            async with shown(name, pauses), client.get(f"{service.addresses.admin_url}/metrics/") as answer:
                 await answer.read()
-    async with _shown("a policy of a namespace", pauses):
+    async with shown("a policy of a namespace", pauses):
         await service.namespaces.set_policy("public/default", table.MESSAGE_TTL.name, 3_600)
         await asyncio.sleep(2)
-    async with _shown("reconfigure", pauses):
+    async with shown("reconfigure", pauses):
         service.reconfigure(service.settings)
         await asyncio.sleep(5)
-    async with _shown(f"{PARTITIONS:,} partitions created", pauses):
+    async with shown(f"{PARTITIONS:,} partitions created", pauses):
         await service.partitioned.create(parse_topic_name("persistent://public/default/parts"), PARTITIONS)
-    async with _shown("a list of the namespace", pauses):
+    async with shown("a list of the namespace", pauses):
         names = await registry.names("public/default")
     watched = WatchedList(TopicsPattern(".*"), names)
     told = [0]
@@ -176,18 +185,18 @@ async def measure(service: BrokerService, started_s: float, pid: int) -> None:
         service.net.topic_list_watchers.add(number, tell, "public/default", ".*", watched)
     # The probe counts from its last run, and the list was made since.
     await asyncio.sleep(0.01)
-    async with _shown(f"{PARTITIONS:,} more, told to {WATCHERS:,} watchers of {len(names):,} names", pauses):
+    async with shown(f"{PARTITIONS:,} more, told to {WATCHERS:,} watchers of {len(names):,} names", pauses):
         await service.partitioned.create(parse_topic_name("persistent://public/default/more"), PARTITIONS)
         await asyncio.sleep(5)
     print(f"{told[0] / 1_000_000:,.0f} MB of updates")
-    async with _shown("a full collection", pauses):
+    async with shown("a full collection", pauses):
         gc.collect()
         await asyncio.sleep(0.01)
     probe.cancel()
 
 
 @asynccontextmanager
-async def _shown(title: str, pauses: Pauses) -> AsyncIterator[None]:
+async def shown(title: str, pauses: Pauses) -> AsyncIterator[None]:
     """Prints time, CPU and the longest pause of the work inside."""
     pauses.begin()
     began, cpu = time.perf_counter(), time.process_time()
