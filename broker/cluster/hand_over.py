@@ -58,8 +58,8 @@ class HandOver:
     ) -> None:
         """Closes the topics and gives the bundle up: `to` a broker, or where None to any; `own`: this one.
 
-        `given_up` is called before another broker is asked to take it. Raises MetadataError, and ServiceNotReady while that is
-        done already.
+        `given_up` is called before another broker is asked to take it. Raises MetadataError, and ServiceNotReady while
+        that is done already.
         """
         self.check(bundle)
         self.leaving.add(bundle)

@@ -380,7 +380,7 @@ class ClusterOwnership(TopicOwnership):
 
         Raises MetadataError, and ServiceNotReady while that is done already.
         """
-        await self._give_up(bundle, self.close_bundle, self.brokers.get(destination))
+        await self._give_up(bundle, self.close_bundle, to=self.brokers.get(destination))
 
     async def _give_up(
         self, bundle: str, close: CloseBundle, to: Addresses | None = None, why: str = _UNLOAD

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Final, Protocol
 
@@ -37,6 +37,7 @@ from broker.managed_ledger.records.pulsar_records import (
     encode_cursor,
     encode_position,
 )
+from foundation.loop.seldom_locks import is_locked, lock_of
 from foundation.model.errors import BadVersion, BrokerError, MetadataError, PersistenceError
 
 log = logging.getLogger(__name__)
@@ -170,7 +171,6 @@ class CursorInfoWriter:
         "_interval_ns",
         "_look_pending",
         "_not_before_ns",
-        "_one_at_a_time",
         "_record",
         "_waiting",
         "_wanted",
@@ -201,8 +201,7 @@ class CursorInfoWriter:
         self._context = context
         self._acks = acks
         self._interval_ns = context.settings.cursor_write_interval_ns
-        self._background = Background("cursor info", cursor_name)
-        self._one_at_a_time = asyncio.Lock()
+        self._background: Background | None = None
         self._record = CursorRecord(context, cursor_name, version, ledger_id, cursor_properties)
         self._wanted = 0
         """Number of changes so far; `_written` is the number that is stored."""
@@ -274,7 +273,7 @@ class CursorInfoWriter:
             stored = encode_within(self._acks, self.cursor_properties, limits, self._entry_of)
             self._record.add(stored.value, partial(self._add_ended, self._wanted, stored))
         else:
-            self._background.spawn(self._write_in_background())
+            self._spawn(self._write_in_background())
 
     def _needs_only_an_add(self) -> bool:
         """Returns True when the position can go to the open ledger at once."""
@@ -285,8 +284,8 @@ class CursorInfoWriter:
             and not record.needs_ledger()
             and not record.needs_texts(self.cursor_properties)
             and self._acks.stored_parts < THREAD_PARTS_MIN
-            # Of a flush or a close.
-            and not self._one_at_a_time.locked()
+            # By a flush or a close.
+            and not is_locked(self)
         )
 
     def _add_ended(self, wanted: int, stored: StoredInfo, error: BrokerError | None) -> None:
@@ -298,7 +297,16 @@ class CursorInfoWriter:
         elif not self.closed:
             log.info("%s: the position is stored in the node: %s", self._record.key, error)
             self._writing = True
-            self._background.spawn(self._write_in_background(in_node=True))
+            self._spawn(self._write_in_background(in_node=True))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        if self._background is None:
+            self._background = Background("cursor info", self._record.name)
+        self._background.spawn(work)
+
+    async def _drain(self) -> None:
+        if self._background is not None:
+            await self._background.drain()
 
     def _wait_for_interval(self) -> None:
         self._look_pending = True  # Further changes need no look of their own.
@@ -313,7 +321,7 @@ class CursorInfoWriter:
 
     async def _write(self, *, in_node: bool = False) -> None:
         # `flush` may come while a write is in flight; two writes of one version would fail each other.
-        async with self._one_at_a_time:
+        async with lock_of(self):
             await self._record.settle()
             # Fixed before the wait: changes that come during the write are not in it.
             wanted = self._wanted
@@ -387,7 +395,7 @@ class CursorInfoWriter:
         write = self._record.begin if begins else self._record.put
         await write(stored.value, ledger_id, texts)
         if self._record.has_superfluous:
-            self._background.spawn(self._record.delete_superfluous())
+            self._spawn(self._record.delete_superfluous())
         return stored
 
     async def _encoded_node(self, ledger_id: int) -> StoredInfo:
@@ -452,12 +460,12 @@ class CursorInfoWriter:
 
     async def settle(self) -> None:
         """Waits for the write in flight. A deletion needs that: a later write would create the info again."""
-        await self._background.drain()
+        await self._drain()
         # A write that began in `flush` is no background task; holding the lock once means that it has ended.
-        async with self._one_at_a_time:
+        async with lock_of(self):
             await self._record.settle()
         # A refused add may have begun a write of the node.
-        await self._background.drain()
+        await self._drain()
 
     @property
     def stored(self) -> bool:
@@ -472,11 +480,11 @@ class CursorInfoWriter:
                 await self._leave_ledger()
         finally:
             self.abandon()
-            await self._background.drain()
+            await self._drain()
 
     async def _leave_ledger(self) -> None:
         """Moves the position from the ledger to the node, unless it has too many ranges for that, as in Pulsar."""
-        async with self._one_at_a_time:
+        async with lock_of(self):
             if self._record.ledger_id == NO_LEDGER:
                 return
             if not self._acks.has_more_ranges(self._context.settings.node_ranges_max):

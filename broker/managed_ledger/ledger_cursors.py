@@ -111,7 +111,7 @@ class LedgerCursors:
             start = ledgers.at_or_after(initial)
             info = CursorInfo(ledgers.previous(start), properties, cursor_properties=cursor_properties)
             cursor = self._add_durable(name, info, Acks.restore(ledgers, info), ABSENT)
-            cursor.sought = initial, cursor.mark_delete_position
+            cursor.note_sought(initial)
             cursor.store.changed()
         try:
             # Also for a cursor that was found: another `open` may be storing it at this moment.
@@ -157,7 +157,7 @@ class LedgerCursors:
         first = ledgers.at_or_after(start)
         acks = Acks(ledgers, ledgers.previous(first))
         cursor = self.by_name[name] = ManagedCursor(name, self._parts, acks, NoCursorInfo(cursor_properties))
-        cursor.sought = start, acks.mark_delete
+        cursor.note_sought(start)
         return cursor
 
     async def delete(self, name: str) -> None:

@@ -49,6 +49,7 @@ class ManagedCursor:
         "_read_ledger",
         "_reading_cursors",
         "_ready",
+        "_redelivery",
         "_request",
         "acks",
         "active",
@@ -61,7 +62,6 @@ class ManagedCursor:
         "name",
         "on_acknowledged",
         "reader",
-        "redelivery",
         "seeks",
         "sought",
         "store",
@@ -92,14 +92,13 @@ class ManagedCursor:
         """Why the last read from the read position failed; None after one that succeeded."""
         self.reader = self.context.cache.reader(name)
         """This cursor, as the cache knows it."""
-        self.sought: tuple[Position, Position] | None = None
-        """(position asked for by the last open or seek, mark-delete position at that time); None after a restart.
+        self.sought: tuple[Position, int, int] | None = None
+        """Position asked for by the last open or seek, and the mark-delete position at that time; None after a restart.
 
         For readers of a compacted ledger, which has positions that the log has lost."""
         self.seeks = 0
         """Seeks since it was opened; work that waits before it acknowledges compares it."""
-        self.redelivery = RedeliveryReads(parts, self, acks)
-        """Reads of single positions that must be delivered again."""
+        self._redelivery: RedeliveryReads | None = None
         self._parts = parts
         self._reading_cursors = parts.reading_cursors
         self._cache = self.context.cache
@@ -110,6 +109,13 @@ class ManagedCursor:
         # The position in two fields: a tuple per entry read would cost more than the rest of `take`.
         self._read_ledger, self._read_entry = self._ledgers.next_valid(acks.mark_delete)
         self._left_ledger = acks.ledger_id
+
+    @property
+    def redelivery(self) -> RedeliveryReads:
+        """Reads of single positions that must be delivered again; made by the first use."""
+        if self._redelivery is None:
+            self._redelivery = RedeliveryReads(self._parts, self, self.acks)
+        return self._redelivery
 
     @property
     def read_position(self) -> Position:
@@ -151,7 +157,8 @@ class ManagedCursor:
             self._ready.drop()
         if self._request is not None:
             self._request.withdraw()
-        self.redelivery.withdraw()
+        if self._redelivery is not None:
+            self._redelivery.withdraw()
 
     # Reading
 
@@ -206,7 +213,8 @@ class ManagedCursor:
                 self.context.environment.caches.mark_delivered(deferred)
         if view is not None and taken:
             taken = self.shown(view, taken)
-        self.context.stats.took(taken)
+        if taken:
+            self.context.counters().took(taken)
         return taken
 
     def shown(self, view: ReadView, taken: list[Entry]) -> list[Entry]:
@@ -248,7 +256,7 @@ class ManagedCursor:
             self._ready.prepend(rest)
         elif self._ready is not None:
             self._ready.drop()
-        self.context.stats.took_back(rest)
+        self.context.counters().took_back(rest)
         self._move_to(position)
 
     def request(self, entries_max: int, bytes_max: int, ready: Callable[[], None]) -> None:
@@ -452,7 +460,7 @@ class ManagedCursor:
         start = self._ledgers.at_or_after(position)
         # The mark-delete position is the entry before; the entry sought itself must be delivered.
         self.acks.reset(self._ledgers.previous(start))
-        self.sought = position, self.acks.mark_delete
+        self.note_sought(position)
         self.seeks += 1
         self.context.note_change()
         self.jump(start)
@@ -461,6 +469,10 @@ class ManagedCursor:
         self.store.changed()
         # Past the rate limit: after a crash a client that has sought must not find the old position.
         await self.store.flush()
+
+    def note_sought(self, position: Position) -> None:
+        """Notes the position that a client has asked for; the mark-delete position has just been set by it."""
+        self.sought = position, self.acks.ledger_id, self.acks.entry_id
 
     # Ends
 

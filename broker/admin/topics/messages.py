@@ -148,7 +148,7 @@ def _entry_at(topic: PersistentTopic, index: int) -> Position | None:
 async def _shown(topic: PersistentTopic, place: Position) -> web.Response:
     entry = await topic.ledger.read_entry(place)
     facts = facts_of(entry)
-    buffer = topic.transactions.buffer
+    buffer = topic.transaction_buffer
     in_transaction = facts is not None and facts.txn is not None and not facts.marker
     return await entry_answer(
         entry,

@@ -133,7 +133,7 @@ def stats_now(
 
 def _add_log(stats: dict[str, Json], topic: PersistentTopic) -> None:
     """Adds the numbers of a topic that is stored."""
-    log, buffer = topic.ledger, topic.transactions.buffer
+    log, buffer = topic.ledger, topic.transaction_buffer
     positions = (one.cursor.mark_delete_position for one in topic.subscriptions.values())
     slowest = min(positions, default=None)
     stats["storageSize"] = log.ledgers.size_bytes

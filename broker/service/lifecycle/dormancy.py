@@ -46,13 +46,15 @@ def stays_open(topic: PersistentTopic, kept: frozenset[str]) -> bool:
     Its memory has something that the store has not and that is expensive to make again, something of it goes on, or closing
     it would change what clients find. `kept`: full names of topics to which the broker itself publishes.
     """
-    name, log_, compaction = topic.name, topic.ledger, topic.compaction
+    name, log_, compaction = topic.name, topic.ledger, topic.known_compaction
     if topic.closed or is_of_brokers(name, kept):
         return True
-    if topic.deduplication is not None or topic.transactions.buffer is not None:
+    if topic.deduplication is not None or topic.transaction_buffer is not None:
         return True
     # The compacted ledger would be opened and closed with the topic; a run ends with it.
-    if compaction.current is not None or compaction.running or topic.policies.of(name, COMPACTION):
+    if compaction is not None and (compaction.current is not None or compaction.running):
+        return True
+    if topic.policies.of(name, COMPACTION):
         return True
     # Without its index, all delayed entries would be read again.
     if len(log_.delayed) or log_.store.buckets:

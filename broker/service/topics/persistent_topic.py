@@ -27,6 +27,7 @@ from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import DEDUPLICATION_SNAPSHOTS, DELAYED
 from broker.service.ports import AddedSends, ConsumerPort, Sends
 from broker.service.settings import ServiceSettings
+from broker.service.subscriptions.backlog.expiring_delays import ExpiringDelays
 from broker.service.subscriptions.backlog.message_expiry import MessageExpiry
 from broker.service.subscriptions.backlog.quotas import TopicQuotas
 from broker.service.subscriptions.delayed_delivery import DelayedDelivery
@@ -36,6 +37,7 @@ from broker.service.topics.durable_deduplication import DurableDeduplication
 from broker.service.topics.topic import Topic
 from broker.service.topics.topic_subscriptions import TopicSubscriptions
 from broker.service.transactions.topic_transactions import TopicTransactions
+from broker.service.transactions.transaction_buffer import TransactionBuffer
 from foundation.loop.clock import CallLater
 from foundation.loop.turn import Turn
 from foundation.model.entry import Entry
@@ -57,21 +59,21 @@ class PersistentTopic(Topic):
     """A topic whose messages are stored; opened and closed by the topic registry alone."""
 
     __slots__ = (
+        "_compaction",
         "_on_fenced",
         "_pause",
+        "_positions",
+        "_transactions",
         "_writer",
-        "compaction",
         "deduplication",
         "delays",
         "dispatch_settings",
-        "expiry",
+        "expiring_delays",
         "ledger",
         "mark_delivered",
-        "positions",
         "quotas",
         "subscribing",
         "subscriptions",
-        "transactions",
         "turn",
     )
 
@@ -100,24 +102,20 @@ class PersistentTopic(Topic):
         """Settings for dispatchers, with the topic's own limits in them."""
         self.deduplication: DurableDeduplication | None = None
         """None where no policy asks for it; that keeps it off the path of a message."""
-        self.transactions: TopicTransactions = TopicTransactions(
-            name, ledger, settings, call_later=call_later
-        )
-        """Transactions that publish to the topic or acknowledge on it."""
+        self._transactions: TopicTransactions | None = None
         self.delays = DelayedDelivery(ledger, settings, policies.of(name, DELAYED), call_later)
         """Messages that wait for their delivery time."""
-        self.positions = TopicPositions(ledger)
-        """Entries by time, and the last message."""
-        self.compaction = TopicCompaction(self, compactor)
-        """The compacted ledger, and the compactions that make it."""
+        self._positions: TopicPositions | None = None
+        self._compaction: TopicCompaction | Compactor = compactor
+        """The compactor until `compaction` is asked for: most topics never are."""
         self.subscribing = TopicSubscriptions(self, call_later=call_later)
         """Opens, creates and deletes subscriptions."""
         self.subscriptions: dict[str, Subscription] = self.subscribing.by_name
         """Open subscriptions by name; `subscribing` alone changes it."""
         self.quotas = TopicQuotas(self)
         """Compares the backlog with its quotas."""
-        self.expiry = MessageExpiry(self)
-        """Acknowledges messages whose time to live is over."""
+        self.expiring_delays: ExpiringDelays | None = None
+        """Kept for `expiry`."""
         self.policies.retain(self.name, self.ledger.trimming)
         ledger.writer.listener = self  # type: ignore[assignment]  # The ledger returns contexts as it got them.
         self._on_fenced = on_fenced
@@ -127,6 +125,49 @@ class PersistentTopic(Topic):
         self._writer = ledger.writer
         epoch = ledger.properties.get(_EPOCH_PROPERTY)
         self.access.epoch = None if epoch is None else int(epoch)
+
+    @property
+    def transactions(self) -> TopicTransactions:  # type: ignore[override]  # Made by the first use.
+        """Transactions that publish to the topic or acknowledge on it."""
+        if self._transactions is None:
+            self._transactions = TopicTransactions(
+                self.name, self.ledger, self.settings, call_later=self.subscribing.call_later
+            )
+        return self._transactions
+
+    @property
+    def transaction_buffer(self) -> TransactionBuffer | None:
+        """The messages of transactions; None until a transaction publishes to the topic."""
+        return None if self._transactions is None else self._transactions.buffer
+
+    @property
+    def compaction(self) -> TopicCompaction:
+        """The compacted ledger, and the compactions that make it; made by the first use."""
+        if isinstance(self._compaction, Compactor):
+            self._compaction = TopicCompaction(self, self._compaction)
+        return self._compaction
+
+    @property
+    def known_compaction(self) -> TopicCompaction | None:
+        """The same; None while the topic was not compacted and nobody has asked for that."""
+        return None if isinstance(self._compaction, Compactor) else self._compaction
+
+    async def open_compaction(self) -> None:
+        """Finds what former compactions have left. Raises as `TopicCompaction.open`."""
+        if self.ledger.store.beside or COMPACTION_CURSOR in self.ledger.cursors.by_name:
+            await self.compaction.open()
+
+    @property
+    def expiry(self) -> MessageExpiry:
+        """Acknowledges messages whose time to live is over."""
+        return MessageExpiry(self)
+
+    @property
+    def positions(self) -> TopicPositions:
+        """Entries by time, and the last message; made by the first question."""
+        if self._positions is None:
+            self._positions = TopicPositions(self.ledger)
+        return self._positions
 
     @property
     def is_terminated(self) -> bool:
@@ -233,9 +274,9 @@ class PersistentTopic(Topic):
             entry_id += count
         if self._pause is not None:
             self._pause = None
-        if self.transactions.buffer is not None:
+        if self._transactions is not None and self._transactions.buffer is not None:
             # Before the dispatchers: an open transaction moves the end of what they may read.
-            self.transactions.entries_added(entries)
+            self._transactions.entries_added(entries)
         for subscription in self.subscriptions.values():
             if subscription.dispatcher is not None:
                 subscription.dispatcher.wake()
@@ -298,9 +339,11 @@ class PersistentTopic(Topic):
         self.closed = True
         self.delays.close()
         self.disconnect_producers()
-        await self.compaction.close()
+        if (compaction := self.known_compaction) is not None:
+            await compaction.close()
         await self.subscribing.close()
-        self.transactions.close()
+        if self._transactions is not None:
+            self._transactions.close()
 
     async def close(self) -> None:
         """Disconnects the clients, writes acknowledgements and closes the last ledger."""

@@ -287,7 +287,7 @@ class TopicRegistry:
             on_fenced=self._on_fenced,
             compactor=self._compactor,
         )
-        await topic.compaction.open()
+        await topic.open_compaction()
         await topic.set_deduplication(self.policies.deduplicates(name))
         await recover_transactions(topic, self.transaction_states)
         return topic

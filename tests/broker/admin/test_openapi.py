@@ -31,7 +31,7 @@ async def test_description_is_valid(admin: ClientSession) -> None:
 async def test_every_served_route_is_described(admin: ClientSession, broker: BrokerService) -> None:
     paths = (await described(admin))["paths"]
     operations = {(method, VARIABLE.sub("{}", path)) for path, item in paths.items() for method in item}
-    app = create_app(broker)
+    app = await create_app(broker)
     served = [route for route in app.router.routes() if route.method != "HEAD" and route.resource is not None]
     assert len(served) > len(routes())
     shapes = {

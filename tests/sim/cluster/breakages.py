@@ -12,7 +12,7 @@ from broker.cluster.members import Members
 from broker.cluster.ownership import ClusterOwnership
 from broker.managed_ledger import opening
 from broker.service.successor import Successor
-from broker.service.topics.topic_ownership import Addresses, Owner
+from broker.service.topics.topic_ownership import Owner
 from foundation.model.topic_name import TopicName
 from tests.sim.followers import FollowerStore
 

@@ -43,16 +43,17 @@ class ExpiringTopic(SubscribedTopic, Protocol):
 
     subscriptions: dict[str, Subscription]
     """Open subscriptions by name."""
+    expiring_delays: ExpiringDelays | None
+    """Entries that the looks have found to be delayed; None before the first message that is old enough."""
 
 
 class MessageExpiry:
     """The time to live of one topic's messages."""
 
-    __slots__ = ("_delays", "_topic")
+    __slots__ = ("_topic",)
 
     def __init__(self, topic: ExpiringTopic) -> None:
         self._topic = topic
-        self._delays: ExpiringDelays | None = None
 
     async def look(self) -> None:
         """Expires what is old enough. Raises as `ManagedLedger.read_entry`; the next look tries again."""
@@ -76,7 +77,7 @@ class MessageExpiry:
         held = None
         if not topic.settings.ttl_ignores_delays:
             # Made now: most topics never have a message that is old enough.
-            delays = self._delays = self._delays or ExpiringDelays(topic.ledger)
+            delays = topic.expiring_delays = topic.expiring_delays or ExpiringDelays(topic.ledger)
             await delays.begin(slowest, before_ms)
             newest = await delays.find(newest, topic.delays)
             held = delays.held
@@ -144,7 +145,7 @@ class MessageExpiry:
                 cursor.acknowledge(positions)
                 count += before - cursor.backlog
                 await asyncio.sleep(0)
-        subscription.expired.count(count, topic.ledger.environment.wall_ms())
+        subscription.expired = subscription.expired.counted(count, topic.ledger.environment.wall_ms())
         return count
 
 
