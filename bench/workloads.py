@@ -74,7 +74,7 @@ def produce_and_consume(peer: Peer, scale: Scale, *, size: int, batch: int) -> N
     sent, got, numbers = flow(
         peer, {**base, "kind": "produce", "size": size, "batch": batch}, {**base, "kind": "consume"}, count
     )
-    # The later of the two: a receipt may come behind the delivery of its message.
+    # The later of the two: a receipt may come after the delivery of its message.
     seconds = (max(sent["ended_ns"], got["ended_ns"]) - sent["started_ns"]) / 1e9
     numbers["produce_per_s"] = count / seconds_of(sent)
     numbers["flow_per_s"] = count / seconds
