@@ -62,7 +62,7 @@ FULL = Scale(30_000, 60_000, 40_000, 200_000, 6_000, 6, 1_000, 3)
 QUICK = Scale(5_000, 15_000, 8_000, 40_000, 2_000, 2, 200, 1)
 
 
-Run = Callable[[Peer, Scale], Numbers]
+Measure = Callable[[Peer, Scale], Numbers]
 """Executes one round of a workload on a started peer."""
 
 
@@ -247,7 +247,7 @@ def start(peer: Peer, _scale: Scale) -> Numbers:
         another.close()
 
 
-WORKLOADS: dict[str, Run] = {
+WORKLOADS: dict[str, Measure] = {
     "start": start,
     "1k-unbatched": partial(produce_and_consume, size=1024, batch=1),
     "1k-batched": partial(produce_and_consume, size=1024, batch=BATCH),

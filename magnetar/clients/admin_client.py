@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from foundation.json_value import Json
 from magnetar.clients.client import CommandError, read_client_conf
 from magnetar.clients.http_credentials import headers_of
 
@@ -26,9 +27,6 @@ TIMEOUT_S = 30.0
 """Limit on each wait for the broker: to connect, and to answer."""
 REDIRECTS_MAX: Final = 5
 """Brokers that may send a request on; three are needed at most."""
-
-Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
-"""Any JSON value."""
 
 
 class AdminAnswer(NamedTuple):

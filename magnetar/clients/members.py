@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from magnetar.clients.admin_client import Json
+from foundation.json_value import Json
 
 
 class Members:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import Final
 
-from magnetar.clients.admin_client import Json
+from foundation.json_value import Json
 from magnetar.clients.client import visible
 from magnetar.clients.members import Members
 from magnetar.top.numbers import count, fitted, milliseconds, percent, size

@@ -30,7 +30,7 @@ class DormantTopics:
         """Has no record. `call_later` starts the slices of `plan_all`."""
         self._policies, self._environment, self._call_later = policies, environment, call_later
         self._of_namespace: dict[str, dict[str, DormantTopic]] = {}
-        # A moment counts while the record has it; a record that has left or was planned anew leaves the old one in the queue.
+        # A moment counts while the record has it; a record that left or was planned anew leaves the old one in the queue.
         self._moments: list[tuple[int, str]] = []
         self.count = 0
         """Number of the records."""

@@ -13,7 +13,8 @@ import pytest
 from textual.widgets import Static
 
 import magnetar
-from magnetar.clients.admin_client import AdminAddress, Json
+from foundation.json_value import Json
+from magnetar.clients.admin_client import AdminAddress
 from magnetar.clients.client import CommandError
 from magnetar.clients.members import Members
 from magnetar.commands.top_command import VIEWS, main
