@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     except PeerError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
-    # As an exception, SIGTERM lets the `finally` below stop the brokers; by default they would stay behind.
+    # As an exception, SIGTERM lets the `finally` below stop the brokers; by default they would go on.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         for peer in peers:

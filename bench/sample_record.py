@@ -2,7 +2,7 @@
 
 `python -m bench.sample_record [FOLDER] [--rounds N]`, half a minute
 
-Four topics with three subscriptions each: one reads at the tail, one two seconds behind, one eight seconds behind. The
+Four topics with three subscriptions each: one reads at the tail, one two seconds late, one eight seconds late. The
 cache is too small for the second and its time to live too short for the third. The policy is `pip430`, profile 4.2.
 """
 

@@ -325,7 +325,7 @@ def _paced(count: int, rate: float) -> Iterator[tuple[int, int]]:
         if ahead > 0:
             time.sleep(ahead / 1e9)
         yield number, time.monotonic_ns()
-        # From the time that was due: a message that is sent late lowers the rate of none behind it.
+        # From the time that was due: a message that is sent late lowers the rate of none after it.
         due += step
 
 

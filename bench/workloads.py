@@ -62,7 +62,7 @@ FULL = Scale(30_000, 60_000, 40_000, 200_000, 6_000, 6, 1_000, 3)
 QUICK = Scale(5_000, 15_000, 8_000, 40_000, 2_000, 2, 200, 1)
 
 
-Run = Callable[[Peer, Scale], Numbers]
+Measure = Callable[[Peer, Scale], Numbers]
 """Executes one round of a workload on a started peer."""
 
 
@@ -74,7 +74,7 @@ def produce_and_consume(peer: Peer, scale: Scale, *, size: int, batch: int) -> N
     sent, got, numbers = flow(
         peer, {**base, "kind": "produce", "size": size, "batch": batch}, {**base, "kind": "consume"}, count
     )
-    # The later of the two: a receipt may come behind the delivery of its message.
+    # The later of the two: a receipt may come after the delivery of its message.
     seconds = (max(sent["ended_ns"], got["ended_ns"]) - sent["started_ns"]) / 1e9
     numbers["produce_per_s"] = count / seconds_of(sent)
     numbers["flow_per_s"] = count / seconds
@@ -247,7 +247,7 @@ def start(peer: Peer, _scale: Scale) -> Numbers:
         another.close()
 
 
-WORKLOADS: dict[str, Run] = {
+WORKLOADS: dict[str, Measure] = {
     "start": start,
     "1k-unbatched": partial(produce_and_consume, size=1024, batch=1),
     "1k-batched": partial(produce_and_consume, size=1024, batch=BATCH),

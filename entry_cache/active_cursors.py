@@ -26,7 +26,7 @@ from foundation.model.position import Position
 NAMES_KEPT: Final = 100
 """An event names this many readers at most, so that it costs no more with ten thousand of them."""
 
-Place = tuple[int, int, str]
+CursorPlace = tuple[int, int, str]
 """(ledger id, entry id, name) of a cursor, in lists that are sorted by it."""
 
 
@@ -47,7 +47,7 @@ class ActiveCursors:
         """`continue_caching_ns`: for how long new entries are cached after the last cursor left; 0 or less = not."""
         self.continue_caching_ns = continue_caching_ns
         """`managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis`."""
-        self.places: list[Place] = []
+        self.places: list[CursorPlace] = []
         """The cursors that have a position, sorted. Only this object writes it; others may read it."""
         self.watcher: CursorWatcher | None = None
         """Hears of every change, for a policy that judges by cursors."""
@@ -155,6 +155,6 @@ class ActiveCursors:
         return bool(self._positions) or now_ns - self._changed_at_ns < self.continue_caching_ns
 
 
-def count_to(places: Sequence[Place], position: tuple[int, int]) -> int:
+def count_to(places: Sequence[CursorPlace], position: tuple[int, int]) -> int:
     """Returns how many of the sorted places are at `position` or before."""
     return bisect_left(places, (position[0], position[1] + 1))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
-Place = Path | str
+LocalOrRemote = Path | str
 """A path of this machine, or the text of one with a scheme. `Path` would collapse the two slashes after a scheme."""
 
 
@@ -30,7 +30,7 @@ class CannotWrite(Exception):
     """A folder cannot take output; the message is one sentence."""
 
 
-def place(text: str) -> Place:
+def place(text: str) -> LocalOrRemote:
     """Returns the place that a word of the command line names, a relative path as an absolute one."""
     # Executors have working directories of their own, where a relative path names something else.
     return text if _SCHEME.match(text) else Path(text).absolute()
@@ -44,7 +44,7 @@ def local_folder(text: str) -> Path:
     return where
 
 
-def check_output(where: Place, option: str = "--out") -> None:
+def check_output(where: LocalOrRemote, option: str = "--out") -> None:
     """Raises CannotWrite unless files can be written into a folder that exists or can be made.
 
     Called before Spark starts, so that a job does not fail at its end. Leaves no file. A place with a scheme is left
@@ -70,14 +70,14 @@ def check_output(where: Place, option: str = "--out") -> None:
         raise CannotWrite(f"{option} {where} cannot be written: {there}: {reason}; name another") from None
 
 
-def refuse_inside(out: Path, inputs: Sequence[Place]) -> None:
+def refuse_inside(out: Path, inputs: Sequence[LocalOrRemote]) -> None:
     """Raises CannotWrite for a folder of output inside an input, whose next reader would find foreign files."""
     for one in inputs:
         if isinstance(one, Path) and out.resolve().is_relative_to(one.resolve()):
             raise CannotWrite(f"--out {out} is inside {one}, which the job reads: name a folder beside it")
 
 
-def name_of(where: Place) -> str:
+def name_of(where: LocalOrRemote) -> str:
     """Returns the last part of a path."""
     return where.name if isinstance(where, Path) else where.rstrip("/").rpartition("/")[2]
 

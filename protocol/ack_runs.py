@@ -15,7 +15,7 @@ from protocol.pulsar_api_pb2 import CommandAck, MessageIdData
 from protocol.send_runs import Frame
 from protocol.varint import read_varint, varint, varints
 
-Run = tuple[int, int, int]
+AckRun = tuple[int, int, int]
 """(ledger id, first entry id, last entry id)"""
 _ACK: Final = b"\x08\x0a\x52"
 """The type of the command, and the tag of the ACK in it."""
@@ -26,7 +26,7 @@ _GROWTH: Final = 8
 _SIZES: Final = struct.Struct(">II").pack
 
 
-def runs_of_ids(command: bytes, request: CommandAck) -> list[Run] | None:
+def runs_of_ids(command: bytes, request: CommandAck) -> list[AckRun] | None:
     """Returns the message ids of an ACK as runs, in their order.
 
     None for ids that have more than a position (an ack set), for ids that rarely follow one another, and for an ACK whose
@@ -36,7 +36,7 @@ def runs_of_ids(command: bytes, request: CommandAck) -> list[Run] | None:
     at = _first_id(command, request)
     if not at:
         return None
-    runs: list[Run] = []
+    runs: list[AckRun] = []
     index, count = 0, len(ids)
     while index < count:
         if len(runs) >= _LOOKED_AT and index < 2 * len(runs):

@@ -15,7 +15,7 @@ _HEAD_BYTES = 64
 _HEAD = struct.Struct(">ii")
 _GROUP = struct.Struct(">qqii")
 _INT_MAX = 2**31 - 1
-Run = tuple[int, int]
+IdRun = tuple[int, int]
 """(first id, how many)"""
 
 
@@ -25,7 +25,7 @@ def encode_entry_runs(entry_ids: Iterable[int]) -> bytes:
     return b"".join((_HEAD.pack(_VERSION, len(groups)).ljust(_HEAD_BYTES, b"\0"), *groups))
 
 
-def _runs(entry_ids: Iterable[int]) -> Iterator[Run]:
+def _runs(entry_ids: Iterable[int]) -> Iterator[IdRun]:
     first, count = 0, 0
     for entry_id in entry_ids:
         if count and entry_id == first + count and count < _INT_MAX:
@@ -38,7 +38,7 @@ def _runs(entry_ids: Iterable[int]) -> Iterator[Run]:
         yield first, count
 
 
-def _groups(runs: Iterable[Run]) -> Iterator[tuple[int, int, int, int]]:
+def _groups(runs: Iterable[IdRun]) -> Iterator[tuple[int, int, int, int]]:
     """Yields (first id, first id of last run, ids per run, distance)."""
     start, last, size, distance = 0, 0, 0, 0
     for first, count in runs:

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final
 
 from protocol.pulsar_api_pb2 import CommandSend
-from protocol.sent_body import PLAIN, judge_body
+from protocol.sent_body import Judgement, judge_body
 from protocol.varint import varint
 
 Frame = tuple[int, int, int]
@@ -29,7 +29,7 @@ def following_sends(
     """Returns the bodies of the SENDs after `frames[index]` that are in one run with it.
 
     There is one after it. `send` is the SEND in that frame, whose type and producer id come first. It is in no
-    transaction, and its body is `PLAIN`; so are the bodies that are returned.
+    transaction, and its body is `Judgement.PLAIN`; so are the bodies that are returned.
     """
     bodies: list[memoryview] = []
     start, command_end, _ = frames[index]
@@ -59,7 +59,7 @@ def following_sends(
         if buffer[start:command_end] != expected:
             break
         body = view[command_end:end]
-        if judge_body(buffer, command_end, body) != PLAIN:
+        if judge_body(buffer, command_end, body) is not Judgement.PLAIN:
             break
         bodies.append(body)
     return bodies

@@ -1,4 +1,4 @@
-"""Judges the body of a SEND in one look: its checksum, and the chance of a delivery time or a transaction.
+"""Judges the body of a SEND in one pass: its checksum, and the chance of a delivery time or a transaction.
 
 Runs once per message, in `ServerCnx`, so all questions share one reading of the head. Pure: no I/O, no clock.
 """
@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import Final
+from enum import Enum
 
 from protocol.checksum import crc32c
 from protocol.frame import CHECKSUM_BLOCK_BYTES
 
-CORRUPT: Final = 0
-"""The checksum is wrong: the body was damaged on its way."""
-PLAIN: Final = 1
-"""To be stored; it has no delivery time and names no transaction."""
-MAY_BE_DELAYED: Final = 2
-"""To be stored; its metadata must be read to know whether it has a delivery time."""
-MAY_NAME_TRANSACTION: Final = 3
-"""The metadata of the body must be read to know whether it names a transaction; it may have a delivery time too."""
+
+class Judgement(Enum):
+    """What is to be done with a body."""
+
+    CORRUPT = "corrupt"
+    """The checksum is wrong: the body was damaged on its way."""
+    PLAIN = "plain"
+    """To be stored; it has no delivery time and names no transaction."""
+    MAY_BE_DELAYED = "may be delayed"
+    """To be stored; its metadata must be read to know whether it has a delivery time."""
+    MAY_NAME_TRANSACTION = "may name a transaction"
+    """The metadata of the body must be read to know whether it names a transaction; it may have a delivery time too."""
+
 
 _MAGIC = 0x0E01
 _HEAD = struct.Struct(">HII").unpack_from
@@ -35,8 +40,8 @@ _TRANSACTION_TAG = re.compile(rb"\xb8(?:\x01|\x81)").search
 """Finds that field. protobuf reads the number 1 with trailing empty groups too, so 0x81 may begin it."""
 
 
-def judge_body(buffer: bytearray, start: int, body: memoryview) -> int:
-    """Returns one of the constants above; `body` begins at `start` of `buffer`.
+def judge_body(buffer: bytearray, start: int, body: memoryview) -> Judgement:
+    """Returns what is to be done with `body`, which begins at `start` of `buffer`.
 
     A body without a checksum is never corrupt, because Pulsar stores it unchanged. MAY_BE_DELAYED and
     MAY_NAME_TRANSACTION may be wrong: the bytes of the field's tag may stand in another field. PLAIN is right, but for
@@ -45,12 +50,16 @@ def judge_body(buffer: bytearray, start: int, body: memoryview) -> int:
     length = len(body)
     if length < _HEAD_BYTES:
         # Too short for metadata. A body that begins like a checksum was cut short, so the checksum cannot match.
-        return CORRUPT if length >= CHECKSUM_BLOCK_BYTES and body[0] == 0x0E and body[1] == 0x01 else PLAIN
+        return (
+            Judgement.CORRUPT
+            if length >= CHECKSUM_BLOCK_BYTES and body[0] == 0x0E and body[1] == 0x01
+            else Judgement.PLAIN
+        )
     magic, checksum, size = _HEAD(buffer, start)
     if magic == _MAGIC:
         # The CRC32C covers the rest of the frame, so a body cut short anywhere fails here.
         if checksum != crc32c(body[CHECKSUM_BLOCK_BYTES:]):
-            return CORRUPT
+            return Judgement.CORRUPT
         at = start + _HEAD_BYTES
     else:
         (size,) = _U32(buffer, start)
@@ -59,7 +68,7 @@ def judge_body(buffer: bytearray, start: int, body: memoryview) -> int:
     # message has the tag, and the metadata is read in vain.
     end = at + size
     if buffer.find(_TRANSACTION_BYTE, at, end) >= 0 and _TRANSACTION_TAG(buffer, at, end):
-        return MAY_NAME_TRANSACTION
+        return Judgement.MAY_NAME_TRANSACTION
     if buffer.find(_DELIVER_AT_BYTE, at, end) >= 0 and buffer.find(_DELIVER_AT_TAG, at, end) >= 0:
-        return MAY_BE_DELAYED
-    return PLAIN
+        return Judgement.MAY_BE_DELAYED
+    return Judgement.PLAIN

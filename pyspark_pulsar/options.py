@@ -18,7 +18,7 @@ from pyspark_pulsar.connection_options import CONNECTION, cluster_settings
 from pyspark_pulsar.cutting.decryption import read_key
 from pyspark_pulsar.errors import OptionError
 from pyspark_pulsar.given_options import GivenOptions, parse_bytes
-from pyspark_pulsar.places import LATEST, Place, PlaceChoice, choose_places
+from pyspark_pulsar.places import LATEST, PlaceChoice, StreamPlace, choose_places
 from pyspark_pulsar.position import EARLIEST
 from pyspark_pulsar.topic_names import full_topic_name
 
@@ -294,7 +294,7 @@ SCHEMA_TYPES: Final = (
 
 
 def _places(
-    given: GivenOptions, offsets: str, time: str, default: Place, streaming: bool | None
+    given: GivenOptions, offsets: str, time: str, default: StreamPlace, streaming: bool | None
 ) -> PlaceChoice:
     return choose_places(
         offsets, given.text(offsets), time, given.text(time), default=default, streaming=streaming

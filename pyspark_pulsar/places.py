@@ -22,12 +22,12 @@ from pyspark_pulsar.topic_names import base_topic, full_topic_name
 
 LATEST: Final = "latest"
 """The end of a topic at the time the query is planned."""
-Place = MessagePosition | Literal["latest"]
+StreamPlace = MessagePosition | Literal["latest"]
 """A position, or "latest": the end of the topic at the time the query is planned."""
 
 _NO_LEDGER: Final = 2**63 - 1
 """Ledger of MessageId.latest; MessageId.earliest has -1, which is 2**64 - 1 on the wire."""
-_TIMES_OF_JVM: Final[dict[object, Place]] = {-1: EARLIEST, -2: LATEST}
+_TIMES_OF_JVM: Final[dict[object, StreamPlace]] = {-1: EARLIEST, -2: LATEST}
 """Times that the JVM connector writes for the ends of a topic, in JSON."""
 _POSITION = re.compile(r"(\d+):(-?\d+)(?::(\d+))?")
 
@@ -39,16 +39,16 @@ class PlaceChoice:
     Exceptions are found by the partition's name first, then by the name of its partitioned topic.
     """
 
-    default: Place
+    default: StreamPlace
     """Place for topics without an exception."""
-    by_topic: Mapping[str, Place]
+    by_topic: Mapping[str, StreamPlace]
     """Exceptions by full topic name."""
     time_ms: int | None = None
     """Publish time in milliseconds since 1970. `default` is then the widest place; tasks compare each message's time."""
     time_ms_by_topic: Mapping[str, int] = field(default_factory=dict)
     """Exceptions to `time_ms` by full topic name."""
 
-    def place(self, topic: str) -> Place:
+    def place(self, topic: str) -> StreamPlace:
         """Returns the place that holds for a topic or partition."""
         return self.by_topic.get(topic, self.by_topic.get(base_topic(topic), self.default))
 
@@ -70,7 +70,7 @@ def choose_places(
     time: str,
     by_time: str | None,
     *,
-    default: Place,
+    default: StreamPlace,
     streaming: bool | None,
 ) -> PlaceChoice:
     """Parses the values of two options, whose names are `offsets` and `time`. OptionError.
@@ -83,7 +83,7 @@ def choose_places(
     if ends and streaming and (by_place or by_time):
         raise OptionError(f"{offsets if by_place else time} is given, but a stream has no end")
     if by_time is not None:
-        widest: Place = LATEST if ends else EARLIEST
+        widest: StreamPlace = LATEST if ends else EARLIEST
         return _times(time, by_time, widest)
     if by_place is None:
         return PlaceChoice(default, {})
@@ -95,7 +95,7 @@ def choose_places(
     return choice
 
 
-def _read_places(name: str, text: str, default: Place) -> PlaceChoice:
+def _read_places(name: str, text: str, default: StreamPlace) -> PlaceChoice:
     ends = name == "endingOffsets"
     if not text.lstrip().startswith("{"):
         return PlaceChoice(_place(name, text.strip(), ends), {})
@@ -105,7 +105,7 @@ def _read_places(name: str, text: str, default: Place) -> PlaceChoice:
     return PlaceChoice(default, by_topic)
 
 
-def _place(name: str, value: object, ends: bool) -> Place:
+def _place(name: str, value: object, ends: bool) -> StreamPlace:
     if value == "earliest":
         return EARLIEST
     if value == "latest":
@@ -140,7 +140,7 @@ def _at(ledger: int, entry: int, batch: int | None, ends: bool) -> MessagePositi
     return before(ledger, entry, batch)
 
 
-def _times(name: str, text: str, widest: Place) -> PlaceChoice:
+def _times(name: str, text: str, widest: StreamPlace) -> PlaceChoice:
     expected = "milliseconds since 1970 or an ISO time such as 2026-01-31T12:00:00Z"
     try:
         if text.lstrip().startswith("{"):

@@ -43,7 +43,7 @@ class CursorPlan:
     start_s: float = 0.0
     """When it first connects. It begins at the first entry."""
     down: tuple[tuple[float, float], ...] = ()
-    """(from, to), seconds: not connected; it begins again behind what it has acknowledged."""
+    """(from, to), seconds: not connected; it begins again after what it has acknowledged."""
     replay_share: float = 0.0
     """Share of the entries that is redelivered once, `replay_delay_s` later."""
     replay_delay_s: float = 0.0

@@ -75,12 +75,12 @@ def one_hot_topic(random: np.random.Generator) -> list[TopicPlan]:
 def dead_cursor(random: np.random.Generator) -> list[TopicPlan]:
     """One subscriber is connected and never reads; another follows at a distance."""
     dead = CursorPlan(rate=0)
-    behind = CursorPlan(rate=520, start_s=1.5)
-    return [TopicPlan(rate=500, entry_bytes=KIB, cursors=(dead, behind, CursorPlan(rate=4000)))] * 2
+    slow = CursorPlan(rate=520, start_s=1.5)
+    return [TopicPlan(rate=500, entry_bytes=KIB, cursors=(dead, slow, CursorPlan(rate=4000)))] * 2
 
 
 def slow_consumer(random: np.random.Generator) -> list[TopicPlan]:
-    """One subscriber reads 85 of 100 entries and falls ever farther behind."""
+    """One subscriber reads 85 of 100 entries and is slower than the publishers for ever."""
     slow = CursorPlan(rate=425 * float(random.uniform(0.97, 1.03)))
     return [
         TopicPlan(rate=500, entry_bytes=KIB, cursors=(slow, CursorPlan(rate=4000), CursorPlan(rate=4000)))
@@ -88,7 +88,7 @@ def slow_consumer(random: np.random.Generator) -> list[TopicPlan]:
 
 
 def scan(random: np.random.Generator) -> list[TopicPlan]:
-    """Two subscribers read the same large backlog, one a fixed way behind the other."""
+    """Two subscribers read the same large backlog, one a fixed number of entries later than the other."""
     first = CursorPlan(rate=2000)
     second = CursorPlan(rate=2000, start_s=1.5 + float(random.random()) * 0.1)
     return [TopicPlan(rate=0, entry_bytes=KIB, cursors=(first, second), backlog=30_000)]

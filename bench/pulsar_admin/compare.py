@@ -11,11 +11,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 from bench.pulsar_admin.session import Broker, Outcome
-
-Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+from foundation.json_value import Json
 
 REASONS = Path(__file__).with_name("reasons.tsv")
 SHOWN_DIFFERENCES = 3

@@ -13,16 +13,16 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-Answer = Callable[[], None]
+BoundCompletion = Callable[[], None]
 """A completion with its arguments bound."""
-Post = Callable[[Answer], object]
-"""Runs an `Answer` later in the loop's thread. Raises RuntimeError when the loop is closed."""
+Post = Callable[[BoundCompletion], object]
+"""Runs an `BoundCompletion` later in the loop's thread. Raises RuntimeError when the loop is closed."""
 
 AtEndOfTurn = Callable[[Callable[[int], None]], object]
 """Calls back once at the end of the loop's turn, with its time in nanoseconds. To be called in the loop's thread."""
 
 
-def post_quietly(post: Post, callback: Answer) -> None:
+def post_quietly(post: Post, callback: BoundCompletion) -> None:
     """Posts a callback. Drops it when the loop is closed, since its caller is gone."""
     try:
         post(callback)
@@ -30,7 +30,7 @@ def post_quietly(post: Post, callback: Answer) -> None:
         log.debug("a completion was dropped: the loop is closed")
 
 
-def run_safely(answer: Answer) -> None:
+def run_safely(answer: BoundCompletion) -> None:
     """Runs a completion and logs its exception."""
     try:
         answer()
@@ -47,9 +47,9 @@ class Answers:
     def __init__(self, post: Post) -> None:
         self.post = post
         """Brings a callback into the loop's thread."""
-        self._waiting: list[Answer] = []
+        self._waiting: list[BoundCompletion] = []
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: BoundCompletion) -> None:
         """Queues a completion. To be called in the loop's thread."""
         self._waiting.append(answer)
         # The first one posts for all that follow before `_deliver` runs.

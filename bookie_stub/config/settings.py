@@ -56,25 +56,20 @@ class CollectionSettings(RoomSettings):
     """Garbage collection and compaction. A threshold is a share of a log's bytes; 0 or less switches off."""
 
     wait_s: float = bookie_key.float("gcWaitTime", "s")
-    """Time between two rounds."""
     verify: bool = bookie_key.bool("verifyMetadataOnGC")
     over_replicated_wait_s: float = bookie_key.float("gcOverreplicatedLedgerWaitTime", "s")
-    """Time between two searches for over-replicated ledgers; 0 or less = no search."""
     metadata_rate: float = bookie_key.float("gcMetadataOpRateLimit")
     minor_threshold: float = bookie_key.float("minorCompactionThreshold")
     minor_interval_s: float = bookie_key.float("minorCompactionInterval")
     minor_time_s_max: float = bookie_key.float("minorCompactionMaxTimeMillis", "s")
-    """Time after which a minor compaction begins no further log; 0 or less = no limit."""
     major_threshold: float = bookie_key.rule(_major_threshold)
     """Share of living bytes below which a major compaction takes a log."""
     major_interval_s: float = bookie_key.float("majorCompactionInterval")
     major_time_s_max: float = bookie_key.float("majorCompactionMaxTimeMillis", "s")
-    """Time after which a major compaction begins no further log; 0 or less = no limit."""
     force_allowed: bool = bookie_key.bool("forceAllowCompaction")
     by_whole_logs: bool = bookie_key.bool("useTargetEntryLogSizeForGc")
     index_interval_s: float = bookie_key.float("entryLocationCompactionInterval")
     rate: float = bookie_key.rule(_compaction_rate)
-    """Entries or bytes copied per second; 0 = no limit."""
     rate_in_bytes: bool = bookie_key.bool("isThrottleByBytes")
     force_when_full: bool = bookie_key.bool("isForceGCAllowWhenNoSpace")
 
@@ -119,7 +114,6 @@ class DiskSettings(RoomSettings):
     low: float = bookie_key.rule(_low_share)
     """Below it a directory that was full takes adds again."""
     interval_s: float = bookie_key.float("diskCheckInterval", "s")
-    """Time between two checks."""
     any_full_is_read_only: bool = bookie_key.bool("readOnlyModeOnAnyDiskFullEnabled")
 
 
@@ -179,35 +173,25 @@ class BookieSettings(RoomSettings):
     metadata: ZookeeperUrl | None = bookie_key.rule(_metadata)
     """Store in which the bookie registers; None = its users must know its address."""
     metadata_timeout_s: float = bookie_key.float("zkTimeout", "s")
-    """Session time-out of that store."""
     host: str = bookie_key.str("bindAddress")
     port: int = bookie_key.int("bookiePort")
     http_port: int = bookie_key.int("prometheusStatsHttpPort")
     tls: TlsFiles | None = bookie_key.rule(tls_files)
-    """Files of TLS on the data port; None = TLS is off."""
     journal_sync_data: bool = bookie_key.bool("journalSyncData")
     journal_alignment: int = bookie_key.rule(_journal_alignment)
-    """Bytes to whose multiple a group is padded."""
     journal_bytes_max: int = bookie_key.int("journalMaxSizeMB", "bytes")
-    """Size at which the journal goes on to a new file."""
     journal_allocate_bytes: int = bookie_key.int("journalPreAllocSizeMB", "bytes")
-    """Bytes that a journal file grows by ahead of the writes."""
     journal_backups: int = bookie_key.int("journalMaxBackups")
     journal_group: GroupSettings = bookie_key.rule(GroupSettings.of)
-    """End of the wait for a group."""
     skip_invalid_records: bool = bookie_key.bool("skipReplayJournalInvalidRecord")
     write_cache_bytes: int = bookie_key.int("dbStorage_writeCacheMaxSizeMb", "bytes")
-    """Bytes of active and flushing write cache together."""
     throttle_s_max: float = bookie_key.float("dbStorage_maxThrottleTimeMs", "s")
-    """Wait of an add for space in the write cache before it is answered "too many requests"."""
     read_cache_bytes: int = bookie_key.int("dbStorage_readAheadCacheMaxSizeMb", "bytes")
-    """Bytes of the read cache; 0 = none, and nothing is read ahead."""
     read_cache_policy: str = bookie_key.str("readCachePolicy")
     readahead_entries: int = bookie_key.int("dbStorage_readAheadCacheBatchSize")
     readahead_bytes: int = bookie_key.int("dbStorage_readAheadCacheBatchBytesSize")
     readahead_stops_at_gap: bool = bookie_key.bool("readAheadStopsAtGap")
     flush_interval_s: float = bookie_key.float("flushInterval", "s")
-    """Time between two checkpoints."""
     entry_log_bytes_max: int = bookie_key.int("logSizeLimit")
     read_threads: int = bookie_key.int("numReadWorkerThreads")
     frame_bytes_max: int = bookie_key.int("nettyMaxFrameSizeBytes")
@@ -216,7 +200,5 @@ class BookieSettings(RoomSettings):
     batch_bytes_max: int = bookie_key.int("maxBatchReadSize")
     read_only: bool = bookie_key.bool("forceReadOnlyBookie")
     collection: CollectionSettings = bookie_key.rule(CollectionSettings.of)
-    """Garbage collection and compaction."""
     disk: DiskSettings = bookie_key.rule(DiskSettings.of)
-    """Shares of the disks."""
     integrity_checking: bool = bookie_key.bool("dataIntegrityCheckingEnabled")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from bookie_stub.base.errors import BookieError
-from bookie_stub.base.posting import Answer, Post, post_quietly, run_safely
+from bookie_stub.base.posting import BoundCompletion, Post, post_quietly, run_safely
 
 log = logging.getLogger(__name__)
 
@@ -25,12 +25,12 @@ class ReadPool:
         self._threads_max = threads_max
         self._post = post
         self._threads: list[threading.Thread] = []
-        self._queue: SimpleQueue[tuple[Callable[[], Answer], Answer] | None] = SimpleQueue()
-        self._answers: deque[Answer] = deque()
+        self._queue: SimpleQueue[tuple[Callable[[], BoundCompletion], BoundCompletion] | None] = SimpleQueue()
+        self._answers: deque[BoundCompletion] = deque()
         self._posted = False
         self._unanswered = 0
 
-    def submit(self, work: Callable[[], Answer], failed: Answer) -> None:
+    def submit(self, work: Callable[[], BoundCompletion], failed: BoundCompletion) -> None:
         """Runs `work` in a thread and its result in the loop.
 
         `failed` runs in the loop instead when `work` raises.

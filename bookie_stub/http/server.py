@@ -10,11 +10,12 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import BookieSettings
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-"""The handler of a route."""
 
 
 def own_names(settings: BookieSettings) -> Iterator[str]:

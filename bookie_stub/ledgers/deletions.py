@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bookie_stub.base.posting import Answer
+from bookie_stub.base.posting import BoundCompletion
 
 
 class CheckpointDeletions(NamedTuple):
@@ -33,7 +33,7 @@ class LedgerDeletions:
         """Ledgers whose rows in the location index no longer count.
 
         The value is the number of the checkpoint that removes these rows."""
-        self.waiting: list[Answer] = []
+        self.waiting: list[BoundCompletion] = []
         """Completions to call once, when `hidden` is empty."""
         self._checkpoint = 0
 

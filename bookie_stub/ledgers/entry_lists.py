@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from heapq import merge
 
-from bookie_stub.base.posting import Answer
+from bookie_stub.base.posting import BoundCompletion
 from bookie_stub.ledgers.state import BookieState
 from protocol.bookie_frame import LAST_ENTRY, RC_IO_ERROR, RC_NO_LEDGER, RC_OK, RC_UNKNOWN_LEDGER_STATE
 from protocol.entry_runs import encode_entry_runs
@@ -42,7 +42,9 @@ class EntryLists:
         work = partial(self._merge_with_index, ledger_id, cached, stored, done)
         state.read_pool.submit(work, partial(done, RC_IO_ERROR, b""))
 
-    def _merge_with_index(self, ledger_id: int, cached: list[int], stored: bool, done: ListDone) -> Answer:
+    def _merge_with_index(
+        self, ledger_id: int, cached: list[int], stored: bool, done: ListDone
+    ) -> BoundCompletion:
         """Runs in a reader's thread."""
         locations = self._state.storages.of(ledger_id).locations
         in_logs = locations.entry_ids(ledger_id) if stored else iter(())

@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
-from bookie_stub.base.posting import Answer
+from bookie_stub.base.posting import BoundCompletion
 from bookie_stub.base.record import LENGTH_BYTES
 from bookie_stub.disk.ledger_entries import LedgerEntries
 from bookie_stub.disk.stored_entries import Loaded
@@ -176,7 +176,7 @@ class LedgerReads:
         else:
             self._read_entry(ledger, ledger.last, done)
 
-    def _find_last(self, ledger: Ledger, done: ReadDone) -> Answer:
+    def _find_last(self, ledger: Ledger, done: ReadDone) -> BoundCompletion:
         """Runs in a reader's thread."""
         ledger_id = ledger.ledger_id
         stored_last = self._storages.of(ledger_id).stored.last_entry(ledger_id)
@@ -273,7 +273,7 @@ class LedgerReads:
             return True
         return False
 
-    def _load_stored(self, request: _Request, flushes: int) -> Answer:
+    def _load_stored(self, request: _Request, flushes: int) -> BoundCompletion:
         """Runs in a reader's thread."""
         ledger_id = request.ledger.ledger_id
         stored = self._storages.of(ledger_id).stored

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from bookie_stub.base.posting import Answer
+from bookie_stub.base.posting import BoundCompletion
 from bookie_stub.base.record import delete_record
 from bookie_stub.journal.journal import Done, nothing
 from bookie_stub.ledgers.ledger import Ledger
@@ -58,7 +58,7 @@ class Removals:
         self._deletions.delete(ledger_id)
         self._journal_of(ledger_id).append(delete_record(ledger_id), done, ledger_id)
 
-    def delete_all(self, ledger_ids: Sequence[int], done: Answer) -> None:
+    def delete_all(self, ledger_ids: Sequence[int], done: BoundCompletion) -> None:
         """Deletes ledgers; calls `done` once the indexes have none of them.
 
         `done` is never called when the bookie is closed before."""
@@ -66,7 +66,7 @@ class Removals:
             self.delete(ledger_id)
         self._call_when_removed(done)
 
-    def empty_all(self, ledger_ids: Sequence[int], done: Answer) -> None:
+    def empty_all(self, ledger_ids: Sequence[int], done: BoundCompletion) -> None:
         """Gives up the entries of closed ledgers.
 
         Calls `done` once the indexes have none of them.
@@ -95,7 +95,7 @@ class Removals:
         just_added = any(self._caches.entries_of(ledger.ledger_id))
         return not just_added and (ledger.fence_durable or not ledger.key_open)
 
-    def _empty_fenced(self, ledgers: Sequence[Ledger], done: Answer) -> None:
+    def _empty_fenced(self, ledgers: Sequence[Ledger], done: BoundCompletion) -> None:
         for ledger in ledgers:
             # Adds and deletions may have happened while the fences were written.
             still_here = self._ledgers.get(ledger.ledger_id) is ledger
@@ -108,7 +108,7 @@ class Removals:
             self._ledgers[ledger.ledger_id] = ledger.emptied()
         self._call_when_removed(done)
 
-    def _call_when_removed(self, done: Answer) -> None:
+    def _call_when_removed(self, done: BoundCompletion) -> None:
         if self._deletions.hidden:
             self._deletions.waiting.append(done)
             self._start_checkpoint()

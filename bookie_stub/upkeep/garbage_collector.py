@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from bookie_stub.base.errors import BookieError
 from bookie_stub.base.metrics import CollectionStats
-from bookie_stub.base.posting import Answer, Post, post_quietly
+from bookie_stub.base.posting import BoundCompletion, Post, post_quietly
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.ledger_storage import Storages
 from bookie_stub.ledgers.ledger import Ledger
@@ -81,11 +81,11 @@ class KnownLedgers:
         ledger = self._ledgers.get(ledger_id)
         return ledger is not None and ledger.needs_logs
 
-    def delete(self, ledger_ids: Sequence[int], done: Answer) -> None:
+    def delete(self, ledger_ids: Sequence[int], done: BoundCompletion) -> None:
         """Has the loop delete ledgers. `done` runs when a checkpoint has taken them out of the indexes."""
         post_quietly(self._post, partial(self._removal.delete_all, ledger_ids, done))
 
-    def empty(self, ledger_ids: Sequence[int], done: Answer) -> None:
+    def empty(self, ledger_ids: Sequence[int], done: BoundCompletion) -> None:
         """Has the loop give up entries of ledgers; `done` as above."""
         post_quietly(self._post, partial(self._removal.empty_all, ledger_ids, done))
 

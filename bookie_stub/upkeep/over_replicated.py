@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from bookie_stub.base.errors import BookieError
-from bookie_stub.base.posting import Answer
+from bookie_stub.base.posting import BoundCompletion
 
 if TYPE_CHECKING:
     from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers
@@ -46,7 +46,7 @@ class OverReplicatedLedgers:
         metadata: ZooKeeperLedgers,
         bookie_id: str,
         with_entries: Callable[[], list[int]],
-        empty: Callable[[Sequence[int], Answer], None],
+        empty: Callable[[Sequence[int], BoundCompletion], None],
         *,
         wait_s: float,
         rate: float,

@@ -82,10 +82,10 @@ class Ledgers:
 
     async def create(self, ledger_id: int, custom: dict[str, bytes]) -> OwnLedger:
         """Begins a ledger and returns it. Raises NotEnoughBookies, or MetadataError (BadVersion when it exists)."""
-        own, _ = await self.create_beside(ledger_id, custom, ())
+        own, _ = await self.create_with(ledger_id, custom, ())
         return own
 
-    async def create_beside(
+    async def create_with(
         self,
         ledger_id: int,
         custom: dict[str, bytes],

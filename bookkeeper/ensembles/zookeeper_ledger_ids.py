@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
-from bookkeeper.metadata.zookeeper_requests import Answer, ZookeeperRequests
+from bookkeeper.metadata.zookeeper_requests import ZookeeperAnswer, ZookeeperRequests
 from foundation.model.errors import MetadataError
 
 _PREFIX = "ID-"
@@ -25,7 +25,7 @@ class ZookeeperLedgerIds:
     def __init__(self, requests: ZookeeperRequests) -> None:
         self._requests = requests
         self._path = f"{requests.url.root}/ledgers/idgen"
-        self._removing: set[asyncio.Task[Answer]] = set()
+        self._removing: set[asyncio.Task[ZookeeperAnswer]] = set()
 
     async def next(self, above: int = -1) -> int:
         """Raises MetadataError when ZooKeeper refuses, or has no id above `above`.
@@ -59,7 +59,7 @@ class ZookeeperLedgerIds:
             raise MetadataError(f"{self._path} has no ledger ids left below {_ID_MAX}")
         return ledger_id
 
-    def _removed(self, removing: asyncio.Task[Answer]) -> None:
+    def _removed(self, removing: asyncio.Task[ZookeeperAnswer]) -> None:
         self._removing.discard(removing)
         if not removing.cancelled():
             removing.exception()  # Marks it as seen: at the end of the session the node goes anyway.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from kazoo.exceptions import NoNodeError
 
-from bookkeeper.metadata.zookeeper_requests import Answer, ZookeeperRequests
+from bookkeeper.metadata.zookeeper_requests import ZookeeperAnswer, ZookeeperRequests
 from foundation.model.errors import MetadataError
 from protocol.bookie_service_info import endpoints_of
 
@@ -121,7 +121,7 @@ class AvailableBookies:
         assert isinstance(names, list)
         return names
 
-    async def _read_info(self, node: str) -> Answer:
+    async def _read_info(self, node: str) -> ZookeeperAnswer:
         # With a watch of its own: a bookie that starts again at another address keeps its id, and the list is the same.
         path = f"{self._path}/{node}"
         return await self._requests.ask(lambda: self._requests.client.get_async(path, watch=self._fired))

@@ -35,9 +35,9 @@ class OwnedKey:
 
     async def put(self, key: str, value: bytes) -> None:
         """Writes the value. Raises BadVersion when another process has written the key, MetadataError otherwise."""
-        await self.put_beside(key, value, self._put_alone)
+        await self.put_with(key, value, self._put_alone)
 
-    async def put_beside(self, key: str, value: bytes, write: Callable[[Put], Awaitable[tuple[T, int]]]) -> T:
+    async def put_with(self, key: str, value: bytes, write: Callable[[Put], Awaitable[tuple[T, int]]]) -> T:
         """Writes the value by `write`, which stores more in the same transaction and returns the key's new version too.
 
         Raises as `put`, and what `write` raises.

@@ -2,7 +2,7 @@
 
 Two kinds of damage leave SQLite content:
 
-* A changed byte of a record. Each record has a CRC32 of its key and value; a start reads all of them, in a large file behind
+* A changed byte of a record. Each record has a CRC32 of its key and value; a start reads all of them, in a large file after
   the start, and each read checks its own.
 * A changed byte of the write-ahead log. SQLite takes everything after it for never written. So each commit counts up, in
   the file and in a small file beside it, `…-commits`. That one is written after the commit and never synced: it survives
@@ -81,7 +81,7 @@ def checks_later(store: Path) -> bool:
 
 
 def check_later(store: Path) -> None:
-    """Checks a large file behind the start, in a thread, and logs damage. Each read checks its own record in any case."""
+    """Checks a large file after the start, in a thread, and logs damage. Each read checks its own record in any case."""
     threading.Thread(target=_check_and_log, args=(store,), name="metadata-check", daemon=True).start()
 
 

@@ -14,7 +14,7 @@ The laws:
 6. A server of the file (`metadata_server.py`) has a session for each of its clients. The file keeps which of them made an
    ephemeral key, so that sessions outlive a restart of the server.
 7. A start is refused when a record does not fit its checksum, or when commits are missing (`sqlite_checks.py`). A file
-   above 64 MiB is checked behind the start, which logs damage.
+   above 64 MiB is checked after the start, which logs damage.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Pending(Protocol):
         ...
 
 
-class Answer(NamedTuple):
+class ZookeeperAnswer(NamedTuple):
     """ZooKeeper's answer to a request."""
 
     value: object
@@ -121,7 +121,7 @@ class ZookeeperRequests:
         """The servers and the root of the broker's nodes."""
         return self.session.url
 
-    async def ask(self, request: Callable[[], Pending], *, session_id: int | None = None) -> Answer:
+    async def ask(self, request: Callable[[], Pending], *, session_id: int | None = None) -> ZookeeperAnswer:
         """Returns ZooKeeper's answer to `request`, which is called once per attempt.
 
         Waits while ZooKeeper is away. Raises MetadataError after `close`, and once the session with `session_id` has
@@ -139,11 +139,11 @@ class ZookeeperRequests:
             # Counted before the request: an attempt whose answer is lost may have been carried out.
             asked += 1
             try:
-                return Answer(await self._answer_of(request()), None, asked)
+                return ZookeeperAnswer(await self._answer_of(request()), None, asked)
             except (ConnectionLoss, SessionExpiredError, OperationTimeoutError):
                 await asyncio.sleep(_RETRY_S)
             except KazooException as refusal:
-                return Answer(None, refusal, asked)
+                return ZookeeperAnswer(None, refusal, asked)
 
     def listen(self, told: Callable[[SessionState], None]) -> None:
         """Calls `told` on the loop at each news of the session, from now on."""

@@ -32,7 +32,7 @@ from kazoo.exceptions import (
 from kazoo.protocol.states import ZnodeStat
 
 from bookkeeper.metadata.metadata_store import ABSENT, Check, Ephemeral, Put, Versioned, Write
-from bookkeeper.metadata.zookeeper_requests import Answer, Pending, ZookeeperRequests
+from bookkeeper.metadata.zookeeper_requests import Pending, ZookeeperAnswer, ZookeeperRequests
 from foundation.model.errors import BadVersion, MetadataError
 
 _ANY_VERSION = -1
@@ -161,7 +161,7 @@ class ZookeeperWrites:
             raise MetadataError(f"{path} cannot end with the session: there are keys below it")
 
     async def _versions_if_ours(
-        self, puts: Sequence[Write], placeholders: dict[str, int], answer: Answer
+        self, puts: Sequence[Write], placeholders: dict[str, int], answer: ZookeeperAnswer
     ) -> list[int]:
         """Returns the versions if an earlier attempt was carried out.
 

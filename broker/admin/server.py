@@ -14,6 +14,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from broker.admin.cluster.audits import AUDIT_ROUTES
 from broker.admin.cluster.bookies import BOOKIE_ROUTES
@@ -30,7 +31,7 @@ from broker.admin.cluster.transactions import TRANSACTION_ROUTES
 from broker.admin.facades.table import FACADE_ROUTES
 from broker.admin.http.answers import BODY_TIMEOUT_S, BadRequest, html_page, refused
 from broker.admin.http.foreign_pages import refuse_foreign_pages
-from broker.admin.http.http_limits import Handler, HttpConnections, OneLine
+from broker.admin.http.http_limits import HttpConnections, OneLine
 from broker.admin.http.pressure import Pressure, PressureSettings
 from broker.admin.http.principal import find_principal
 from broker.admin.http.request_path import shown_path

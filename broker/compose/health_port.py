@@ -30,7 +30,7 @@ SILENCE_S: Final = 5.0
 """Time for a connection to send its request."""
 
 
-Answer: TypeAlias = tuple[int, dict[str, object]]
+HealthAnswer: TypeAlias = tuple[int, dict[str, object]]
 """Status and JSON of an answer."""
 _Request: TypeAlias = socket | tuple[bytes, socket]
 
@@ -56,7 +56,7 @@ class HealthPort:
             self._server.shutdown()
             self._server.server_close()
 
-    def _answer(self, path: str) -> Answer:
+    def _answer(self, path: str) -> HealthAnswer:
         if path != "/live":
             return 404, {"reason": "only /live is served here"}
         held_s = self._watch.held_s()
@@ -70,7 +70,7 @@ class _Server(ThreadingHTTPServer):
     # A stop must not wait for a silent client.
     block_on_close = False
 
-    def __init__(self, listening: socket, answer: Callable[[str], Answer]) -> None:
+    def __init__(self, listening: socket, answer: Callable[[str], HealthAnswer]) -> None:
         super().__init__(listening.getsockname()[:2], _Handler, bind_and_activate=False)
         self.answer = answer
         # The base class has made a socket of its own, for IPv4 alone.

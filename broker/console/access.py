@@ -19,7 +19,7 @@ from broker.admin.http.principal import EXPIRES_AT_S, PRINCIPAL
 from broker.admin.rights.guard import is_allowed
 from broker.admin.service_view import BROKER
 from broker.console.live_topic import CURSORS_MAX
-from broker.service.namespaces.namespaces import Json
+from foundation.json_value import Json
 from foundation.model.topic_name import TopicName, parse_topic_name
 
 _TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"

@@ -26,8 +26,8 @@ from bookkeeper.ensembles.bookies import Bookies, Unreachable
 from broker.console.bookie_http import NoAnswer, fetch_text, reason_of
 from broker.console.bookie_metrics import BookieMetrics, metrics_of
 from broker.console.sampler import journal_latency
-from broker.service.namespaces.namespaces import Json
 from foundation.bookie_report import BookieReport
+from foundation.json_value import Json
 
 ASK_S: Final = 2.0
 """Seconds that a bookie has for each question."""

@@ -9,7 +9,6 @@ from operator import itemgetter
 from typing import Final
 
 from broker.console.curve import CurveSampling
-from broker.service.namespaces.namespaces import Json
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
@@ -19,6 +18,7 @@ from entry_cache.entry_cache import EntryCache
 from entry_cache.observe.cache_events import REASONS
 from entry_cache.observe.census import AGE_BOUNDS_S, READS_MAX, Census
 from entry_cache.observe.usage import usage_of
+from foundation.json_value import Json
 from foundation.model.topic_name import TopicName
 
 TOP: Final = 20

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.service.namespaces.namespaces import Json
 from entry_cache.active_cursors import ActiveCursors
 from entry_cache.compose import ComposedCache
 from entry_cache.observe.miss_ratio import MissRatios
+from foundation.json_value import Json
 
 LINGER_NS: Final = 600_000_000_000
 """Time after the last request for which the sampling goes on, so that a page that is opened again finds its curve."""

@@ -16,7 +16,7 @@ from typing import Final
 
 from broker.console.log_warnings import LogWarnings
 from broker.console.samples import History, Interval, Reading
-from broker.service.namespaces.namespaces import Json
+from foundation.json_value import Json
 from foundation.model.errors import BrokerError
 
 log = logging.getLogger("magnetar")

@@ -14,12 +14,12 @@ from broker.console.samples import Rates
 from broker.console.traffic import LEVELS, counts_of
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.service.consumer import Consumer
-from broker.service.namespaces.namespaces import Json
 from broker.service.producer import Producer
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.non_persistent_topic import NonPersistentSubscription, NonPersistentTopic
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
+from foundation.json_value import Json
 from foundation.model.position import Position
 
 PRODUCERS_MAX: Final = 100

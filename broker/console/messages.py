@@ -24,10 +24,10 @@ from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.single_entry import look_at_entry
 from broker.schemas.decoding import Undecodable, decode, readable, text_or_hex
 from broker.schemas.schema import Schema
-from broker.service.namespaces.namespaces import Json
 from broker.service.subscriptions.backlog.open_runs import nth_open
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_schemas import version_of
+from foundation.json_value import Json
 from foundation.model.entry import Entry
 from foundation.model.position import Position
 from foundation.model.topic_name import TopicName

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 
 from broker.console.topic_rows import TOPICS_PER_SLICE
 from broker.console.traffic import RATES, SUMMED, Traffic
-from broker.service.namespaces.namespaces import Json, Namespaces
+from broker.service.namespaces.namespaces import Namespaces
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import POLICIES
 from broker.service.topics.topic import Topic
+from foundation.json_value import Json
 
 
 async def namespaces_page(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.service.namespaces.namespaces import Json
+from foundation.json_value import Json
 from foundation.settings.keys import MASK, Key, mask
 from foundation.settings.settings import DYNAMIC, Settings
 

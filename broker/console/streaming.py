@@ -17,7 +17,7 @@ from broker.console.access import sees_broker, sees_topic
 from broker.console.hub import Hub, ReadTopic
 from broker.console.live_topic import LiveTopic
 from broker.console.topic_history import TopicHistories
-from broker.service.namespaces.namespaces import Json
+from foundation.json_value import Json
 from foundation.model.errors import NotAllowed
 from foundation.model.topic_name import TopicName
 

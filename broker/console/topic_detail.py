@@ -8,12 +8,12 @@ from typing import Final
 
 from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.service.namespaces.namespaces import Json
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import POLICIES
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 from entry_cache.range_cache import RangeCache
+from foundation.json_value import Json
 
 LEDGERS_MAX: Final = 500
 """Ledgers that are listed, the newest ones."""

@@ -8,8 +8,8 @@ from typing import Final
 
 from broker.console.samples import TOPIC_HISTORY, History, Rates
 from broker.console.traffic import SUMMED, counts_of
-from broker.service.namespaces.namespaces import Json
 from broker.service.topics.topic import Topic
+from foundation.json_value import Json
 
 TOPICS_MAX: Final = 32
 """Topics that are sampled, the last ones that pages showed: 4 MB of samples."""

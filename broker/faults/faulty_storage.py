@@ -92,7 +92,7 @@ class FaultyMetadata:
         self._store = store
         self._script = script
         self.value_bytes_max: int = store.value_bytes_max
-        """Longest value, in bytes: that of the store behind the faults."""
+        """Longest value, in bytes: that of the store that the faults wrap."""
         self.is_shared: bool = store.is_shared
         """True where another process may write."""
 

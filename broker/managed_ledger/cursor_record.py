@@ -105,7 +105,7 @@ class CursorRecord:
     async def begin(self, value: bytes, ledger_id: int, texts: Mapping[str, str]) -> None:
         """Begins a ledger and writes the node that names it, in one write. Raises MetadataError and NotEnoughBookies."""
         try:
-            own = await self._node.put_beside(self.key, value, partial(self._begin, ledger_id))
+            own = await self._node.put_with(self.key, value, partial(self._begin, ledger_id))
         except (BadVersion, NotEnoughBookies):
             raise  # It was not made.
         except BaseException:
@@ -124,7 +124,7 @@ class CursorRecord:
             "pulsar/managed-ledger": self._context.name.encode(),
             "pulsar/cursor": self.name.encode(),
         }
-        own, (version,) = await self._context.environment.ledgers.create_beside(ledger_id, custom, (node,))
+        own, (version,) = await self._context.environment.ledgers.create_with(ledger_id, custom, (node,))
         return own, version
 
     def _written(self, ledger_id: int, texts: Mapping[str, str]) -> None:

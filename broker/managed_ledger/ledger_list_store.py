@@ -126,7 +126,7 @@ class LedgerListStore:
         # List and ledger are one write, or a crash between two would leave one without the other.
         begin = partial(self._begin, ledger_id, self._custom(b"managed-ledger"), copies)
         try:
-            own = await self._list.put_beside(self._key, self._encoded(with_current=True), begin)
+            own = await self._list.put_with(self._key, self._encoded(with_current=True), begin)
         except (BadVersion, NotEnoughBookies):
             raise  # It was not made.
         except BaseException:
@@ -172,7 +172,7 @@ class LedgerListStore:
         """Begins a ledger that the list names already; the caller takes the name back when this fails."""
         try:
             await self._seal()
-            return await self._list.put_beside(
+            return await self._list.put_with(
                 self._key, self._encoded(), partial(self._begin, ledger_id, custom, None)
             )
         except (BadVersion, NotEnoughBookies):
@@ -189,7 +189,7 @@ class LedgerListStore:
         if self.affinity is not None:
             custom = {**custom, **self.affinity.custom()}
         beside: tuple[Put | Check, ...] = (list_put,) if self.lease is None else (list_put, self.lease())
-        own, versions = await self._client.create_beside(ledger_id, custom, beside, copies)
+        own, versions = await self._client.create_with(ledger_id, custom, beside, copies)
         self.lease = None
         return own, versions[0]
 
@@ -258,7 +258,7 @@ class LedgerListStore:
         )
 
     async def _put(self, value: bytes) -> None:
-        await self._list.put_beside(self._key, value, self._put_under_lease)
+        await self._list.put_with(self._key, value, self._put_under_lease)
 
     async def _put_under_lease(self, put: Put) -> tuple[None, int]:
         if self.lease is None:

@@ -38,26 +38,18 @@ class ManagedLedgerSettings(RoomSettings):
 
     entries_per_ledger_max: int = broker_key.int("managedLedgerMaxEntriesPerLedger")
     ledger_bytes_max: int = broker_key.int("managedLedgerMaxSizePerLedgerMbytes", "bytes")
-    """Size at which a ledger is full."""
     rollover_ns_min: int = broker_key.int("managedLedgerMinLedgerRolloverTimeMinutes", "ns")
-    """Age below which a full ledger is written on."""
     rollover_ns_max: int = broker_key.int("managedLedgerMaxLedgerRolloverTimeMinutes", "ns")
-    """Age at which a ledger is closed even if it is not full; 0 or less = never."""
     mark_delete_rate: float = broker_key.float("managedLedgerDefaultMarkDeleteRateLimit")
     ack_ranges_max: int = broker_key.int("managedLedgerMaxUnackedRangesToPersist")
     node_ranges_max: int = broker_key.rule(_node_ranges_max)
     """Acknowledged ranges that a cursor's node has in Pulsar's form."""
     acks_as_bits: bool = broker_key.bool("managedLedgerPersistIndividualAckAsLongArray")
-    """Entries of cursor ledgers have sets of bits; else ranges."""
     cursor_entries_max: int = broker_key.int("managedLedgerCursorMaxEntriesPerLedger")
-    """Positions in one cursor ledger."""
     cursor_rollover_ns: int = broker_key.int("managedLedgerCursorRolloverTimeInSeconds", "ns")
-    """Age at which a cursor goes on in a new ledger."""
     batch_ack_sets_max: int = broker_key.int("managedLedgerMaxBatchDeletedIndexToPersist")
     list_compression: Compression = broker_key.rule(_list_compression)
-    """Of the stored list of ledgers."""
     cursor_compression: Compression = broker_key.rule(_cursor_compression)
-    """Of the stored positions of cursors."""
     read_bytes_max: int = broker_key.rule(_read_bytes_max)
     """Bytes that one batch read asks of the ledger client."""
     track_mark_delete: bool = broker_key.bool("cacheEvictionByMarkDeletedPosition")
@@ -65,7 +57,6 @@ class ManagedLedgerSettings(RoomSettings):
     continue_caching_ns: int = broker_key.int(
         "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", "ns"
     )
-    """Time for which entries are cached after the last active cursor left; 0 or less = none."""
     backlog_cursors_min_for_caching: int = broker_key.int("managedLedgerMinimumBacklogCursorsForCaching")
     """This field and the next three have no effect while `expected_reads`."""
     backlog_entries_min_for_caching: int = broker_key.int("managedLedgerMinimumBacklogEntriesForCaching")

@@ -2,8 +2,8 @@
 
 Each row of `command_table.py` has its right, or the reason for none. `ServerCnx.run` asks for it before the work of every
 request, so no handler can forget to; a handler that has waited asks again. Each answer is read from memory. SEND, ACK and
-FLOW are not asked for: their producer or consumer was, and it is closed when its right ends. Inside of a transaction SEND
-and ACK are checked for its owner.
+FLOW are not asked for: their producer or consumer was, and it is closed when its right ends. Inside of a transaction the
+handlers of SEND and ACK ask the right of their rows, `OwnTransaction`, once they know the transaction.
 """
 
 from __future__ import annotations
@@ -36,6 +36,32 @@ class NoRight(NamedTuple):
     """The reason."""
 
 
+class OwnTransaction(NamedTuple):
+    """The right of a command of a producer or consumer on this connection: to have begun the transaction that it names."""
+
+    command: str
+    """Name of the command."""
+
+    def check(self, cnx: Connection, txn: TxnId) -> None:
+        """Raises TransactionNotFound unless the client's role began the transaction, or is a superuser's.
+
+        A transaction without an owner is everybody's; one that is not known is left to the caller. Acts without
+        authorization too, as in Apache Pulsar.
+        """
+        coordinators, authorizer = cnx.context.coordinators, cnx.context.authorizer
+        owner = None if coordinators is None else coordinators.owner(txn)
+        if owner is None or owner == authorizer.client_role(cnx.principal):
+            return
+        if authorizer.enabled and authorizer.is_superuser(cnx.principal):
+            return
+        cnx.context.audit.refused(
+            cnx.principal, cnx.address, self.command, f"transaction {txn}", "TransactionNotFound"
+        )
+        raise TransactionNotFound(
+            f"{self.command} of transaction {txn}: another role began it; use a transaction of your own"
+        )
+
+
 CONNECTIONS_PER_SLICE = 100
 """Connections that are looked at before the loop serves others."""
 
@@ -48,40 +74,20 @@ def check_roles(cnx: Connection) -> None:
         raise Unauthorized(fault)
 
 
-def require(cnx: Connection, command: BaseCommand, right: Right | NoRight) -> None:
+def require(cnx: Connection, command: BaseCommand, right: Right | NoRight | OwnTransaction) -> None:
     """Raises Unauthorized or TransactionNotFound unless the client has the right, and what `right` itself raises.
 
     Raises ServiceNotReady while rights are too old to be in force; clients ask again then.
     """
-    if isinstance(right, NoRight):
+    if isinstance(right, NoRight | OwnTransaction):
         return
     authorizer, name = cnx.context.authorizer, BaseCommand.Type.Name(command.type)
     authorizer.check_confirmed()
     for asked in right(cnx, command):
         if isinstance(asked, TxnId):
-            require_owner(cnx, asked, name)
+            OwnTransaction(name).check(cnx, asked)
         elif authorizer.enabled and not asked.is_allowed(authorizer, cnx.principal):
             raise _refused(cnx, name, asked.target)
-
-
-def require_owner(cnx: Connection, txn: TxnId, command: str) -> None:
-    """Raises TransactionNotFound unless the client's role began the transaction, or is a superuser's.
-
-    A transaction without an owner is everybody's; one that is not known is left to the caller. Acts without
-    authorization too, as in Apache Pulsar.
-    """
-    coordinators, authorizer = cnx.context.coordinators, cnx.context.authorizer
-    owner = None if coordinators is None else coordinators.owner(txn)
-    if owner is None or owner == authorizer.client_role(cnx.principal):
-        return
-    if authorizer.enabled and authorizer.is_superuser(cnx.principal):
-        return
-    cnx.context.audit.refused(
-        cnx.principal, cnx.address, command, f"transaction {txn}", "TransactionNotFound"
-    )
-    raise TransactionNotFound(
-        f"{command} of transaction {txn}: another role began it; use a transaction of your own"
-    )
 
 
 def _refused(cnx: Connection, command: str, target: str) -> Unauthorized:

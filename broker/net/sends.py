@@ -7,8 +7,10 @@ messages, is a run of one, and so is each SEND of a client that jumps in its seq
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.net.ports import Connection, ProducerOnConnection
-from broker.net.rights import require_owner
+from broker.net.rights import OwnTransaction
 from broker.service.producer import Producer
 from foundation.model.errors import BrokerError, ChecksumMismatch, NotAllowed, TransactionNotFound
 from foundation.model.txn_id import TxnId
@@ -16,7 +18,10 @@ from protocol.errors import ProtocolError
 from protocol.message_metadata import in_transaction, names_transaction
 from protocol.pulsar_api_pb2 import CommandSend
 from protocol.send_runs import Frame, following_sends
-from protocol.sent_body import CORRUPT, MAY_NAME_TRANSACTION, PLAIN, judge_body
+from protocol.sent_body import Judgement, judge_body
+
+RIGHT: Final = OwnTransaction("SEND")
+"""Its producer has the right to the topic, and is closed when that right ends."""
 
 
 def publish(cnx: Connection, send: CommandSend, frames: list[Frame], index: int) -> int:
@@ -40,13 +45,13 @@ def publish(cnx: Connection, send: CommandSend, frames: list[Frame], index: int)
     _, body_start, body_end = frames[index]
     body = view[body_start:body_end]
     judged = judge_body(buffer, body_start, body)
-    if judged == CORRUPT or send.HasField("txnid_most_bits"):
+    if judged is Judgement.CORRUPT or send.HasField("txnid_most_bits"):
         _count(cnx, port, 1, len(body))
         _publish_unusual(cnx, producer, send, body, judged)
-        if judged == CORRUPT:
+        if judged is Judgement.CORRUPT:
             _close_when_answered(cnx, port, producer)
         return 1
-    if judged == MAY_NAME_TRANSACTION and names_transaction(body):
+    if judged is Judgement.MAY_NAME_TRANSACTION and names_transaction(body):
         # Readers know transactions by the metadata alone. Stored, it would hide itself, hold back other messages, or
         # end a transaction in the place of its coordinator.
         _count(cnx, port, 1, len(body))
@@ -56,7 +61,7 @@ def publish(cnx: Connection, send: CommandSend, frames: list[Frame], index: int)
     bodies, size, sends = [body], body_end - body_start, None
     if port.replicates:
         sends = port.replicated(body)
-    elif judged == PLAIN and index + 1 < len(frames) and not producer.topic.single_sends:
+    elif judged is Judgement.PLAIN and index + 1 < len(frames) and not producer.topic.single_sends:
         following = following_sends(buffer, view, frames, index, send)
         bodies += following
         size += sum(map(len, following))
@@ -69,7 +74,7 @@ def publish(cnx: Connection, send: CommandSend, frames: list[Frame], index: int)
         list(map(bytes, bodies)) if inbox.transient else bodies,
         size,
         send.is_chunk,
-        judged != PLAIN,
+        judged is not Judgement.PLAIN,
         sends,
     )
     return count
@@ -84,11 +89,11 @@ def _count(cnx: Connection, port: ProducerOnConnection, count: int, size: int) -
 
 
 def _publish_unusual(
-    cnx: Connection, producer: Producer, send: CommandSend, body: memoryview, judged: int
+    cnx: Connection, producer: Producer, send: CommandSend, body: memoryview, judged: Judgement
 ) -> None:
     """Publishes or refuses a SEND that is damaged or in a transaction."""
     refusal: BrokerError
-    if judged == CORRUPT:
+    if judged is Judgement.CORRUPT:
         cnx.context.note_corrupt(cnx.address, len(body))
         refusal = ChecksumMismatch("Checksum failed on the broker")
     elif cnx.context.coordinators is None:
@@ -96,7 +101,7 @@ def _publish_unusual(
     else:
         txn = TxnId(send.txnid_most_bits, send.txnid_least_bits)
         try:
-            require_owner(cnx, txn, "SEND")
+            RIGHT.check(cnx, txn)
         except TransactionNotFound as error:
             # The error of a SEND in a transaction that is not open: official clients fail the message and go on.
             refusal = NotAllowed(str(error))

@@ -12,10 +12,8 @@ class NetSettings(RoomSettings):
     message_bytes_max: int = broker_key.int("maxMessageSize")
     keep_alive_s: float = broker_key.float("keepAliveIntervalSeconds")
     liveness_timeout_s: float = broker_key.float("connectionLivenessCheckTimeoutMillis", "s")
-    """Time to answer the PING that is sent when another client wants this one's place; 0 or less = no PING."""
     pending_publishes_max: int = broker_key.int("maxPendingPublishRequestsPerConnection")
     publish_buffer_bytes_max: int = broker_key.int("maxMessagePublishBufferSizeInMB", "bytes")
-    """Payload without receipt of all connections together at which they are not read; 0 or less = no limit."""
     receive_buffer_min: int = broker_key.int("brokerAdaptiveRecvByteBufAllocatorMinimumSize")
     receive_buffer_initial: int = broker_key.int("brokerAdaptiveRecvByteBufAllocatorInitialSize")
     receive_buffer_max: int = broker_key.int("brokerAdaptiveRecvByteBufAllocatorMaximumSize")
@@ -34,4 +32,3 @@ class NetSettings(RoomSettings):
     """Asked for only where there are coordinators."""
     scalable_topics: bool = broker_key.bool("scalableTopicsEnabled")
     share_grace_s: float = broker_key.float("scalableTopicConsumerSessionGracePeriodSeconds")
-    """How long a consumer that lost its connection keeps its share of the partitions."""

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from broker.managed_ledger.acks import WORDS_MAX
 from broker.net import refusals
 from broker.net.ports import Connection, ConsumerOnConnection
-from broker.net.rights import require_owner
+from broker.net.rights import OwnTransaction
 from broker.net.slices import IDS_PER_SLICE, run_in_slices
 from broker.security.authorization.access import Access, consume, produce, superuser
 from broker.service.subscriptions.subscription import Subscription
@@ -43,6 +43,9 @@ _OfTransaction: TypeAlias = (
     | CommandEndTxnOnPartition
     | CommandEndTxnOnSubscription
 )
+
+ACK_RIGHT: Final = OwnTransaction("ACK")
+"""Its consumer has the right to the subscription, and is closed when that right ends."""
 
 
 def _txn(request: _OfTransaction | CommandAck) -> TxnId:
@@ -259,7 +262,7 @@ def _subscription(cnx: Connection, port: ConsumerOnConnection, request: CommandA
     if coordinators is None or not isinstance(subscription, Subscription):
         raise NotAllowed("Server don't support transaction ack!")
     txn = _txn(request)
-    require_owner(cnx, txn, "ACK")
+    ACK_RIGHT.check(cnx, txn)
     if not coordinators.acknowledges(txn, (str(subscription.topic.name), subscription.name)):
         raise TransactionNotFound(
             f"Transaction {txn} is not open on subscription {subscription.name}; add the subscription to it first"

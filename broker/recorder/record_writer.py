@@ -21,7 +21,7 @@ from broker.recorder.retention import keep_newest
 from broker.recorder.row_encoder import RowEncoder
 from broker.recorder.schema import FileFacts, broker_folder, file_name, names_name
 from broker.recorder.settings import RecordSettings
-from entry_cache.observe.cache_events import Op, Row
+from entry_cache.observe.cache_events import CacheEvent, Op
 
 log = logging.getLogger("magnetar")
 """The log of the process; lines that begin with `!` need attention."""
@@ -85,7 +85,7 @@ class RecordWriter:
         self._retry_at_s: float | None = None
         """When to try again after an error; None while writing works."""
 
-    def write(self, rows: Sequence[Row], now_s: float) -> None:
+    def write(self, rows: Sequence[CacheEvent], now_s: float) -> None:
         """Writes rows in their order. Errors of the disk are counted and logged, never raised."""
         # Operations are below 128, so the search for SETTINGS is one `find` over bytes instead of a loop over
         # rows.
@@ -117,7 +117,7 @@ class RecordWriter:
 
         self._guarded(now_s, end)
 
-    def _append(self, rows: Sequence[Row], now_s: float) -> None:
+    def _append(self, rows: Sequence[CacheEvent], now_s: float) -> None:
         if not rows:
             return
         self.rows += len(rows)

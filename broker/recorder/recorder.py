@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from broker.recorder.errors import RecordError
 from broker.recorder.schema import broker_folder
 from broker.recorder.settings import RecordSettings
-from entry_cache.observe.cache_events import Row
+from entry_cache.observe.cache_events import CacheEvent
 
 if TYPE_CHECKING:
     from broker.recorder.record_writer import RecordWriter
@@ -50,7 +50,7 @@ class Recorder:
         """Rows dropped because the buffer was full."""
         self._software = software
         self._loop_late_us = loop_late_us
-        self._rows: deque[Row] = deque()
+        self._rows: deque[CacheEvent] = deque()
         self.record = self._taker(settings.buffer_rows)
         """Takes one event; the cache calls it for each of them."""
         self._writer: RecordWriter | None = None
@@ -58,12 +58,12 @@ class Recorder:
         self._stop = threading.Event()
         self._totals: Mapping[str, int] | None = None
 
-    def _taker(self, rows_max: int) -> Callable[[Row], None]:
+    def _taker(self, rows_max: int) -> Callable[[CacheEvent], None]:
         """Returns a closure: the loop calls it for every event, and a method would look up three attributes each time."""
         rows = self._rows
         append = rows.append
 
-        def take(row: Row) -> None:
+        def take(row: CacheEvent) -> None:
             if len(rows) < rows_max:
                 append(row)
             else:

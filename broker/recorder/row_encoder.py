@@ -15,7 +15,7 @@ import numpy as np
 from broker.recorder.names import NamesWriter
 from broker.recorder.sampling import Ints, in_sample
 from broker.recorder.schema import COUNT_MAX
-from entry_cache.observe.cache_events import Op, Row
+from entry_cache.observe.cache_events import CacheEvent, Op
 
 Columns = dict[str, Ints]
 """By the names of the format's columns, all of one length; files have narrower types."""
@@ -52,7 +52,7 @@ class RowEncoder:
         self._clock_offset_us = clock_offset_us
         self._sample = sample
 
-    def encode(self, rows: Sequence[Row]) -> Columns:
+    def encode(self, rows: Sequence[CacheEvent]) -> Columns:
         """Returns the columns of at least one row."""
         at_ns, op, log, reader, ledger, first, count, size, detail, who, sizes = zip(*rows, strict=True)
         # Membership in bytes is one search in C; in the tuple it would compare object by object.

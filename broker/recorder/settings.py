@@ -17,8 +17,6 @@ class RecordSettings(RoomSettings):
     """Name of the recorded broker, a part of the files' path."""
     sample: float = broker_key.float("entryCacheRecordSample")
     file_bytes: int = broker_key.int("entryCacheRecordFileMB", "bytes")
-    """Size at which a file is completed and the next one begun."""
     file_seconds: int = broker_key.int("entryCacheRecordFileSeconds")
     buffer_rows: int = broker_key.int("entryCacheRecordBufferRows")
     kept_bytes: int = broker_key.int("entryCacheRecordKeptMB", "bytes")
-    """Size of all files of this broker, above which the oldest are removed; 0 = all are kept."""

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isinf
 from typing import Final, NoReturn, TypeVar
 
-from broker.schemas.avro_schema import AvroType, InvalidAvro, Json, parse_avro
+from broker.schemas.avro_schema import AvroType, InvalidAvro, parse_avro
 from broker.schemas.key_value import split
 from broker.schemas.schema import Schema, SchemaType
+from foundation.json_value import Json
 from foundation.model.errors import BrokerError
 from foundation.units import NS_PER_SECOND
 

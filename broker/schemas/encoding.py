@@ -6,7 +6,8 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from broker.schemas.avro_schema import AvroType, Json
+from broker.schemas.avro_schema import AvroType
+from foundation.json_value import Json
 
 _DOUBLE: Final = struct.Struct("<d")
 _FLOAT: Final = struct.Struct("<f")

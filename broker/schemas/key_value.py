@@ -11,8 +11,8 @@ import json
 import struct
 from typing import Final
 
-from broker.schemas.avro_schema import Json
 from broker.schemas.schema import AVRO_BASED, Schema, SchemaType
+from foundation.json_value import Json
 from foundation.model.errors import InvalidSchemaData
 
 _LENGTH: Final = struct.Struct(">i")

@@ -26,7 +26,7 @@ from foundation.settings.keys import LONG_MAX
 from protocol.given_message import GivenMessage
 from protocol.pulsar_api_pb2 import MessageIdData, MessageMetadata
 
-Json: TypeAlias = object
+Parsed: TypeAlias = object
 """A parsed value: None, bool, int, float, str, list or dict."""
 NO_INDEX: Final = -1
 """Batch index of a message outside of a batch, and partition of a topic that is none."""
@@ -85,7 +85,7 @@ def read_send(text: str, now_ms: int) -> SendRequest:
         raise
 
 
-def _send_request(value: Mapping[str, Json], context: str | None, now_ms: int) -> SendRequest:
+def _send_request(value: Mapping[str, Parsed], context: str | None, now_ms: int) -> SendRequest:
     payload = _text(value, "payload")
     if payload is None:
         raise Refused(SendError.PAYLOAD, "payload is missing: send it in base64")
@@ -132,13 +132,13 @@ def read_command(text: str) -> ConsumerCommand:
 
 def ack_json(message_id: str, context: str | None) -> str:
     """Returns the answer to a stored message."""
-    answer: dict[str, Json] = {"result": "ok", "messageId": message_id}
+    answer: dict[str, Parsed] = {"result": "ok", "messageId": message_id}
     return _answer(answer, context)
 
 
 def refusal_json(number: SendError, reason: str, context: str | None) -> str:
     """Returns the answer to a message that is not stored."""
-    answer: dict[str, Json] = {"result": f"send-error:{int(number)}", "errorMsg": reason}
+    answer: dict[str, Parsed] = {"result": f"send-error:{int(number)}", "errorMsg": reason}
     return _answer(answer, context)
 
 
@@ -168,7 +168,7 @@ def position_of(sent: MessageIdData) -> Position:
 
 def message_json(message_id: str, payload: bytes, metadata: DeliveredMetadata, redelivery_count: int) -> str:
     """Returns a message as consumers and readers get it."""
-    value: dict[str, Json] = {
+    value: dict[str, Parsed] = {
         "messageId": message_id,
         "payload": base64.b64encode(payload).decode(),
         "properties": metadata.properties,
@@ -196,11 +196,11 @@ class DeliveredMetadata:
     """0 = none."""
     key: str | None
     """Partition key."""
-    encryption: Mapping[str, Json] | None = None
+    encryption: Mapping[str, Parsed] | None = None
     """`encryptionContext` of an encrypted message."""
 
 
-def encryption_context(metadata: MessageMetadata) -> Mapping[str, Json] | None:
+def encryption_context(metadata: MessageMetadata) -> Mapping[str, Parsed] | None:
     """Returns the facts with which a client can decrypt a payload; None for a plain message."""
     if not metadata.encryption_keys:
         return None
@@ -232,23 +232,23 @@ def time_text(ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _parsed(text: str) -> Json:
+def _parsed(text: str) -> Parsed:
     # base64 has neither, so only a message with thousands of properties comes near the limit.
     if text.count(",") + text.count("[") + text.count("{") > VALUES_MAX:
         raise Refused(SendError.JSON, f"more than {VALUES_MAX} values in one text")
     try:
-        value: Json = json.loads(text)
+        value: Parsed = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise Refused(SendError.JSON, f"the text is no JSON: {error}") from None
     return value
 
 
-def _text(value: Mapping[str, Json], name: str) -> str | None:
+def _text(value: Mapping[str, Parsed], name: str) -> str | None:
     found = value.get(name)
     return None if found is None else _as_text(found)
 
 
-def _as_text(value: Json) -> str:
+def _as_text(value: Parsed) -> str:
     # Pulsar takes numbers and truth values for their text.
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -265,7 +265,7 @@ def _encodable(text: str) -> str:
     return text
 
 
-def _whole(value: Mapping[str, Json], name: str) -> int:
+def _whole(value: Mapping[str, Parsed], name: str) -> int:
     found = value.get(name)
     if found is None:
         return 0
@@ -295,7 +295,7 @@ def _time(text: str | None) -> int:
         raise Refused(SendError.PAYLOAD, reason) from None
 
 
-def _message_id(text: Json) -> MessageId:
+def _message_id(text: Parsed) -> MessageId:
     if not isinstance(text, str):
         raise BadCommand("messageId is missing")
     try:
@@ -310,13 +310,13 @@ def _message_id(text: Json) -> MessageId:
     )
 
 
-def _answer(answer: dict[str, Json], context: str | None) -> str:
+def _answer(answer: dict[str, Parsed], context: str | None) -> str:
     if context is not None:
         answer["context"] = context
     answer["errorCode"] = answer["schemaVersion"] = 0
     return _compact(answer)
 
 
-def _compact(value: Json) -> str:
+def _compact(value: Parsed) -> str:
     # Not ASCII alone: Pulsar sends UTF-8.
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -11,7 +11,6 @@ class WebSocketSettings(RoomSettings):
 
     text_bytes_max: int = broker_key.int("webSocketMaxTextFrameSize")
     idle_s: float = broker_key.float("webSocketSessionIdleTimeoutMillis", "s")
-    """Silence in both directions after which a session is closed."""
     ping_s: float = broker_key.float("webSocketPingDurationSeconds")
     message_bytes_max: int = broker_key.int("maxMessageSize")
     pending_publishes_max: int = broker_key.int("maxPendingPublishRequestsPerConnection")

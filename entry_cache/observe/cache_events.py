@@ -143,5 +143,5 @@ class Event(NamedTuple):
     """APPEND and FETCHED: the bytes of each entry."""
 
 
-Row = tuple[int, int, str, int, int, int, int, int, int, Sequence[str], Sequence[int]]
+CacheEvent = tuple[int, int, str, int, int, int, int, int, int, Sequence[str], Sequence[int]]
 """An `Event` as it is kept: making a plain tuple costs a fraction of making a named one."""

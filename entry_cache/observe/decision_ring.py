@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from entry_cache.observe.cache_events import Event, Op, Row
+from entry_cache.observe.cache_events import CacheEvent, Event, Op
 
 ROWS_PER_SLICE: Final = 20_000
 """Events that take 1 to 2 ms to look through."""
@@ -18,7 +18,7 @@ class DecisionRing:
     def __init__(self, keep: int, now_ns: Callable[[], int]) -> None:
         """`keep`: the number of events, 0 = none. `now_ns` is the clock of the events."""
         self._now_ns = now_ns
-        self._rows: deque[Row] = deque(maxlen=keep)
+        self._rows: deque[CacheEvent] = deque(maxlen=keep)
         self._since_ns = now_ns()
         """When keeping began."""
         self.append = self._rows.append
@@ -71,5 +71,5 @@ class DecisionRing:
             ]
 
 
-def _event(row: Row) -> Event:
+def _event(row: CacheEvent) -> Event:
     return Event(row[0], Op(row[1]), *row[2:])

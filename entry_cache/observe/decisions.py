@@ -17,13 +17,13 @@ from entry_cache.observe.cache_events import (
     HIT_MOVES,
     NOT_COUNTED,
     STILL_EXPECTED,
+    CacheEvent,
     Op,
-    Row,
 )
 from entry_cache.observe.decision_ring import DecisionRing
 from entry_cache.observe.ledger_logs import LedgerLogs
 from entry_cache.observe.reader_names import names_at_or_before
-from entry_cache.observe.recorded_inputs import RecordedInputs, Recorder
+from entry_cache.observe.recorded_inputs import EventSink, RecordedInputs
 from entry_cache.policy import Requeued
 from entry_cache.range_cache import CachedLog
 from entry_cache.reader import Reader
@@ -41,7 +41,7 @@ class RecordedRun(list[Entry]):
     """
 
     __slots__ = ("hit", "removals")
-    hit: Row
+    hit: CacheEvent
     """The event of the read."""
     removals: int
     """How often entries had been removed by then: if none were since, all of these are still cached."""
@@ -59,7 +59,7 @@ class WatcherFailure(NamedTuple):
 class Decisions:
     """A listener that notes the cache's events for the ring and for a recorder."""
 
-    def __init__(self, keep: int, now_ns: Callable[[], int], record: Recorder | None = None) -> None:
+    def __init__(self, keep: int, now_ns: Callable[[], int], record: EventSink | None = None) -> None:
         """`keep`: events in the ring, 0 = none. `record` must listen from the start, or its record has gaps."""
         self.now_ns = now_ns
         """Returns the time of an event that is noted now."""
@@ -71,18 +71,18 @@ class Decisions:
         """How often entries were removed from the cache."""
         self._record = record
         # Unlike a recorder it may come and go while the cache is in use: it hears of no deliveries.
-        self._watch: Callable[[Row], object] | None = None
+        self._watch: Callable[[CacheEvent], object] | None = None
         self.watcher_failure: WatcherFailure | None = None
         """The failure of the last observer, until `watch` is called again."""
         self.on = keep > 0 or record is not None
         """True while the ring, a recorder or a watcher listens."""
 
-    def listen(self, record: Recorder | None) -> None:
+    def listen(self, record: EventSink | None) -> None:
         """Begins or ends to pass every event to a recorder. To be called before the cache is made."""
         self._record = record
         self.on = record is not None or self.ring.kept_max > 0
 
-    def watch(self, take: Callable[[Row], object] | None) -> None:
+    def watch(self, take: Callable[[CacheEvent], object] | None) -> None:
         """Begins or ends to pass inserts, reads and removals to an observer, at any time."""
         self._watch = take
         self.watcher_failure = None
@@ -102,14 +102,14 @@ class Decisions:
         self.ring.keep(events)
         self.on = self._record is not None or self._watch is not None or events > 0
 
-    def _note(self, row: Row) -> None:
+    def _note(self, row: CacheEvent) -> None:
         self.ring.append(row)
         if self._watch is not None:
             self._tell_watcher(self._watch, row)
         if self._record is not None:
             self._record(row)
 
-    def _tell_watcher(self, take: Callable[[Row], object], row: Row) -> None:
+    def _tell_watcher(self, take: Callable[[CacheEvent], object], row: CacheEvent) -> None:
         """Passes an event to the observer, and leaves it when it fails."""
         try:
             take(row)
@@ -139,7 +139,7 @@ class Decisions:
         # Ids ascend, so the first and the last one tell of gaps without a look at those between.
         if entries[-1].entry_id - first == count - 1:
             ledger_id = head.ledger_id
-            row: Row = (
+            row: CacheEvent = (
                 now_ns,
                 Op.INSERT,
                 cache.name,
@@ -182,7 +182,7 @@ class Decisions:
         if not self.on:
             return entries
         head, count = entries[0], len(entries)
-        row: Row = (
+        row: CacheEvent = (
             self.now_ns(),
             Op.HIT,
             cache.name,
@@ -253,7 +253,7 @@ class Decisions:
         absent = [not entry.cached for entry in entries]
         for ledger_id, first, count, size_bytes, is_absent in split_runs(entries, absent):
             run = (ledger_id, first, count, size_bytes)
-            row: Row = (now_ns, op, self.logs.of(ledger_id), reader, *run, int(is_absent), (), ())
+            row: CacheEvent = (now_ns, op, self.logs.of(ledger_id), reader, *run, int(is_absent), (), ())
             if in_ring:
                 self.ring.append(row)
             if self._record is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from entry_cache.active_cursors import ActiveCursors, Place
+from entry_cache.active_cursors import ActiveCursors, CursorPlace
 from entry_cache.cache_stats import Reason
 from entry_cache.compose import ComposedCache
 from entry_cache.entry_cache import EntryCache
@@ -144,7 +144,7 @@ class Miniature:
         if missed:
             self.misses[run.fold] += run.end - run.first
 
-    def follow(self, log: str, places: Iterable[Place]) -> None:
+    def follow(self, log: str, places: Iterable[CursorPlace]) -> None:
         """Moves the cursors of a log to the places of the real ones; the policy `magnetar` judges by them."""
         cursors = self._cursors.get(log)
         if cursors is None:

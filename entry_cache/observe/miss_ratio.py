@@ -17,7 +17,14 @@ from typing import Final
 
 from entry_cache.active_cursors import ActiveCursors, count_to
 from entry_cache.cache_stats import Reason
-from entry_cache.observe.cache_events import NOT_COUNTED, REASONS, STILL_EXPECTED, Op, Row, expected_reads_of
+from entry_cache.observe.cache_events import (
+    NOT_COUNTED,
+    REASONS,
+    STILL_EXPECTED,
+    CacheEvent,
+    Op,
+    expected_reads_of,
+)
 from entry_cache.observe.curve import Curve, Point
 from entry_cache.observe.miniature import Miniature, SampledRun
 from entry_cache.observe.spatial_sample import BLOCK_BITS, FOLDS, SpatialSample
@@ -83,7 +90,7 @@ class MissRatios:
 
     # Events
 
-    def take(self, row: Row) -> None:
+    def take(self, row: CacheEvent) -> None:
         """Takes one event of the cache, in order."""
         op, count = row[1], row[6]
         if row[9] == _LOOKS:
@@ -105,7 +112,7 @@ class MissRatios:
         if row[0] >= self._tick_due_ns:
             self._tick(row[0])
 
-    def _repeat(self, row: Row) -> None:
+    def _repeat(self, row: CacheEvent) -> None:
         """Repeats the parts of an event that are in the sample."""
         for first, end, fold in self._sample.parts(row[4], row[5], row[6]):
             if row[0] - self._now_ns > TURN_NS:
@@ -118,7 +125,7 @@ class MissRatios:
             else:
                 self._read(run, row)
 
-    def _insert(self, run: SampledRun, row: Row) -> None:
+    def _insert(self, run: SampledRun, row: CacheEvent) -> None:
         self._sampled_bytes += run.size_bytes * (run.end - run.first)
         self._in_second += run.end - run.first
         self._follow(run.log)
@@ -126,7 +133,7 @@ class MissRatios:
         for cache in self._caches:
             cache.insert(run, expected_reads)
 
-    def _read(self, run: SampledRun, row: Row) -> None:
+    def _read(self, run: SampledRun, row: CacheEvent) -> None:
         reader = row[9][0] if row[9] else ""
         self._in_second += run.end - run.first
         if not self._is_known(run):
@@ -150,7 +157,7 @@ class MissRatios:
             self._met.popitem(last=False)
         return known
 
-    def _tail(self, row: Row) -> Position:
+    def _tail(self, row: CacheEvent) -> Position:
         """Returns the furthest place that is known of a log: that of its first insert, or of a cursor ahead of it."""
         place = Position(row[4], row[5])
         cursors = self._cursors_of(row[2])
@@ -171,7 +178,7 @@ class MissRatios:
             for cache in self._caches:
                 cache.follow(log, cursors.places)
 
-    def _evict(self, row: Row) -> None:
+    def _evict(self, row: CacheEvent) -> None:
         """Repeats invalidations; what passes remove is for each miniature to decide."""
         reason = REASONS[row[8] % STILL_EXPECTED]
         self._now_ns = max(self._now_ns, row[0])

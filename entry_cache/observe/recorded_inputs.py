@@ -10,7 +10,7 @@ from typing import Final
 
 from entry_cache.active_cursors import ActiveCursors
 from entry_cache.listener import CursorChange, Pass, StorageRead
-from entry_cache.observe.cache_events import BY_MARK_DELETE, COUNTS_READS, Op, Row, detail_of
+from entry_cache.observe.cache_events import BY_MARK_DELETE, COUNTS_READS, CacheEvent, Op, detail_of
 from entry_cache.observe.ledger_logs import LedgerLogs
 from entry_cache.range_cache import CachedLog
 from entry_cache.reader import Reader
@@ -21,14 +21,14 @@ from foundation.model.position import Position
 LOOKS_UNTOLD_MAX: Final = 1 << 30
 """A PINNED event follows after this many looks at the latest, so that their number fits a recorder's column."""
 
-Recorder = Callable[[Row], object]
+EventSink = Callable[[CacheEvent], object]
 """Takes every event, in order."""
 
 
 class RecordedInputs:
     """A listener that passes the inputs of the cache to a recorder."""
 
-    def __init__(self, record: Recorder, logs: LedgerLogs, now_ns: Callable[[], int]) -> None:
+    def __init__(self, record: EventSink, logs: LedgerLogs, now_ns: Callable[[], int]) -> None:
         """`logs` hears of the ledgers that events name; `now_ns` is the clock of the whole cache."""
         self._record = record
         self._logs = logs
@@ -124,7 +124,7 @@ class RecordedInputs:
         self._record((self._now_ns(), Op.SETTINGS, "", 0, 0, 0, 0, 0, 0, (text,), ()))
 
 
-def _sized_row(op: Op, log: str, entries: Sequence[Entry], detail: int, at_ns: int) -> Row:
+def _sized_row(op: Op, log: str, entries: Sequence[Entry], detail: int, at_ns: int) -> CacheEvent:
     """Returns APPEND or FETCHED, the only events that tell the size of each entry."""
     head = entries[0]
     sizes = [entry.size for entry in entries]

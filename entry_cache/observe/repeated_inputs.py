@@ -20,8 +20,8 @@ from entry_cache.observe.cache_events import (
     COUNTS_READS,
     HIT_MOVES,
     HIT_REDELIVERY,
+    CacheEvent,
     Op,
-    Row,
     expected_reads_of,
 )
 from entry_cache.observe.decisions import Decisions
@@ -98,7 +98,7 @@ class RepeatedInputs:
         self,
         settings: CacheSettings,
         pinned: PinnedLevel,
-        record: Callable[[Row], object] | None = None,
+        record: Callable[[CacheEvent], object] | None = None,
         taken_anew: Mapping[Op, Action] = MappingProxyType({}),
     ) -> None:
         """`record` takes the events of the replayed cache, if they are needed.

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from entry_cache.active_cursors import ActiveCursors
-from entry_cache.observe.cache_events import Op, Row
+from entry_cache.observe.cache_events import CacheEvent, Op
 from entry_cache.observe.recorded import Difference, Recorded, add_up
 from entry_cache.observe.repeated_inputs import RepeatedInputs
 from entry_cache.observe.totals import totals_of
@@ -57,7 +57,7 @@ class Replay:
         """The first difference; None while all is equal."""
         self.differences = 0
         """Inputs with other outputs than recorded; after the first of them more are likely."""
-        self._produced: list[Row] = []
+        self._produced: list[CacheEvent] = []
         self._pinned = _RecordedPinned()
         self._repeated = RepeatedInputs(settings, self._pinned, self._produced.append)
         self.cache = self._repeated.cache

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from foundation.json_value import Json
 from magnetar.admin.messages import peeked, texts_of
 from magnetar.admin.output import shown
 from magnetar.admin.requests import body_of, path_of
 from magnetar.admin.table import Command, commands
 from magnetar.admin.values import TOPIC_DOMAINS, topic_path
-from magnetar.clients.admin_client import AdminAddress, Json, Response, send, text_or_json
+from magnetar.clients.admin_client import AdminAddress, Response, send, text_or_json
 from magnetar.clients.client import CommandError
 
 POLL_S: Final = 1.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from magnetar.clients.admin_client import Json
+from foundation.json_value import Json
 from magnetar.clients.client import visible
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
+from foundation.json_value import Json
 from magnetar.admin.values import function_path, namespace_path, package_path, topic_path
-from magnetar.clients.admin_client import Json
 from magnetar.clients.client import CommandError
 
 JSON_TYPE: Final = "application/json"

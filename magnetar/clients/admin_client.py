@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from foundation.http.credentials import headers_of
+from foundation.json_value import Json
 from magnetar.clients.client import CommandError, read_client_conf
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ TIMEOUT_S = 30.0
 """Limit on each wait for the broker: to connect, and to answer."""
 REDIRECTS_MAX: Final = 5
 """Brokers that may send a request on; three are needed at most."""
-
-Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
-"""Any JSON value."""
 
 
 class AdminAnswer(NamedTuple):

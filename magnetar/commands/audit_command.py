@@ -13,7 +13,7 @@ from magnetar.clients.client import CommandError, fail
 from pipeline.remote_paths import (
     CannotFetch,
     CannotWrite,
-    Place,
+    LocalOrRemote,
     check_output,
     fetch,
     local_folder,
@@ -111,7 +111,7 @@ def _audit(arguments: argparse.Namespace) -> str:
     def progress(text: str) -> None:
         print(f"{time.monotonic() - began:6.1f} s  {text}", file=sys.stderr, flush=True)
 
-    where: Place = arguments.snapshot
+    where: LocalOrRemote = arguments.snapshot
     out: Path = arguments.out or _beside(where, f"{name_of(where)}-audit-{arguments.name}")
     limits = Limits(**{one.field: getattr(arguments, one.field) for one in _LIMITS})
     try:
@@ -135,5 +135,5 @@ def _audit(arguments: argparse.Namespace) -> str:
     return text
 
 
-def _beside(where: Place, name: str) -> Path:
+def _beside(where: LocalOrRemote, name: str) -> Path:
     return where.with_name(name) if isinstance(where, Path) else Path(name)

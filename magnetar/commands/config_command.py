@@ -103,12 +103,12 @@ def load(
     return [settings], settings.notes
 
 
-Row = dict[str, str]
+KeyTexts = dict[str, str]
 """Column to text; every row has `key` and `value`."""
 
 
-def _rows(tables: list[Settings], only: Sequence[str]) -> list[Row]:
-    rows: dict[str, Row] = {}
+def _rows(tables: list[Settings], only: Sequence[str]) -> list[KeyTexts]:
+    rows: dict[str, KeyTexts] = {}
     for settings in tables:
         for row in (*_used(settings), *_changed(settings)):
             if not only or row["key"] in only:
@@ -121,18 +121,18 @@ def _rows(tables: list[Settings], only: Sequence[str]) -> list[Row]:
     return list(rows.values())
 
 
-def _used(settings: Settings) -> Iterator[Row]:
+def _used(settings: Settings) -> Iterator[KeyTexts]:
     for key in settings.table.keys.values():
         if key.used:
             yield _row(settings, key)
 
 
-def _row(settings: Settings, key: Key) -> Row:
+def _row(settings: Settings, key: Key) -> KeyTexts:
     value = key.show(settings.value(key.name))
     return {"key": key.name, "value": value, "origin": settings.origin(key.name)}
 
 
-def _changed(settings: Settings) -> Iterator[Row]:
+def _changed(settings: Settings) -> Iterator[KeyTexts]:
     """Yields the keys without effect whose default depends on the release, so that all of these can be seen."""
     for key in settings.table.keys.values():
         if not key.used and key.differs_by_profile():
@@ -175,7 +175,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print(rows: list[Row], output: str, extra: tuple[str, ...]) -> None:
+def _print(rows: list[KeyTexts], output: str, extra: tuple[str, ...]) -> None:
     columns = ("key", "value", *extra)
     if output == "json":
         _print_json([{column: row[column] for column in columns} for row in rows])
@@ -185,7 +185,7 @@ def _print(rows: list[Row], output: str, extra: tuple[str, ...]) -> None:
         print(line if not extra else f"{line:<60}  # {row['origin']}")
 
 
-def _print_json(rows: list[Row]) -> None:
+def _print_json(rows: list[KeyTexts]) -> None:
     import json  # Imported here because only `-o json` pays for it.
 
     print(json.dumps(rows, indent=2, ensure_ascii=False))

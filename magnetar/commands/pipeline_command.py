@@ -21,7 +21,7 @@ from entry_cache.policy_names import PIP430, POLICY_NAMES
 from magnetar.clients.client import CommandError, fail
 from magnetar.commands import audit_command, live_command
 from magnetar.commands.shared_options import CommandParser
-from pipeline.remote_paths import CannotWrite, Place, check_output, local_folder, place, refuse_inside
+from pipeline.remote_paths import CannotWrite, LocalOrRemote, check_output, local_folder, place, refuse_inside
 from pipeline.spark_errors import own_sentence_of, sentence_of
 from pipeline.spark_master import master
 
@@ -306,7 +306,7 @@ def _run_record_job(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    places: list[Place] = arguments.paths
+    places: list[LocalOrRemote] = arguments.paths
     missing = [str(path) for path in places if isinstance(path, Path) and not path.exists()]
     if missing:
         raise CommandError(f"there is no {', '.join(missing)}")

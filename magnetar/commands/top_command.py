@@ -64,7 +64,7 @@ def _view(source: Source, arguments: argparse.Namespace) -> str:
     if look is None or look.answer is None:
         raise CommandError("" if look is None else look.error)
     if arguments.json:
-        return as_text(dict(look.answer))
+        return as_text(look.answer.value)
     width = shutil.get_terminal_size((TEXT_WIDTH, 24)).columns
     return "\n".join(text_of(arguments.view, look.answer, width, arguments.filter))
 

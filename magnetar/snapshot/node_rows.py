@@ -19,7 +19,7 @@ from magnetar.snapshot.node_path import NodePath, describe
 from protocol.ledger_metadata import decode
 from protocol.stored_schemas_pb2 import SchemaIndex
 
-Row = tuple[str, tuple[object, ...]]
+NodeRow = tuple[str, tuple[object, ...]]
 """Name of the table, and the values of its columns."""
 
 
@@ -38,7 +38,7 @@ class Node(NamedTuple):
     """None where the store does not count them."""
 
 
-def rows_of(node: Node) -> Iterator[Row]:
+def rows_of(node: Node) -> Iterator[NodeRow]:
     """Yields a row of `nodes`, and the rows of other tables that the node's value gives."""
     where = describe(node.path)
     yield (
@@ -63,11 +63,11 @@ def rows_of(node: Node) -> Iterator[Row]:
         yield "unreadable", (node.path, f"{type(error).__name__}: {error}")
 
 
-def _nothing(node: Node, where: NodePath) -> Iterator[Row]:
+def _nothing(node: Node, where: NodePath) -> Iterator[NodeRow]:
     return iter(())
 
 
-def _log(node: Node, where: NodePath) -> Iterator[Row]:
+def _log(node: Node, where: NodePath) -> Iterator[NodeRow]:
     """Yields the rows of a log. One that is being deleted is no topic, but its ledgers are still references."""
     info = show_ledger_list(node.value).info
     ledgers = [(one.ledger_id, one.entries, one.size_bytes, one.closed_at_ms) for one in info.ledgers]
@@ -97,7 +97,7 @@ def _log(node: Node, where: NodePath) -> Iterator[Row]:
         yield "references", _reference(ledger_id, "beside", node, where)
 
 
-def _cursor(node: Node, where: NodePath) -> Iterator[Row]:
+def _cursor(node: Node, where: NodePath) -> Iterator[NodeRow]:
     stored = decode_cursor(node.value)
     if stored.ledger_id >= 0:
         yield "references", _reference(stored.ledger_id, "cursor", node, where)
@@ -148,7 +148,7 @@ def _runs(ledger_id: int, first: int, bits: int) -> Iterator[tuple[int, int, int
         yield ledger_id, entry - ones - 1, entry - 1
 
 
-def _ledger(node: Node, where: NodePath) -> Iterator[Row]:
+def _ledger(node: Node, where: NodePath) -> Iterator[NodeRow]:
     metadata = decode(node.value)
     custom = {key: value.decode(errors="replace") for key, value in metadata.custom.items()}
     yield (
@@ -165,14 +165,14 @@ def _ledger(node: Node, where: NodePath) -> Iterator[Row]:
     )
 
 
-def _schema(node: Node, where: NodePath) -> Iterator[Row]:
+def _schema(node: Node, where: NodePath) -> Iterator[NodeRow]:
     versions, ledger_ids = apache_values.schema_ledgers(node.value)
     yield "schemas", (where.topic, versions)
     for ledger_id in ledger_ids:
         yield "references", _reference(ledger_id, "schema", node, where)
 
 
-def _schema_index(node: Node, where: NodePath) -> Iterator[Row]:
+def _schema_index(node: Node, where: NodePath) -> Iterator[NodeRow]:
     try:
         index = SchemaIndex.FromString(node.value)
     except DecodeError as error:
@@ -180,11 +180,11 @@ def _schema_index(node: Node, where: NodePath) -> Iterator[Row]:
     yield "schemas", (where.topic, len(index.entries))
 
 
-def _partitioned(node: Node, where: NodePath) -> Iterator[Row]:
+def _partitioned(node: Node, where: NodePath) -> Iterator[NodeRow]:
     yield "topics", (where.topic, where.namespace, int(json.loads(node.value)["partitions"]))
 
 
-def _policies(node: Node, where: NodePath) -> Iterator[Row]:
+def _policies(node: Node, where: NodePath) -> Iterator[NodeRow]:
     """Yields the policies of a namespace or a topic; a policy that is not set is None."""
     found = json.loads(node.value)
     retention = found.get("retention_policies") or {}  # Pulsar writes null for policies that are not set.
@@ -201,7 +201,7 @@ def _policies(node: Node, where: NodePath) -> Iterator[Row]:
     )
 
 
-def _health(node: Node, where: NodePath) -> Iterator[Row]:
+def _health(node: Node, where: NodePath) -> Iterator[NodeRow]:
     """Yields the ledger that the broker's health check writes to, which its key names."""
     yield "references", _reference(int(node.value), "health", node, where)
 

@@ -1,14 +1,15 @@
 """The view of the entry cache: entries that came and went with the reasons, another size, its readers. Pure functions.
 
-The typed dictionaries name the shown fields of the console's answer; `broker/console/cache_page.py` writes it.
+`broker/console/cache_page.py` writes the answer.
 """
 
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import Final, TypedDict
+from typing import Final
 
 from magnetar.clients.client import visible
+from magnetar.clients.members import Members
 from magnetar.commands.cache_text import CAUSES, REASONS
 from magnetar.top.numbers import count, fitted, percent, rate, size
 
@@ -21,184 +22,53 @@ _CELLS: Final = (7, 6, 9)
 """Widths of the numbers after a reason, which is at most 53 characters long."""
 
 
-class Reads(TypedDict):
-    """Entries that cursors have read since the start."""
-
-    hits: int
-    """From the cache."""
-    misses: int
-    """From storage."""
-    coalesced: int
-    """From a storage read that another reader had begun."""
-
-
-class Inserted(TypedDict):
-    """Entries that entered; rates are None before the second answer."""
-
-    publishedEntries: int
-    """Since the start, published."""
-    publishedPerSecond: float | None
-    """The same per second."""
-    fromStorageEntries: int
-    """Since the start, read from storage."""
-    fromStoragePerSecond: float | None
-    """The same per second."""
-
-
-class Evicted(TypedDict):
-    """Entries that left for one reason."""
-
-    entries: int
-    """Since the start."""
-    perSecond: float | None
-    """The same per second; None before the second answer."""
-    expectedEntries: int
-    """Those of them that readers were still to read: each of these reads is a miss."""
-
-
-class CachedTopic(TypedDict):
-    """A topic with cached entries."""
-
-    topic: str
-    """Full name."""
-    bytes: int
-    """Bytes of its cached entries."""
-    hitRatio: float | None
-    """Of its cursors since it was opened."""
-
-
-class WorkingSet(TypedDict):
-    """A connected subscription with entries to read."""
-
-    topic: str
-    """Full name."""
-    subscription: str
-    """Its name."""
-    distanceBytes: int
-    """Bytes between its read position and the newest entry."""
-    hitRatio: float | None
-    """Of its reads since the topic was opened."""
-
-
-class CurvePoint(TypedDict):
-    """One size of the miss ratio curve."""
-
-    bytes: int
-    """The size."""
-    missRatio: float
-    """Misses by all reads."""
-    standardError: float
-    """Of the ratio, by the chance of the sample."""
-
-
-class CurveNow(TypedDict):
-    """The present size."""
-
-    bytes: int
-    """`managedLedgerCacheSizeMB` in bytes."""
-    measured: float | None
-    """Miss ratio of the real cache in the same time."""
-
-
-class Stopped(TypedDict):
-    """The end of a sampling that failed."""
-
-    reason: str
-    """The error."""
-
-
-class MissRatioCurve(TypedDict):
-    """The curve, sampled while somebody asks for it."""
-
-    stopped: Stopped | None
-    """None while it is sampled."""
-    reads: int
-    """Sampled reads."""
-    enough: bool
-    """False while these say little."""
-    now: CurveNow
-    """The present size."""
-    points: list[CurvePoint]
-    """By size; none before the first reads."""
-
-
-class CacheAnswer(TypedDict):
-    """`GET /admin/v2/magnetar/console/cache`, as far as it is shown."""
-
-    policy: str
-    """Name of the eviction policy."""
-    bytes: int
-    """Bytes of all cached entries."""
-    maxBytes: int
-    """The limit."""
-    entries: int
-    """Cached entries."""
-    topics: list[CachedTopic]
-    """Those with the most bytes."""
-    inserted: Inserted
-    """Entries that entered, by cause."""
-    evicted: dict[str, Evicted]
-    """Entries that left, by reason."""
-    requeued: dict[str, int]
-    """Entries that passes moved to the tail of the queue, by cause."""
-    reads: Reads
-    """Reads of cursors."""
-    workingSets: list[WorkingSet]
-    """Subscriptions, those with most bytes to read first."""
-    missRatioCurve: MissRatioCurve
-    """The effect of another size."""
-
-
-def cache_lines(found: CacheAnswer, width: int) -> list[str]:
+def cache_lines(found: Members, width: int) -> list[str]:
     """Returns the lines of the view: two columns where the width has room for them."""
     flows = [*_state(found), "", *_left(found), "", *_entered(found), "", *_requeued(found)]
-    needs = [*_sizes(found["missRatioCurve"]), "", *_subscriptions(found), "", *_topics(found)]
+    needs = [*_sizes(Members(found.value["missRatioCurve"])), "", *_subscriptions(found), "", *_topics(found)]
     if width < 2 * COLUMN + len(_GAP):
         return [*flows, "", *needs]
     pairs = zip_longest(flows, needs, fillvalue="")
     return [f"{left:<{COLUMN}}{_GAP}{right}".rstrip() for left, right in pairs]
 
 
-def _state(found: CacheAnswer) -> list[str]:
-    reads = found["reads"]
-    every = reads["hits"] + reads["misses"] + reads["coalesced"]
+def _state(found: Members) -> list[str]:
+    reads = Members(found.value["reads"])
+    hits, misses, coalesced = map(reads.amount, ("hits", "misses", "coalesced"))
+    every = hits + misses + coalesced
     return [
-        f"policy {found['policy']}   {size(found['bytes'])} of {size(found['maxBytes'])}"
-        f" in {count(found['entries'])} entries",
-        f"reads since the start   hits {count(reads['hits'])} ({percent(reads['hits'] / every if every else None)})"
-        f"   misses {count(reads['misses'])}   coalesced {count(reads['coalesced'])}",
+        f"policy {found.text('policy')}   {size(found.number('bytes'))} of {size(found.number('maxBytes'))}"
+        f" in {count(found.number('entries'))} entries",
+        f"reads since the start   hits {count(hits)} ({percent(hits / every if every else None)})"
+        f"   misses {count(misses)}   coalesced {count(coalesced)}",
     ]
 
 
-def _left(found: CacheAnswer) -> list[str]:
-    lines = [_row("left because", "entries", "now", "expected")]
-    lines += [
+def _left(found: Members) -> list[str]:
+    rows = [
         _row(
             REASONS.get(reason, reason),
-            count(one["entries"]),
-            rate(one["perSecond"]),
-            count(one["expectedEntries"]),
+            count(one.number("entries")),
+            rate(one.number("perSecond")),
+            count(one.number("expectedEntries")),
         )
-        for reason, one in found["evicted"].items()
+        for reason, one in found.named("evicted")
     ]
-    return lines
+    return [_row("left because", "entries", "now", "expected"), *rows]
 
 
-def _entered(found: CacheAnswer) -> list[str]:
-    came = found["inserted"]
-    return [
-        _row("entered because", "entries", "now"),
-        _row("it was published", count(came["publishedEntries"]), rate(came["publishedPerSecond"])),
-        _row(
-            "it was read from storage",
-            count(came["fromStorageEntries"]),
-            rate(came["fromStoragePerSecond"]),
-        ),
+def _entered(found: Members) -> list[str]:
+    came = Members(found.value["inserted"])
+    rows = [
+        _row(text, count(came.number(f"{name}Entries")), rate(came.number(f"{name}PerSecond")))
+        for text, name in (("it was published", "published"), ("it was read from storage", "fromStorage"))
     ]
+    return [_row("entered because", "entries", "now"), *rows]
 
 
-def _requeued(found: CacheAnswer) -> list[str]:
-    rows = [_row(CAUSES.get(cause, cause), count(entries)) for cause, entries in found["requeued"].items()]
+def _requeued(found: Members) -> list[str]:
+    causes = Members(found.value["requeued"])
+    rows = [_row(CAUSES.get(cause, cause), count(causes.number(cause))) for cause in causes.value]
     return [_row("requeued because", "entries"), *(rows or [" nothing was requeued"])]
 
 
@@ -208,41 +78,47 @@ def _row(text: str, *cells: str) -> str:
     return f"{indent + text:<{COLUMN - sum(_CELLS)}}" + "".join(map(str.rjust, cells, _CELLS))
 
 
-def _sizes(curve: MissRatioCurve) -> list[str]:
+def _sizes(curve: Members) -> list[str]:
     """Returns the misses that other sizes would have."""
-    if curve["stopped"] is not None:
-        return [f"another size: the sampling stopped: {visible(curve['stopped']['reason'])}"]
-    if len(curve["points"]) < 2:
+    if stopped := curve.inner("stopped"):
+        return [f"another size: the sampling stopped: {visible(stopped.text('reason'))}"]
+    points, now = list(curve.each("points")), Members(curve.value["now"])
+    if len(points) < 2:
         return ["another size: reads are sampled since this view was opened"]
-    few = "" if curve["enough"] else ", too few yet"
-    lines = [f"another size ({count(curve['reads'])} sampled reads{few})"]
-    for point in curve["points"]:
-        error = f"± {100 * point['standardError']:.1f}"
-        present = "   now" if point["bytes"] == curve["now"]["bytes"] else ""
-        lines.append(f" {size(point['bytes']):>8}   misses {percent(point['missRatio']):>7} {error}{present}")
-    if curve["now"]["measured"] is not None:
-        lines.append(f" measured  misses {percent(curve['now']['measured'])}")
+    few = "" if curve.value["enough"] else ", too few yet"
+    lines = [f"another size ({count(curve.number('reads'))} sampled reads{few})"]
+    for point in points:
+        error = f"± {100 * point.amount('standardError'):.1f}"
+        present = "   now" if point.value["bytes"] == now.value["bytes"] else ""
+        misses = percent(point.number("missRatio"))
+        lines.append(f" {size(point.number('bytes')):>8}   misses {misses:>7} {error}{present}")
+    if (measured := now.number("measured")) is not None:
+        lines.append(f" measured  misses {percent(measured)}")
     return lines
 
 
-def _subscriptions(found: CacheAnswer) -> list[str]:
+def _subscriptions(found: Members) -> list[str]:
     rows = [
-        _named(f"{one['subscription']} of {_short(one['topic'])}", one["distanceBytes"], one["hitRatio"])
-        for one in found["workingSets"][:ROWS]
+        _named(f"{one.text('subscription')} of {_short(one)}", one.number("distanceBytes"), one)
+        for one in found.each("workingSets")
     ]
-    lines = [f"{'subscriptions behind the newest entry':<{COLUMN - 20}}{'bytes':>10}{'hits':>10}"]
-    return [*lines, *(rows or [" none: connected subscriptions have read everything"])]
+    none = " none: connected subscriptions have read everything"
+    return _ranked("subscriptions behind the newest entry", rows, none)
 
 
-def _topics(found: CacheAnswer) -> list[str]:
-    rows = [_named(_short(one["topic"]), one["bytes"], one["hitRatio"]) for one in found["topics"][:ROWS]]
-    lines = [f"{'topics by cached bytes':<{COLUMN - 20}}{'bytes':>10}{'hits':>10}"]
-    return [*lines, *(rows or [" none: the cache is empty"])]
+def _topics(found: Members) -> list[str]:
+    rows = [_named(_short(one), one.number("bytes"), one) for one in found.each("topics")]
+    return _ranked("topics by cached bytes", rows, " none: the cache is empty")
 
 
-def _named(name: str, size_bytes: int, ratio: float | None) -> str:
-    return f" {fitted(visible(name), COLUMN - 22):<{COLUMN - 21}}{size(size_bytes):>10}{percent(ratio):>10}"
+def _ranked(title: str, rows: list[str], none: str) -> list[str]:
+    return [f"{title:<{COLUMN - 20}}{'bytes':>10}{'hits':>10}", *(rows[:ROWS] or [none])]
 
 
-def _short(topic: str) -> str:
-    return topic.removeprefix("persistent://")
+def _named(name: str, size_bytes: float | None, one: Members) -> str:
+    hits = percent(one.number("hitRatio"))
+    return f" {fitted(visible(name), COLUMN - 22):<{COLUMN - 21}}{size(size_bytes):>10}{hits:>10}"
+
+
+def _short(one: Members) -> str:
+    return one.text("topic").removeprefix("persistent://")

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from magnetar.clients.admin_client import AdminAddress, Json, send
+from magnetar.clients.admin_client import AdminAddress, send
 from magnetar.clients.client import CommandError
+from magnetar.clients.members import Members
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
 
-Answer: TypeAlias = Mapping[str, Json]
-"""One answer: a JSON object, see `docs/reference/console.md`."""
 _PREFIX: Final = "/admin/v2/magnetar/console"
 COST_FACTOR: Final = 200
 """A request comes at the earliest after this many times of what the last one cost the broker, as the console's page does."""
@@ -45,8 +44,8 @@ _ALL: Final[Mapping[str, _Route]] = {**ROUTES, OVERVIEW: _Route("/overview", 1.0
 class Look(NamedTuple):
     """An answer, or the reason why there is none."""
 
-    answer: Answer | None
-    """The answer; None with an error."""
+    answer: Members | None
+    """The answer, see `docs/reference/console.md`; None with an error."""
     error: str = ""
     """The refusal, or the failure of the request."""
 
@@ -57,7 +56,7 @@ class ConsoleAnswers:
     def __init__(self, address: AdminAddress) -> None:
         """Asks nothing yet."""
         self._address = address
-        self._known: dict[str, tuple[float, Answer]] = {}
+        self._known: dict[str, tuple[float, Members]] = {}
 
     def look(self, view: str) -> Look:
         """Returns the answer for `OVERVIEW` or a view of `ROUTES`. Blocks while the broker answers."""
@@ -69,21 +68,18 @@ class ConsoleAnswers:
             answer = self._ask(route.path)
         except CommandError as error:
             return Look(None, str(error))
-        cost_s = float(cast(float, answer.get("costMs", 0))) / 1000
+        cost_s = answer.amount("costMs") / 1000 if "costMs" in answer.value else 0.0
         wait_s = max(route.least_s, min(cost_s * COST_FACTOR, WAIT_S_MAX))
         self._known[view] = (time.monotonic() + wait_s, answer)
         return Look(answer)
 
-    def _ask(self, path: str) -> Answer:
+    def _ask(self, path: str) -> Members:
         read = _first_event if path == "/events" else None
         response = send(self._address, "GET", _PREFIX + path, read=read)
         try:
-            found = json.loads(response.content)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise CommandError(f"{self._address.url} answers, but not as a console does")
-        return found
+            return Members(json.loads(response.content))
+        except (TypeError, ValueError):
+            raise CommandError(f"{self._address.url} answers, but not as a console does") from None
 
 
 def _first_event(response: HTTPResponse) -> bytes:

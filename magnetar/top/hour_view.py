@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, cast
 
-from magnetar.top.console import Answer
-from magnetar.top.numbers import count, milliseconds, percent, publish_latency, rate, size
+from magnetar.clients.members import Members
+from magnetar.top.numbers import byte_rate, count, milliseconds, percent, publish_latency, rate, size
 
 HOUR_MS: Final = 3_600_000
 """The time from the left end of a line to its right end."""
@@ -21,14 +21,10 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _bytes_rate(value: float | None) -> str:
-    return "-" if value is None else f"{size(value)}/s"
-
-
 class _Line(NamedTuple):
     label: str
     field: str
-    shown: Callable[[float], str]
+    shown: Callable[[float | None], str]
     join: Callable[[Sequence[float]], float] = _mean
     """Makes one bar of the samples that fall into it."""
 
@@ -37,8 +33,8 @@ class _Line(NamedTuple):
 LINES: Final = (
     _Line("in", "messagesIn", rate),
     _Line("out", "messagesOut", rate),
-    _Line("in bytes", "bytesIn", _bytes_rate),
-    _Line("out bytes", "bytesOut", _bytes_rate),
+    _Line("in bytes", "bytesIn", byte_rate),
+    _Line("out bytes", "bytesOut", byte_rate),
     _Line("publish p50", "publishP50Ms", publish_latency, max),
     _Line("publish p99", "publishP99Ms", publish_latency, max),
     _Line("cache hits", "hitRatio", percent),
@@ -51,11 +47,10 @@ LINES: Final = (
 """The numbers that are shown, by their names in the answer."""
 
 
-def hour_lines(history: Answer, width: int) -> list[str]:
+def hour_lines(history: Members, width: int) -> list[str]:
     """Returns a head and a line for each number, of `width` characters; the history is the console's event."""
     bars = max(_WIDTH_MIN, width - _LABEL - 2 * _VALUE)
-    fields = cast("list[str]", history["fields"])
-    rows = cast("list[list[float | None]]", history["tens"])
+    fields, rows = history.list("fields"), cast("list[list[float | None]]", history.list("tens"))
     head = f"{'':{_LABEL}}{'1 hour ago':<{bars - 3}}now{'now':>{_VALUE}}{'highest':>{_VALUE}}"
     if not rows:
         return [head, "The broker has no sample yet: the first one comes after ten seconds."]
@@ -69,8 +64,7 @@ def hour_lines(history: Answer, width: int) -> list[str]:
         highest = max((value for _, value in known), default=None)
         lines.append(
             f"{line.label:<{_LABEL}}{spark(known, end_ms, bars, line.join)}"
-            f"{'-' if now is None else line.shown(now):>{_VALUE}}"
-            f"{'-' if highest is None else line.shown(highest):>{_VALUE}}"
+            f"{line.shown(now):>{_VALUE}}{line.shown(highest):>{_VALUE}}"
         )
     return lines
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def count(value: float) -> str:
-    """Returns a number in at most five characters: 0.2, 17, 4.1k, 12M."""
+def count(value: float | None) -> str:
+    """Returns a number in at most five characters, 0.2, 17, 4.1k, 12M, or a dash for None."""
     return _scaled(value, 1000, ("", "k", "M", "G", "T"))
 
 
-def size(value: float) -> str:
-    """Returns bytes in at most eight characters: 17 B, 4.1 KiB, 12 MiB."""
+def size(value: float | None) -> str:
+    """Returns bytes in at most eight characters, 17 B, 4.1 KiB, 12 MiB, or a dash for None."""
     return _scaled(value, 1024, (" B", " KiB", " MiB", " GiB", " TiB"))
+
+
+def digits(value: float | None) -> str:
+    """Returns a whole number with all its digits, or a dash for None."""
+    return "-" if value is None else f"{value:.0f}"
 
 
 def percent(ratio: float | None) -> str:
@@ -23,6 +28,11 @@ def percent(ratio: float | None) -> str:
 def rate(value: float | None) -> str:
     """Returns a number per second as 4.1k/s, or a dash for None."""
     return "-" if value is None else f"{count(value)}/s"
+
+
+def byte_rate(value: float | None) -> str:
+    """Returns bytes per second as 4.1 KiB/s, or a dash for None."""
+    return "-" if value is None else f"{size(value)}/s"
 
 
 def milliseconds(value: float | None) -> str:
@@ -40,7 +50,9 @@ def fitted(text: str, width: int) -> str:
     return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
 
 
-def _scaled(value: float, base: int, units: Sequence[str]) -> str:
+def _scaled(value: float | None, base: int, units: Sequence[str]) -> str:
+    if value is None:
+        return "-"
     for unit in units[:-1]:
         if abs(value) < base:
             return f"{_short(value)}{unit}"

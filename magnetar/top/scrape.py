@@ -13,74 +13,13 @@ from typing import Final, NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 
 from magnetar.clients.client import CommandError
+from magnetar.top.figures import BOOKIE, BROKER, CACHE, SUBSCRIPTION, TOPIC, families_of
 
-TOPIC_COUNTERS: Final = {
-    "pulsar_in_messages_total": "in_messages",
-    "pulsar_in_bytes_total": "in_bytes",
-    "pulsar_out_messages_total": "out_messages",
-    "pulsar_out_bytes_total": "out_bytes",
-    "pulsar_ml_cache_x_topic_hits_total": "hits",
-    "pulsar_ml_cache_x_topic_misses_total": "misses",
-}
-"""Counters of a topic, by the names that `magnetar.top.rates` gives them. The last two are Magnetar's own."""
-TOPIC_GAUGES: Final = {
-    "pulsar_msg_backlog": "backlog",
-    "pulsar_storage_size": "storage_bytes",
-    "pulsar_producers_count": "producers",
-    "pulsar_consumers_count": "consumers",
-    "pulsar_subscriptions_count": "subscriptions",
-}
-"""Gauges of a topic."""
-SUBSCRIPTION: Final = {
-    "pulsar_subscription_back_log": "backlog",
-    "pulsar_subscription_unacked_messages": "unacked",
-    "pulsar_subscription_delayed": "delayed",
-    "pulsar_subscription_msg_rate_out": "out_messages",
-    "pulsar_subscription_msg_throughput_out": "out_bytes",
-    "pulsar_subscription_msg_rate_redeliver": "redelivered",
-    "pulsar_subscription_consumers_count": "consumers",
-    "pulsar_subscription_blocked_on_unacked_messages": "blocked",
-    "pulsar_ml_cache_x_subscription_hits_total": "hits",
-    "pulsar_ml_cache_x_subscription_misses_total": "misses",
-}
-"""Families of a subscription, by the names that `magnetar.top.rates` gives them. The last two are Magnetar's own."""
-BROKER: Final = frozenset(
-    {
-        "pulsar_topics_count",
-        "pulsar_ml_cache_used_size",
-        "pulsar_ml_cache_hits_rate",
-        "pulsar_ml_cache_misses_rate",
-        "pulsar_ml_cache_evicted_entries_total",
-        "pulsar_ml_cache_x_max_bytes",
-        "pulsar_ml_cache_x_hits_total",
-        "pulsar_ml_cache_x_misses_total",
-        "pulsar_ml_cache_x_evicted_total",
-        "pulsar_broker_publish_latency",
-        "pulsar_version_info",
-        "pulsar_active_connections",
-        "process_cpu_seconds_total",
-        "process_resident_memory_bytes",
-        "jvm_memory_direct_bytes_used",
-    }
-)
-"""Families of a broker as a whole."""
-BOOKIE: Final = frozenset(
-    {
-        "bookkeeper_server_ADD_ENTRY_count",
-        "bookkeeper_server_READ_ENTRY_count",
-        "bookie_journal_JOURNAL_SYNC",
-        "bookie_WRITE_BYTES",
-        "bookie_READ_BYTES",
-        "bookie_read_cache_hits",
-        "bookie_read_cache_misses",
-        "bookie_write_cache_size",
-        "bookie_ledgers_count",
-        "bookie_entries_count",
-        "bookie_SERVER_STATUS",
-    }
-)
-"""Families of a bookie; Apache's standalone has them among the broker's."""
-WANTED: Final = frozenset({*TOPIC_COUNTERS, *TOPIC_GAUGES, *BROKER, *BOOKIE})
+LATENCY: Final = "pulsar_broker_publish_latency"
+"""The summary of publish latencies."""
+WANTED: Final = families_of(TOPIC, BROKER, CACHE, BOOKIE) | {LATENCY, "pulsar_version_info"}
+"""The families of a scrape that are read."""
+_OF_SUBSCRIPTIONS: Final = families_of(SUBSCRIPTION)
 
 
 class Sample(NamedTuple):
@@ -93,7 +32,7 @@ class Sample(NamedTuple):
 
 
 Scrape = Mapping[str, list[Sample]]
-"""The series of the families in `WANTED`, by the name of the series; of one topic those of `SUBSCRIPTION` too."""
+"""The series of the families in `WANTED`, by the name of the series; of one topic those of its subscriptions too."""
 
 
 def parse(text: str, topic: str = "") -> Scrape:
@@ -121,7 +60,7 @@ def _chosen(lines: Iterable[str], topic: str) -> Iterator[str]:
     labels = tuple(f'topic="{_escaped(name)}"' for name in {topic, _without_partition(topic)} if name)
     for line in lines:
         name = line.partition("{")[0].partition(" ")[0]
-        if name in WANTED or (name in SUBSCRIPTION and any(label in line for label in labels)):
+        if name in WANTED or (name in _OF_SUBSCRIPTIONS and any(label in line for label in labels)):
             yield line
 
 

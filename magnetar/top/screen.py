@@ -22,20 +22,14 @@ from textual.events import Resize
 from textual.widgets import DataTable, Footer, Input, Static
 
 from magnetar.clients.client import CommandError, visible
-from magnetar.top import settings_view
 from magnetar.top.console import ROUTES, Look
+from magnetar.top.figures import SUBSCRIPTION, TOPIC
 from magnetar.top.numbers import fitted
 from magnetar.top.rates import Overview, Scrapes, overview, subscriptions
+from magnetar.top.settings_view import TITLES, settings_rows
 from magnetar.top.source import TOPICS
-from magnetar.top.table import (
-    SORTS,
-    SUBSCRIPTION_COLUMNS,
-    chosen,
-    columns,
-    head,
-    topic_line,
-)
-from magnetar.top.views import TEXTS, rows_of_settings
+from magnetar.top.table import SORTS, cells_of, chosen, head, topic_line
+from magnetar.top.views import TEXTS
 
 ROWS_MAX: Final = 500
 """Rows of the table; a filter finds the others."""
@@ -234,14 +228,12 @@ class TopScreen(App[None]):
     def _fill_topics(self, found: Overview) -> None:
         if self._topic:
             known = [] if self._before is None else subscriptions(self._before.broker, self._topic)
-            titles = tuple(column.title for column in SUBSCRIPTION_COLUMNS)
-            self._fill(titles, [tuple(column.cell(one) for column in SUBSCRIPTION_COLUMNS) for one in known])
+            titles, *rows = cells_of(SUBSCRIPTION, "subscription", known)
+            self._fill(titles, rows)
             return
         topics = chosen(found.topics, self._sort, self._text, ROWS_MAX)
         self._listed = [topic.name for topic in topics]
-        shown = columns(narrow=self._is_narrow)
-        rows = [tuple(column.cell(topic) for column in shown) for topic in topics]
-        titles = tuple(column.title for column in shown)
+        titles, *rows = cells_of(TOPIC, "topic", topics, narrow=self._is_narrow)
         self._fill(titles, rows, self._name_max(titles, rows))
 
     def _fill_settings(self) -> None:
@@ -250,8 +242,7 @@ class TopScreen(App[None]):
             self._fill(("",), [("asking the broker" if look is None else visible(look.error),)])
             return
         name_max, value_max = SETTING_NARROW if self._is_narrow else SETTING_WIDE
-        rows = rows_of_settings(look.answer, self._text, value_max)
-        self._fill(settings_view.TITLES, rows, name_max)
+        self._fill(TITLES, settings_rows(look.answer, self._text, value_max), name_max)
 
     @property
     def _is_narrow(self) -> bool:

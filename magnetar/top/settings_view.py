@@ -1,65 +1,36 @@
 """The view of the settings: those that differ from the default first, each with its value and origin. Pure functions.
 
-The typed dictionaries name the shown fields of the console's answer; `broker/console/settings_page.py` writes it.
+`broker/console/settings_page.py` writes the answer.
 """
 
 from __future__ import annotations
 
-from typing import Final, TypedDict
+from typing import Final
 
 from magnetar.clients.client import visible
+from magnetar.clients.members import Members
 
 TITLES: Final = ("setting", "value", "from", "at run time")
 """Titles of the columns of `settings_rows`."""
+_AS_SHIPPED: Final = ("default", "computed", "profile")
+"""Beginnings of the origins of values that nobody has set."""
 
 
-class Setting(TypedDict):
-    """One key of `broker.conf`."""
-
-    name: str
-    """The key."""
-    value: str
-    """Its value as text; that of a secret is masked."""
-    default: str
-    """The default as text, or the way in which it is computed."""
-    origin: str
-    """The file, variable or option that set it; `default` for none."""
-    dynamic: bool
-    """True if it may change while the broker runs."""
-
-
-class SettingsAnswer(TypedDict):
-    """`GET /admin/v2/magnetar/console/settings`."""
-
-    settings: list[Setting]
-    """By name."""
-
-
-def settings_rows(found: SettingsAnswer, text: str, value_max: int) -> list[tuple[str, ...]]:
+def settings_rows(found: Members, text: str, value_max: int) -> list[tuple[str, ...]]:
     """Returns the cells of each setting with `text` in its name, value or origin.
 
     A value longer than `value_max` characters loses its end. Values that differ from the default come first.
     """
-    wanted = text.lower()
     rows = [
-        one
-        for one in found["settings"]
-        if any(wanted in part.lower() for part in (one["name"], one["value"], one["origin"]))
+        (one.value["default"], one.text("name"), one.text("value"), one.text("origin"), one.value["dynamic"])
+        for one in found.each("settings")
     ]
-    rows.sort(key=_is_default)
+    rows = [row for row in rows if any(text.lower() in part.lower() for part in row[1:4])]
+    rows.sort(key=lambda row: row[2] == row[0] or row[3].startswith(_AS_SHIPPED))
     return [
-        (
-            one["name"],
-            _cut(visible(one["value"]), value_max),
-            visible(one["origin"]),
-            "may change" if one["dynamic"] else "",
-        )
-        for one in rows
+        (name, _cut(visible(value), value_max), visible(origin), "may change" if dynamic else "")
+        for _, name, value, origin, dynamic in rows
     ]
-
-
-def _is_default(one: Setting) -> bool:
-    return one["value"] == one["default"] or one["origin"].startswith(("default", "computed", "profile"))
 
 
 def _cut(text: str, length: int) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Final, cast
+from typing import Final
 
+from foundation.json_value import Json
 from magnetar.clients.admin_client import AdminAddress, send
-from magnetar.top.bookie_view import BookieAnswer, BookiesAnswer
 from magnetar.top.console import OVERVIEW, ConsoleAnswers, Look
 from magnetar.top.rates import Scrapes, has_bookie, is_magnetar
 from magnetar.top.scrape import Scrape, parse
@@ -45,19 +45,19 @@ class Source:
         bookies = self._bookies(broker, bookie)
         return Scrapes(at_ns, broker, bookie, bookies, self._look(broker, view), self._publish_ms(broker))
 
-    def _bookies(self, broker: Scrape, bookie: Scrape) -> list[BookieAnswer]:
+    def _bookies(self, broker: Scrape, bookie: Scrape) -> list[Json]:
         """Returns the bookies that the broker knows; none for a role that may not see them."""
         if has_bookie(bookie) or not is_magnetar(broker):
             return []
         answer = self._console.look("bookies").answer
-        return [] if answer is None else cast(BookiesAnswer, answer)["bookies"]
+        return [] if answer is None else answer.list("bookies")
 
     def _publish_ms(self, broker: Scrape) -> dict[str, float] | None:
         """Returns the latencies that the console shows; None where there is no console for this role."""
         answer = self._console.look(OVERVIEW).answer if is_magnetar(broker) else None
         if answer is None:
             return None
-        found = {quantile: answer.get(name) for quantile, name in _QUANTILES.items()}
+        found = {quantile: answer.value.get(name) for quantile, name in _QUANTILES.items()}
         return {quantile: value for quantile, value in found.items() if isinstance(value, float)}
 
     def _look(self, broker: Scrape, view: str) -> Look | None:

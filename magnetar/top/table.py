@@ -4,71 +4,52 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final
 
 from magnetar.clients.client import visible
 from magnetar.top.bookie_view import bookies_head
-from magnetar.top.numbers import count, milliseconds, percent, publish_latency, rate, size
-from magnetar.top.rates import Overview, SubscriptionRates, TopicRates
+from magnetar.top.figures import BOOKIE, BROKER, CACHE, TOPIC, Figure, texts_of
+from magnetar.top.numbers import publish_latency
+from magnetar.top.rates import SUMMED, Named, Overview
 
-SORTS: Final[dict[str, Callable[[TopicRates], float]]] = {
-    "rate": lambda topic: topic.in_messages + topic.out_messages,
-    "bytes": lambda topic: topic.in_bytes + topic.out_bytes,
-    "backlog": lambda topic: topic.backlog,
-    "storage": lambda topic: topic.storage_bytes,
+
+def _total(*names: str) -> Callable[[Named], float]:
+    return lambda topic: sum(topic.figures[name] or 0.0 for name in names)
+
+
+def _misses(topic: Named) -> float:
     # A topic without reads stands after one whose reads all hit.
-    "misses": lambda topic: -1.0 if topic.hit_ratio is None else 1.0 - topic.hit_ratio,
+    hits = topic.figures["hit_ratio"]
+    return -1.0 if hits is None else 1.0 - hits
+
+
+SORTS: Final[dict[str, Callable[[Named], float]]] = {
+    "rate": _total("in_messages", "out_messages"),
+    "bytes": _total("in_bytes", "out_bytes"),
+    "backlog": _total("backlog"),
+    "storage": _total("storage_bytes"),
+    "misses": _misses,
 }
 """Orders of topics, the largest first; topics with equal values stand by name."""
-
-
-Shown = TypeVar("Shown", TopicRates, SubscriptionRates)
-"""A row of a table."""
-
-
-class Column(NamedTuple, Generic[Shown]):
-    """A column of the topics, or of the subscriptions of one."""
-
-    title: str
-    """Its title."""
-    cell: Callable[[Shown], str]
-    """Returns the text of a cell."""
-    minor: bool = False
-    """True if a narrow screen has no room for it."""
-
-
-COLUMNS: Final[tuple[Column[TopicRates], ...]] = (
-    Column("topic", lambda topic: visible(topic.name.removeprefix("persistent://"))),
-    Column("in/s", lambda topic: count(topic.in_messages)),
-    Column("in B/s", lambda topic: size(topic.in_bytes), minor=True),
-    Column("out/s", lambda topic: count(topic.out_messages)),
-    Column("out B/s", lambda topic: size(topic.out_bytes), minor=True),
-    Column("backlog", lambda topic: count(topic.backlog)),
-    Column("storage", lambda topic: size(topic.storage_bytes)),
-    Column("hits", lambda topic: percent(topic.hit_ratio)),
-    Column("prod", lambda topic: str(topic.producers), minor=True),
-    Column("cons", lambda topic: str(topic.consumers)),
-    Column("subs", lambda topic: str(topic.subscriptions), minor=True),
+_TRAFFIC: Final = "in {in_messages}/s {in_bytes}/s  out {out_messages}/s {out_bytes}/s"
+_HEAD: Final = (
+    "broker   {version}  topics {topics_count}  connections {connections}  backlog {backlog}{cpu}{memory_bytes}",
+    f"traffic  {_TRAFFIC}  publish (1 min) {{latency}}",
 )
-"""The columns of the topics."""
-
-SUBSCRIPTION_COLUMNS: Final[tuple[Column[SubscriptionRates], ...]] = (
-    Column("subscription", lambda one: visible(one.name)),
-    Column("backlog", lambda one: count(one.backlog)),
-    Column("unacked", lambda one: count(one.unacked)),
-    Column("delayed", lambda one: count(one.delayed)),
-    Column("out/s", lambda one: count(one.out_messages)),
-    Column("out B/s", lambda one: size(one.out_bytes)),
-    Column("again/s", lambda one: count(one.redelivered)),
-    Column("hits", lambda one: percent(one.hit_ratio)),
-    Column("cons", lambda one: str(one.consumers)),
-    Column("state", lambda one: "BLOCKED" if one.blocked else ""),
+_CACHE: Final = (
+    "cache    hits {hit_ratio} ({hits}/s)  misses {misses}/s  evicted {evictions}/s  {used_bytes}{max_bytes}"
 )
-"""The columns of the subscriptions of a topic."""
+_BOOKIE: Final = (
+    "bookie   {writable}adds {adds}/s {write_bytes}/s  reads {reads}/s {read_bytes}/s  sync p99 {sync_ms}"
+    "  read cache {read_cache_hit_ratio}  ledgers {ledgers}"
+)
+_TOPIC: Final = (
+    f"topic    {{name}}  {_TRAFFIC}  backlog {{backlog}}"
+    "  storage {storage_bytes}  hits {hit_ratio}  producers {producers}"
+)
 
 
-def chosen(topics: Sequence[TopicRates], sort: str, text: str, limit: int | None = None) -> list[TopicRates]:
+def chosen(topics: Sequence[Named], sort: str, text: str, limit: int | None = None) -> list[Named]:
     """Returns the topics whose name has `text` in it, in the order of `sort`, at most `limit`."""
     measure = SORTS[sort]
     found = [topic for topic in topics if text.lower() in topic.name.lower()]
@@ -76,18 +57,26 @@ def chosen(topics: Sequence[TopicRates], sort: str, text: str, limit: int | None
     return found[:limit]
 
 
-def columns(*, narrow: bool) -> list[Column[TopicRates]]:
-    """Returns the columns for a screen; `narrow`: without the minor ones."""
-    return [column for column in COLUMNS if not (narrow and column.minor)]
+def cells_of(
+    table: tuple[Figure, ...], first: str, rows: Sequence[Named], *, narrow: bool = False
+) -> list[tuple[str, ...]]:
+    """Returns the titles, `first` and those of the figures, and the cells of each row; `narrow`: no minor columns."""
+    shown = [figure for figure in table if not (narrow and figure.minor)]
+    return [
+        (first, *[figure.title for figure in shown]),
+        *(
+            (
+                visible(row.name.removeprefix("persistent://")),
+                *[figure.text(row.figures[figure.name]) for figure in shown],
+            )
+            for row in rows
+        ),
+    ]
 
 
-def topic_line(topic: TopicRates) -> str:
+def topic_line(topic: Named) -> str:
     """Returns the line above the subscriptions of a topic."""
-    return (
-        f"topic    {visible(topic.name)}  in {rate(topic.in_messages)} {size(topic.in_bytes)}/s"
-        f"  out {rate(topic.out_messages)} {size(topic.out_bytes)}/s  backlog {count(topic.backlog)}"
-        f"  storage {size(topic.storage_bytes)}  hits {percent(topic.hit_ratio)}  producers {topic.producers}"
-    )
+    return _TOPIC.format(name=visible(topic.name), **texts_of(TOPIC, topic.figures))
 
 
 def head(found: Overview) -> list[str]:
@@ -100,49 +89,31 @@ def head(found: Overview) -> list[str]:
         for quantile in ("0.5", "0.99")
         if quantile in found.publish_ms
     )
-    cpu = "" if found.cpu is None else f"  cpu {found.cpu:.2f}"
-    memory = "" if found.memory_bytes is None else f"  memory {size(found.memory_bytes)}"
-    cache = found.cache
-    limit = "" if cache.max_bytes is None else f" of {size(cache.max_bytes)}"
-    lines = [
-        f"broker   {visible(found.version) or 'version unknown'}  topics {count(found.topics_count)}"
-        f"  connections {count(found.connections)}  backlog {count(found.backlog)}{cpu}{memory}",
-        f"traffic  in {rate(found.in_messages)} {size(found.in_bytes)}/s"
-        f"  out {rate(found.out_messages)} {size(found.out_bytes)}/s  publish (1 min) {latency or '-'}",
-        f"cache    hits {percent(cache.hit_ratio)} ({rate(cache.hits)})  misses {rate(cache.misses)}"
-        f"  evicted {rate(cache.evictions)}  {size(cache.used_bytes)}{limit}",
-    ]
-    bookie = found.bookie
-    if bookie is not None:
-        lines.append(
-            f"bookie   {'' if bookie.writable else 'READ-ONLY  '}adds {rate(bookie.adds)} {size(bookie.write_bytes)}/s"
-            f"  reads {rate(bookie.reads)} {size(bookie.read_bytes)}/s  sync p99 {milliseconds(bookie.sync_ms)}"
-            f"  read cache {percent(bookie.read_cache_hit_ratio)}  ledgers {count(bookie.ledgers)}"
-        )
+    broker = {
+        "version": visible(found.version) or "version unknown",
+        "latency": latency or "-",
+        **texts_of((*[figure for figure in TOPIC if figure.name in SUMMED], *BROKER), found.broker),
+    }
+    lines = [*(line.format_map(broker) for line in _HEAD), _CACHE.format_map(texts_of(CACHE, found.cache))]
+    if found.bookie is not None:
+        lines.append(_BOOKIE.format_map(texts_of(BOOKIE, found.bookie)))
     elif found.bookies:
         lines.append(bookies_head(found.bookies))
     return lines
 
 
-def as_table(found: Overview, topics: Sequence[TopicRates]) -> str:
+def as_table(found: Overview, topics: Sequence[Named]) -> str:
     """Returns head and topics as plain text."""
-    cells = [
-        tuple(column.title for column in COLUMNS),
-        *(tuple(column.cell(topic) for column in COLUMNS) for topic in topics),
-    ]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(COLUMNS))]
+    cells = cells_of(TOPIC, "topic", topics)
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
-        "  ".join(
-            [
-                line[0].ljust(widths[0]),
-                *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)),
-            ]
-        )
-        for line in cells
+        "  ".join([name.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])]) for name, *numbers in cells
     ]
     return "\n".join([*head(found), "", *lines])
 
 
-def as_json(found: Overview, topics: Sequence[TopicRates]) -> str:
+def as_json(found: Overview, topics: Sequence[Named]) -> str:
     """Returns everything as one JSON object, with the topics given."""
-    return json.dumps(asdict(replace(found, topics=tuple(topics))), ensure_ascii=False)
+    rows = [{"name": topic.name, **topic.figures} for topic in topics]
+    members = {**found._asdict(), "topics": rows}
+    return json.dumps({**members.pop("broker"), **members}, ensure_ascii=False)

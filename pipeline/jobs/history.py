@@ -18,7 +18,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
 from broker.recorder.errors import RecordError
-from pipeline.jobs.history_runs import READS, Run, RunFolder, file_key
+from pipeline.jobs.history_runs import READS, JobRun, RunFolder, file_key
 from pipeline.jobs.hit_report import LIFETIME, reads_by
 from pipeline.jobs.plots import lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, percent
@@ -101,7 +101,7 @@ def _run_if_sound(
     report: Report,
     *,
     first: bool,
-) -> list[Run]:
+) -> list[JobRun]:
     """Returns the new run; none where all new files are damaged and there were runs before."""
     try:
         return [_run(started(), folder, paths, say, report)]
@@ -115,7 +115,7 @@ def _run_if_sound(
 
 def _run(
     spark: SparkSession, folder: RunFolder, paths: Sequence[Path], say: Callable[[str], None], report: Report
-) -> Run:
+) -> JobRun:
     """Reads files and adds them as a run."""
     say(f"reading {counted(len(paths), 'new file')}")
     record = read_record(spark, paths)
@@ -131,7 +131,7 @@ def _run(
     )
     named.coalesce(1).write.parquet(str(part / READS))
     days = spark.read.parquet(str(part / READS)).select("day").distinct().collect()
-    run = Run(
+    run = JobRun(
         id=run_id,
         files=[file_key(file) for file in record.checked.files],
         days=sorted(str(row["day"]) for row in days),
@@ -162,7 +162,7 @@ def _settings_by_day(checked: Checked) -> list[tuple[str, str, str]]:
     return [(day, broker, text) for (day, broker), text in sorted(found.items())]
 
 
-def _tell(folder: RunFolder, runs: Sequence[Run], limits: Thresholds, report: Report) -> None:
+def _tell(folder: RunFolder, runs: Sequence[JobRun], limits: Thresholds, report: Report) -> None:
     paths = folder.reads_of(runs)
     rows: list[dict[str, Cell]] = [
         {"run": run.id, "files": len(run.files), "days": ", ".join(run.days), "counts_kept": run.has_reads}

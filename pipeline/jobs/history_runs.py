@@ -37,7 +37,7 @@ FileKey = tuple[str, str, int]
 
 
 @dataclass(slots=True)
-class Run:
+class JobRun:
     """One finished run."""
 
     id: str
@@ -84,16 +84,16 @@ class RunFolder:
                 shutil.rmtree(left)
             yield
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[JobRun]:
         """Returns all finished runs, oldest first. HistoryError for damaged ones."""
         return [self._read(path) for path in sorted(self._folder.glob("*/run.json"))]
 
-    def _read(self, path: Path) -> Run:
+    def _read(self, path: Path) -> JobRun:
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             if found.pop("version") != VERSION:
                 raise HistoryError(f"{path} is of another version of magnetar: give another --out")
-            run = Run(**found)
+            run = JobRun(**found)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             if isinstance(error, HistoryError):
                 raise
@@ -111,7 +111,7 @@ class RunFolder:
         part.mkdir()
         return run_id, part
 
-    def finish(self, run: Run, part: Path) -> None:
+    def finish(self, run: JobRun, part: Path) -> None:
         """Writes the run's facts and makes it count."""
         with (part / "run.json").open("w", encoding="utf-8") as file:
             file.write(run.to_text())
@@ -120,11 +120,11 @@ class RunFolder:
         # The rename is the moment from which the run counts: before it nothing of the run is ever read.
         part.rename(self._folder / run.id)
 
-    def reads_of(self, runs: Iterable[Run]) -> list[str]:
+    def reads_of(self, runs: Iterable[JobRun]) -> list[str]:
         """Returns the paths of the counts of runs."""
         return [str(self._folder / run.id / READS) for run in runs if run.has_reads]
 
-    def forget(self, runs: Iterable[Run], before_day: str, known: set[FileKey]) -> list[Run]:
+    def forget(self, runs: Iterable[JobRun], before_day: str, known: set[FileKey]) -> list[JobRun]:
         """Removes the counts of runs whose days all lie before a day; returns the runs that are left.
 
         A run stays as a list of its files while one of them is still among `known`: otherwise the next run would read

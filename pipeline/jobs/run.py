@@ -22,7 +22,7 @@ from pipeline.jobs.recommend import recommend
 from pipeline.jobs.report import Report
 from pipeline.jobs.thrashing import thrashing
 from pipeline.jobs.what_if import what_if
-from pipeline.remote_paths import Place, fetch, name_of, refuse_other_machines
+from pipeline.remote_paths import LocalOrRemote, fetch, name_of, refuse_other_machines
 from pipeline.replays.grid import override_grid
 from pipeline.session import start_for_command
 from pipeline.task_progress import collected
@@ -55,7 +55,7 @@ class Session:
         if self._copies is not None:
             self._copies.cleanup()
 
-    def local(self, places: Sequence[Place]) -> list[Path]:
+    def local(self, places: Sequence[LocalOrRemote]) -> list[Path]:
         """Returns paths on this machine. A place with a scheme is copied until the session ends; CannotFetch."""
         return [one if isinstance(one, Path) else self._fetch(one) for one in places]
 

@@ -20,7 +20,7 @@ from entry_cache.settings import CacheSettings
 from pipeline.replays.inputs import InputBatch
 from pipeline.replays.making import make_accesses
 from pipeline.replays.objects import replay_objects
-from pipeline.replays.record_inputs import RecordInputs, Replay
+from pipeline.replays.record_inputs import RecordInputs, ReplayFunction
 from pipeline.replays.replay import BY_KERNEL, Outcome, replay_with, scaled
 from pipeline.traces.checking import counted
 
@@ -229,7 +229,7 @@ def usual_settings(lifetimes: Iterable[BrokerLifetime]) -> CacheSettings:
 
 def _tasks(
     lifetime: BrokerLifetime, wanted: Sequence[Overrides], inputs: RecordInputs
-) -> list[Replay[_Replayed]]:
+) -> list[ReplayFunction[_Replayed]]:
     """Divides the settings into enough tasks for all cores.
 
     Each makes the lifetime's accesses, so make no more than that.

@@ -28,7 +28,7 @@ from pipeline.replays.accesses import REST_NS
 from pipeline.replays.inputs import InputBatch
 from pipeline.replays.replay import Outcome
 
-Place = tuple[int, int]
+EntryPlace = tuple[int, int]
 """(ledger id, entry id)."""
 _CATCHES_UP: Final = frozenset(
     (
@@ -83,10 +83,10 @@ class WhatIf:
         """Entries were read or delivered since a size check was requested."""
         self._run: list[int] = []
         """Entry ids of a call whose last row has not come yet; its rows differ in the size of their entries."""
-        self._sizes: dict[Place, int] = {}
-        self._pending: set[Place] = set()
+        self._sizes: dict[EntryPlace, int] = {}
+        self._pending: set[EntryPlace] = set()
         """Requested from storage in this replay, and not arrived yet."""
-        self._found: dict[tuple[str, str], set[Place]] = {}
+        self._found: dict[tuple[str, str], set[EntryPlace]] = {}
         """By log and reader, entries that the broker requested from storage and this cache has."""
 
     @property
@@ -245,7 +245,7 @@ class WhatIf:
                 found.add(place)
         self._move_over_hits(event, found)
 
-    def _move_over_hits(self, event: Recorded, found: set[Place]) -> None:
+    def _move_over_hits(self, event: Recorded, found: set[EntryPlace]) -> None:
         """Moves a reader at once past entries that the recorded broker had to read, and this cache has.
 
         The record moves it when its read has arrived. Until then the policy `magnetar` would keep these entries for it.

@@ -18,7 +18,7 @@ from pipeline.replays.inputs import InputBatch, fewer, moves_rate_of, read_input
 from pipeline.task_progress import collected
 
 _Answer = TypeVar("_Answer")
-Replay: TypeAlias = Callable[[BrokerLifetime, list[InputBatch], float], Iterable[_Answer]]
+ReplayFunction: TypeAlias = Callable[[BrokerLifetime, list[InputBatch], float], Iterable[_Answer]]
 """The work of a task on one lifetime's inputs: lifetime, inputs, and their share of the entries."""
 
 
@@ -58,7 +58,7 @@ class RecordInputs:
 
     def replayed(
         self,
-        replays: Sequence[Sequence[Replay[_Answer]]],
+        replays: Sequence[Sequence[ReplayFunction[_Answer]]],
         rate: float,
         say: Callable[[str], None],
         *,
@@ -81,7 +81,7 @@ class RecordInputs:
 def _replay(
     shared: Broadcast[list[BrokerLifetime]],
     shares: tuple[float, float],
-    replays: Sequence[Replay[_Answer] | None],
+    replays: Sequence[ReplayFunction[_Answer] | None],
     index: int,
     batches: Iterator[InputBatch],
 ) -> Iterable[_Answer]:

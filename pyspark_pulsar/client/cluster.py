@@ -23,7 +23,7 @@ from pyspark_pulsar.cutting.messages import Messages
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused, OptionError
 from pyspark_pulsar.position import MessagePosition
 
-Answer = TypeVar("Answer")
+AnswerT = TypeVar("AnswerT")
 log = logging.getLogger("pyspark_pulsar")
 
 _LATEST_ENTRY = (2**63 - 1, 2**63 - 1)
@@ -168,7 +168,7 @@ class Cluster:
             time.sleep(pause)
             pause = min(pause * 2, _PAUSE_MAX_S)
 
-    def retrying(self, work: Callable[[], Answer]) -> Answer:
+    def retrying(self, work: Callable[[], AnswerT]) -> AnswerT:
         """Calls `work` again while a broker is lost or not ready, for `timeout_s` at most.
 
         `work` must be harmless to repeat. All connections are closed before it is repeated: when one broker is lost,
@@ -256,15 +256,15 @@ class Cluster:
         )
 
     def ask_owners(
-        self, topics: Sequence[str], ask: Callable[[BrokerConnection, list[int]], Iterable[Answer]]
-    ) -> list[Answer]:
+        self, topics: Sequence[str], ask: Callable[[BrokerConnection, list[int]], Iterable[AnswerT]]
+    ) -> list[AnswerT]:
         """Returns the answer for each topic. `ask` gets one broker's connection, and the rows of its topics.
 
         The connection serves `ask` alone: on a shared one, the messages of its other consumers would be taken too, and
         closing it is the one way to stop a broker that has more permits than are needed. BrokerLost, BrokerRefused.
         """
         owners = self.owners(topics)
-        found: dict[int, Answer] = {}
+        found: dict[int, AnswerT] = {}
         for owner in dict.fromkeys(owners):
             rows = [row for row, one in enumerate(owners) if one == owner]
             with contextlib.closing(self.new_connection(owner)) as connection:

@@ -49,7 +49,7 @@ log = logging.getLogger("pyspark_pulsar")
 NEW_TOPICS_S: Final = 10.0
 """Seconds between two listings of topics and partitions."""
 
-Json = dict[str, Any]
+SparkOffset = dict[str, Any]
 """An offset as Spark keeps it; see `planning/offsets.py`."""
 
 
@@ -71,7 +71,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._driver
 
     @one_sentence()
-    def initialOffset(self) -> Json:  # noqa: N802
+    def initialOffset(self) -> SparkOffset:  # noqa: N802
         """Returns the begin of a query without a checkpoint: startingOffsets or startingTime."""
         driver = self._open()
         return driver.cluster.retrying(driver.initial)
@@ -88,7 +88,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     @one_sentence()
-    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+    def latestOffset(self, start: SparkOffset, limit: ReadLimit) -> SparkOffset:  # noqa: N802
         """Returns the end of the micro-batch that begins at `start`, within the limits of the options."""
         limits = (
             BatchLimits(None, None, None) if isinstance(limit, ReadAllAvailable) else self._options.limits
@@ -96,7 +96,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         driver = self._open()
         return driver.cluster.retrying(lambda: driver.latest(start, limits))
 
-    def reportLatestOffset(self) -> Json | None:  # noqa: N802
+    def reportLatestOffset(self) -> SparkOffset | None:  # noqa: N802
         """Returns the ends of all topics for the progress event, in which users see the lag; requests nothing."""
         return self._open().report()
 
@@ -105,7 +105,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._open().stop_at_present()
 
     @one_sentence()
-    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+    def partitions(self, start: SparkOffset, end: SparkOffset) -> Sequence[InputPartition]:
         """Returns the tasks between two offsets, at least one."""
         driver = self._open()
         tasks = driver.cluster.retrying(lambda: driver.tasks(start, end))
@@ -121,7 +121,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from read_ranges(partition.ranges, options, self._schema, self._values, name)
 
     @one_sentence()
-    def commit(self, end: Json) -> None:
+    def commit(self, end: SparkOffset) -> None:
         """Acknowledges up to `end`; Spark calls it when the batch is complete and the next one begins."""
         self._open().commit(end)
 
@@ -148,13 +148,13 @@ class StreamDriver:
         self._stop_at: Offsets | None = None
         self._available_now = False
         self._listed_at = 0.0
-        self._decoded: list[tuple[Json, Offsets]] = []
+        self._decoded: list[tuple[SparkOffset, Offsets]] = []
 
     def close(self) -> None:
         """Closes all connections."""
         self.cluster.close()
 
-    def initial(self) -> Json:
+    def initial(self) -> SparkOffset:
         """Returns the first offset of a new query, with a new id. BrokerLost, BrokerRefused, OptionError."""
         identity = new_identity()
         topics = tuple(self._list_topics())
@@ -164,7 +164,7 @@ class StreamDriver:
         starts = start_positions(self.cluster, topics, self._options.start, newest, reader)
         return self._encode(Offsets.at(identity, topics, starts))
 
-    def latest(self, start: Json, limits: BatchLimits) -> Json:
+    def latest(self, start: SparkOffset, limits: BatchLimits) -> SparkOffset:
         """Returns the end of the batch that begins at `start`. DataLoss where a topic was deleted."""
         begin = self._decode(start)
         is_first = self._watch is None
@@ -186,7 +186,7 @@ class StreamDriver:
         assert self._admission is not None
         return self._encode(self._admission.next_offsets(begin, last, limits))
 
-    def report(self) -> Json | None:
+    def report(self) -> SparkOffset | None:
         """Returns the ends of all topics as of the last refresh; None before the first batch."""
         if self._watch is None or not self._decoded:
             return None
@@ -200,7 +200,7 @@ class StreamDriver:
         self._available_now = True
         self._stop_at = None
 
-    def tasks(self, start: Json, end: Json) -> list[RangeColumns]:
+    def tasks(self, start: SparkOffset, end: SparkOffset) -> list[RangeColumns]:
         """Returns the ranges of each task between two offsets."""
         begin, last = self._decode(start), self._decode(end)
         if self._watch is None:
@@ -211,7 +211,7 @@ class StreamDriver:
         return stream_tasks(begin, last, self._watch, self._options.start, tasks)
 
     @one_sentence()
-    def commit(self, end: Json) -> None:
+    def commit(self, end: SparkOffset) -> None:
         """Moves the subscription's cursors up to `end`."""
         if self._watch is not None:
             self._watch.acknowledge(self._decode(end))
@@ -271,7 +271,7 @@ class StreamDriver:
         whole = np.full(len(watch.topics), WHOLE, np.int64)
         return Offsets(begin.identity, watch.topics, watch.ledgers.copy(), watch.entries.copy(), whole)
 
-    def _encode(self, offsets: Offsets) -> Json:
+    def _encode(self, offsets: Offsets) -> SparkOffset:
         # Equal positions get the JSON that Spark has, even one that names another limit of tasks than the option:
         # Spark would take a different JSON for new data and run an empty batch.
         for encoded, known in self._decoded:
@@ -281,7 +281,7 @@ class StreamDriver:
         self._remember(encoded, offsets)
         return encoded
 
-    def _decode(self, encoded: Json) -> Offsets:
+    def _decode(self, encoded: SparkOffset) -> Offsets:
         for known, offsets in self._decoded:
             if known == encoded:
                 return offsets
@@ -289,6 +289,6 @@ class StreamDriver:
         self._remember(encoded, offsets)
         return offsets
 
-    def _remember(self, encoded: Json, offsets: Offsets) -> None:
+    def _remember(self, encoded: SparkOffset, offsets: Offsets) -> None:
         # Spark passes the same offsets back several times per batch; coding those of 600,000 topics takes up to 0.5 s.
         self._decoded = [*self._decoded[-3:], (encoded, offsets)]

@@ -15,7 +15,7 @@ from entry_cache.active_cursors import ActiveCursors
 from entry_cache.compose import ComposedCache
 from entry_cache.entry_cache import EntryCache
 from entry_cache.listener import StorageRead
-from entry_cache.observe.cache_events import Row
+from entry_cache.observe.cache_events import CacheEvent
 from entry_cache.observe.decisions import Decisions
 from entry_cache.policy import NO_LIMIT
 from foundation.model.entry import Entry
@@ -127,7 +127,7 @@ class Played:
         return self.misses / (self.hits + self.misses)
 
 
-Watch = Callable[[ComposedCache, dict[str, ActiveCursors]], Callable[[Row], object]]
+Watch = Callable[[ComposedCache, dict[str, ActiveCursors]], Callable[[CacheEvent], object]]
 """Makes an observer of a cache whose logs have these cursors."""
 
 

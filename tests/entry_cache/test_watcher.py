@@ -6,7 +6,7 @@ import pytest
 
 from broker.compose.cache_settings import EntryCacheSettings
 from entry_cache.compose import ComposedCache
-from entry_cache.observe.cache_events import Row
+from entry_cache.observe.cache_events import CacheEvent
 from entry_cache.observe.decisions import Decisions
 from tests.entry_cache.cache_fakes import new_run
 
@@ -18,7 +18,7 @@ class Failing:
         self.good = good
         self.calls = 0
 
-    def take(self, row: Row) -> None:
+    def take(self, row: CacheEvent) -> None:
         self.calls += 1
         if self.calls > self.good:
             raise ZeroDivisionError("by the test")

@@ -15,11 +15,10 @@ from protocol.frame import metadata_span
 from protocol.message_metadata import read_facts
 from protocol.receive_buffer import ReceiveBuffer
 from protocol.receive_buffer_sizer import ReceiveBufferSizer
-from protocol.sent_body import CORRUPT, MAY_BE_DELAYED, MAY_NAME_TRANSACTION, PLAIN, judge_body
+from protocol.sent_body import Judgement, judge_body
 from tests.fuzz import corpus
 
 LIMIT = 20_000
-JUDGED = (CORRUPT, PLAIN, MAY_BE_DELAYED, MAY_NAME_TRANSACTION)
 
 
 def receive_buffer(*, shared: bool, limit: int = LIMIT) -> ReceiveBuffer:
@@ -86,7 +85,7 @@ def test_mutated_frame_gives_frames_or_one_protocol_error(seed: int) -> None:
 @settings(max_examples=500, deadline=None)
 @given(body=st.binary(max_size=300))
 def test_any_entry_is_read_or_refused(body: bytes) -> None:
-    assert judge_body(bytearray(body), 0, memoryview(body)) in JUDGED
+    assert judge_body(bytearray(body), 0, memoryview(body)) in Judgement
     try:
         start, end = metadata_span(body)
     except ValueError:

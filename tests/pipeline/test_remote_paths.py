@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
 from pipeline.audits.snapshot import open_snapshot
-from pipeline.jobs.history_runs import Run, RunFolder
+from pipeline.jobs.history_runs import JobRun, RunFolder
 from pipeline.remote_paths import CannotFetch, fetch, name_of, place
 from pipeline.traces.checking import find_files
 from pipeline.traces.record_frames import check_record
@@ -37,7 +37,7 @@ def test_relative_paths_are_the_drivers_for_every_reader(
     generate(tmp_path / "snapshot", 3000, leaks=1)
     monkeypatch.chdir(tmp_path)
     assert open_snapshot(None, Path("snapshot")).folder == tmp_path / "snapshot"  # type: ignore[arg-type]
-    assert RunFolder(Path("history")).reads_of([Run("1", [])]) == [str(tmp_path / "history/runs/1/reads")]
+    assert RunFolder(Path("history")).reads_of([JobRun("1", [])]) == [str(tmp_path / "history/runs/1/reads")]
 
 
 def test_record_with_a_scheme_is_copied_unchanged(spark: Any, tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from protocol.errors import ProtocolError
 from protocol.frame import message_body, metadata_span
 from protocol.message_metadata import NO_KEY, read_facts
 from protocol.pulsar_api_pb2 import MessageMetadata
-from protocol.sent_body import CORRUPT, MAY_BE_DELAYED, MAY_NAME_TRANSACTION, PLAIN, judge_body
+from protocol.sent_body import Judgement, judge_body
 from tests.fakes.messages import message
 
 
-def judged(body: bytearray, start: int = 0) -> int:
+def judged(body: bytearray, start: int = 0) -> Judgement:
     return judge_body(body, start, memoryview(body)[start:])
 
 
@@ -29,15 +29,15 @@ def without_checksum(metadata: bytes) -> bytes:
 @given(st.binary(max_size=50), st.integers(0, 400))
 def test_checksum_finds_every_changed_bit(payload: bytes, place: int) -> None:
     body = bytearray(message(payload))
-    assert judged(body) != CORRUPT
+    assert judged(body) != Judgement.CORRUPT
     body[2 + place % (len(body) - 2)] ^= 1 << place % 8
-    assert judged(body) == CORRUPT
-    assert judged(body[6:]) != CORRUPT, "a message without one is taken as it is"
+    assert judged(body) == Judgement.CORRUPT
+    assert judged(body[6:]) != Judgement.CORRUPT, "a message without one is taken as it is"
 
 
 @given(st.integers(0, 9))
 def test_body_cut_short_within_its_head_is_corrupt_when_it_has_a_checksum(length: int) -> None:
-    expected = CORRUPT if length >= 6 else PLAIN
+    expected = Judgement.CORRUPT if length >= 6 else Judgement.PLAIN
     assert judged(bytearray(message(b"x"))[:length]) == expected
 
 
@@ -121,7 +121,7 @@ def test_message_with_a_delivery_time_is_never_taken_for_one_without(
     buffer = bytearray(b"before" + body + b"behind")
     judged = judge_body(buffer, 6, memoryview(buffer)[6:-6])
     # The bytes of the other field's tag may stand in a text.
-    assert judged in (MAY_BE_DELAYED, MAY_NAME_TRANSACTION)
+    assert judged in (Judgement.MAY_BE_DELAYED, Judgement.MAY_NAME_TRANSACTION)
 
 
 @given(
@@ -142,17 +142,17 @@ def test_message_that_names_a_transaction_is_always_told_apart(
     body = without_checksum(packed)
     if checksum:
         body = b"\x0e\x01" + crc32c(body).to_bytes(4, "big") + body
-    assert judged(bytearray(b"before" + body), 6) == MAY_NAME_TRANSACTION
+    assert judged(bytearray(b"before" + body), 6) == Judgement.MAY_NAME_TRANSACTION
 
 
 def test_message_without_a_delivery_time_is_told_apart() -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=7, publish_time=1_700_000_000_000)
     # The payload has the bytes of the field; only the metadata counts.
     body = message_body(metadata, b"\x98\x01" * 20)
-    assert judged(bytearray(body)) == PLAIN
-    assert judged(bytearray(body[6:])) == PLAIN
+    assert judged(bytearray(body)) == Judgement.PLAIN
+    assert judged(bytearray(body[6:])) == Judgement.PLAIN
 
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_judged(body: bytes) -> None:
-    assert judged(bytearray(body)) in (CORRUPT, PLAIN, MAY_BE_DELAYED, MAY_NAME_TRANSACTION)
+    assert judged(bytearray(body)) in Judgement

@@ -14,8 +14,8 @@ from bookkeeper.ensembles.racks import BookieRacks, Racks
 from broker.admin.http.answers import BadRequest, PreconditionFailed, answer, done, refused
 from broker.admin.http.fields import fields_of
 from broker.admin.service_view import BROKER
-from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import Form, Text
+from foundation.json_value import Json
 
 _RACKS: Final = "/admin/v2/bookies/racks-info"
 _FIELDS: Final[Mapping[str, Form[Any]]] = {"rack": Text(0, 1_000), "hostname": Text(0, 1_000)}

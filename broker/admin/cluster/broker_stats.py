@@ -16,7 +16,7 @@ from broker.admin.service_view import BROKER, RATES, BrokerView
 from broker.admin.topics.dormant_stats import dormant_stats
 from broker.admin.topics.stats import RatesOf, stats_now
 from broker.service.namespaces.bundles import Bundles, bundles_of
-from broker.service.namespaces.namespaces import Json
+from foundation.json_value import Json
 from foundation.model.topic_name import TopicName, parse_topic_name
 
 TOPICS_PER_SLICE: Final = 20

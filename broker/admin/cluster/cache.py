@@ -18,13 +18,13 @@ from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import existing_persistent
 from broker.config.storage_keys import ENTRY_CACHE
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.service.namespaces.namespaces import Json
 from entry_cache.cache_stats import ReadStats
 from entry_cache.entry_cache_manager import EntryCacheManager
 from entry_cache.listener import Obstacle
 from entry_cache.observe.cache_events import CAUSES_OF_REQUEUES, REASONS, Event, Op
 from entry_cache.observe.explain import Kept, Present, explain, reason_of, was_expected
 from entry_cache.observe.usage import SORTS, CacheUsage, usage_of
+from foundation.json_value import Json
 from foundation.model.errors import NoSuchEntry, NoSuchLedger, TopicNotFound
 from foundation.model.position import Position
 from foundation.model.topic_name import TopicName

@@ -26,7 +26,7 @@ from broker.managed_ledger.records.pulsar_records import decode_cursor, decode_l
 from broker.managed_ledger.removal.deletion import ledgers_of
 from broker.schemas.schema_ledgers import ROOT as SCHEMAS
 from broker.schemas.schema_ledgers import ledgers_of_schema
-from broker.service.namespaces.namespaces import Json
+from foundation.json_value import Json
 from foundation.model.errors import TopicNotFound
 from protocol.ledger_metadata import LedgerMetadata, LedgerState
 

@@ -10,8 +10,9 @@ from aiohttp import web
 from broker.admin.http.answers import PreconditionFailed, answer, done, is_true
 from broker.admin.http.fields import fields_of
 from broker.admin.service_view import BROKER, CLUSTERS
-from broker.service.namespaces.namespaces import Json, NamespaceNotFound
+from broker.service.namespaces.namespaces import NamespaceNotFound
 from broker.service.policies.forms import Form, Names
+from foundation.json_value import Json
 from foundation.model.errors import NotAllowed
 
 _ROLES: Final = "adminRoles"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from broker.service.namespaces.namespaces import Json
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 from broker.service.transactions.coordinator import Coordinator
 from broker.service.transactions.transaction_states import Transaction, TxnStatus
+from foundation.json_value import Json
 from foundation.model.position import Position
 from foundation.model.txn_id import TxnId
 

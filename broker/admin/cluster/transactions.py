@@ -25,11 +25,11 @@ from broker.admin.http.answers import BadRequest, NotAcceptable, answer, body_of
 from broker.admin.service_view import BROKER
 from broker.admin.topics.internals import ledger_stats
 from broker.admin.topics.topic_access import existing_persistent, subscription_of
-from broker.service.namespaces.namespaces import Json
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.transactions.coordinator import Coordinator
 from broker.service.transactions.coordinators import ASSIGN_TOPIC, COORDINATORS_MAX, Coordinators
+from foundation.json_value import Json
 from foundation.model.errors import (
     CoordinatorNotFound,
     InvalidTopicName,

@@ -17,8 +17,8 @@ from broker.admin.http.answers import body_of
 from broker.admin.http.fields import checked_fields, fields_of
 from broker.admin.service_view import BROKER, CLUSTERS
 from broker.service.namespaces.clusters import BROKERS
-from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import Choice, Form, Names, Texts
+from foundation.json_value import Json
 from foundation.model.errors import BrokerError
 
 _DOMAIN_FIELDS: Final[Mapping[str, Form[Any]]] = {BROKERS: Names()}

@@ -16,8 +16,8 @@ from broker.admin.namespaces.policy_owner import existing_namespace
 from broker.admin.service_view import BROKER
 from broker.service.namespaces.bundles import Bundles, bundles_of
 from broker.service.namespaces.documents import JsonDocuments
-from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import Flag, Form, Fraction
+from foundation.json_value import Json
 from foundation.model.errors import BrokerError
 
 _NUMBERS: Final = ("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut", "memory")

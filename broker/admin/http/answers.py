@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from broker.admin.http.bounded_json import parse_json
-from broker.service.namespaces.namespaces import Json
 from foundation.http.careful_handler import FAULTS_OF_PEERS
+from foundation.json_value import Json
 from foundation.model.errors import BrokerError, InvalidTopicName
 from foundation.model.position import EARLIEST, LATEST, Position
 from foundation.model.topic_name import TopicName, parse_topic_name

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-from broker.service.namespaces.namespaces import Json
+from foundation.json_value import Json
 from foundation.settings.keys import LONG_MAX
 
 DEPTH_MAX = 100

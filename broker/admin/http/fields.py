@@ -8,8 +8,8 @@ from typing import Any
 from aiohttp import web
 
 from broker.admin.http.answers import BadRequest, body_of
-from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import Form, Names, named
+from foundation.json_value import Json
 
 
 async def fields_of(request: web.Request, forms: Mapping[str, Form[Any]]) -> dict[str, Json] | None:

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from foundation.http.careful_handler import FAULTS_OF_PEERS, careful_handler, fault_of_peer
 from foundation.loop.rare_lines import RareLines
 
 log = logging.getLogger("magnetar")
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-"""The handler of a route."""
 FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 """Answer to a connection above the limit."""
 

@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
-from broker.admin.http.http_limits import Handler
 from broker.admin.http.request_classes import CLASSES, RequestClass, class_of
 from broker.admin.http.request_path import shown_path, template_of
 from broker.config.fields import broker_key

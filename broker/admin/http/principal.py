@@ -12,10 +12,9 @@ import binascii
 from typing import Final
 
 from aiohttp import web
-from aiohttp.typedefs import Middleware
+from aiohttp.typedefs import Handler, Middleware
 
 from broker.admin.http.answers import html_page
-from broker.admin.http.http_limits import Handler
 from broker.security.authentication.authenticator import Authenticator
 from broker.security.authentication.credentials import (
     AuthenticationFailed,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from broker.admin.http.answers import answer, done, is_true, namespace_of, object_of
-from broker.admin.http.http_limits import Handler
 from broker.admin.http.request_path import NAMESPACE, TOPIC
 from broker.admin.namespaces.policy_owner import FindOwner, PolicyOwner, topic_owner
 from broker.admin.namespaces.quota_rules import checked_quota, refuse_quota
 from broker.admin.service_view import BROKER
-from broker.service.namespaces.namespaces import Json
 from broker.service.policies.backlog_quota import QUOTA, QUOTA_TYPES
 from broker.service.policies.table import BACKLOG, RETAINED
+from foundation.json_value import Json
 
 
 def _kind(request: web.Request) -> str:

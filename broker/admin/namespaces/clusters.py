@@ -22,10 +22,10 @@ from broker.admin.http.fields import names_of
 from broker.admin.http.request_path import NAMESPACE
 from broker.admin.namespaces.policy_owner import existing_namespace
 from broker.admin.service_view import BROKER, CLUSTERS
-from broker.service.namespaces.namespaces import Json
 from broker.service.namespaces.stored_forms import REPLICATION
 from broker.service.policies.forms import Flag, named
 from broker.service.policies.table import ANTI_AFFINITY
+from foundation.json_value import Json
 from foundation.model.errors import BrokerError
 
 ALLOWED: Final = "allowed_clusters"

@@ -23,13 +23,14 @@ from broker.admin.namespaces.policies import policies_of_body, shown_policies
 from broker.admin.namespaces.quota_rules import checked_quota
 from broker.admin.service_view import BROKER, BrokerView
 from broker.service.namespaces.bundles import bundles_of
-from broker.service.namespaces.namespaces import Json, NamespaceNotFound
+from broker.service.namespaces.namespaces import NamespaceNotFound
 from broker.service.namespaces.stored_forms import BUNDLES_KEY, DELETED, REPLICATION
 from broker.service.namespaces.stored_policies import PERMISSIONS
 from broker.service.policies.backlog_quota import QUOTA_TYPES
 from broker.service.policies.effective_policies import RESOURCE_GROUP
 from broker.service.policies.forms import Names
 from broker.service.policies.table import BACKLOG, SCHEMA_UPDATES, SCHEMA_UPDATES_BY_REPLICATORS
+from foundation.json_value import Json
 from foundation.model.errors import NotAllowed
 
 log = logging.getLogger("magnetar")

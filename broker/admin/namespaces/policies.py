@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from broker.admin.http.answers import (
     BadRequest,
@@ -23,7 +24,6 @@ from broker.admin.http.answers import (
     empty,
     is_true,
 )
-from broker.admin.http.http_limits import Handler
 from broker.admin.http.request_path import NAMESPACE, TOPIC
 from broker.admin.namespaces.policy_owner import (
     FindOwner,
@@ -35,7 +35,6 @@ from broker.admin.namespaces.policy_owner import (
 )
 from broker.admin.namespaces.quota_rules import refuse_retention
 from broker.admin.service_view import BROKER, BrokerView
-from broker.service.namespaces.namespaces import Json
 from broker.service.namespaces.stored_forms import LOCAL, RATES
 from broker.service.policies.backlog_quota import QUOTA_TYPES
 from broker.service.policies.forms import PolicyRefused, Structure, Whole, named
@@ -49,6 +48,7 @@ from broker.service.policies.table import (
     Rest,
 )
 from broker.service.policies.values import Retention
+from foundation.json_value import Json
 from foundation.model.topic_name import check_no_folder
 
 

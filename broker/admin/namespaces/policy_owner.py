@@ -10,9 +10,10 @@ from aiohttp import web
 from broker.admin.http.answers import PreconditionFailed, is_true, namespace_of, topic_of
 from broker.admin.service_view import BROKER, BrokerView
 from broker.service.namespaces.bundles import bundles_of
-from broker.service.namespaces.namespaces import GLOBAL, Json, NamespaceNotFound
+from broker.service.namespaces.namespaces import GLOBAL, NamespaceNotFound
 from broker.service.namespaces.stored_forms import LOCAL
 from broker.service.policies.table import Policy
+from foundation.json_value import Json
 from foundation.model.errors import NotAllowed, TopicNotFound
 from foundation.model.topic_name import TopicName
 

@@ -6,10 +6,10 @@ Source: Pulsar's NamespacesBase and PersistentTopicsBase, release 4.2; statuses 
 from __future__ import annotations
 
 from broker.admin.http.answers import PreconditionFailed
-from broker.service.namespaces.namespaces import Json
 from broker.service.policies.backlog_quota import REACTIONS, BacklogQuota
 from broker.service.policies.forms import Whole, WrongCombination, named
 from broker.service.policies.values import Retention
+from foundation.json_value import Json
 from foundation.settings.keys import INT_MAX, LONG_MAX
 from foundation.units import MIB, SECONDS_PER_MINUTE
 

@@ -22,7 +22,8 @@ from broker.security.authorization.permissions import (
     parse_actions,
     stored_grants,
 )
-from broker.service.namespaces.namespaces import Json, NamespaceNotFound
+from broker.service.namespaces.namespaces import NamespaceNotFound
+from foundation.json_value import Json
 from foundation.model.errors import TopicNotFound, Unauthorized
 from foundation.model.topic_name import TopicName, check_no_folder, parse_topic_name
 

@@ -15,7 +15,6 @@ from broker.admin.http.answers import BadParameter, answer, time_text, topic_of
 from broker.admin.http.request_path import TOPIC_NAME
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import one_persistent, subscription_of
-from broker.service.namespaces.namespaces import Json
 from broker.service.policies.table import HOLE_REDELIVERY
 from broker.service.policies.values import HoleRedelivery
 from broker.service.subscriptions.backlog.evictions import QuotaEviction
@@ -23,6 +22,7 @@ from broker.service.subscriptions.backlog.hole_report import HoleReport, HoleRun
 from broker.service.subscriptions.dispatch.places import Place
 from broker.service.subscriptions.hole_watch import HoleLook
 from broker.service.subscriptions.subscription import Subscription
+from foundation.json_value import Json
 from foundation.model.errors import LOST_ENTRY
 from foundation.model.position import Position
 

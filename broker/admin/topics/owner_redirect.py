@@ -7,10 +7,10 @@ at the broker that finds one; `authoritative` then says whether the asked broker
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from yarl import URL
 
 from broker.admin.service_view import BROKER
@@ -21,8 +21,6 @@ from broker.service.topics.topic_registry import TopicRegistry
 from foundation.model.errors import InvalidTopicName, ServiceNotReady
 from foundation.model.topic_name import PERSISTENT, TopicName, parse_topic_name
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-"""The handler of a route."""
 _ANYWHERE: Final = (
     "/partitions",
     "/partitioned-",

@@ -26,11 +26,11 @@ from broker.admin.topics.message_requests import (
 )
 from broker.admin.topics.topic_access import check_namespace
 from broker.schemas.schema import Schema, SchemaType
-from broker.service.namespaces.namespaces import Json
 from broker.service.ports import SinglePort
 from broker.service.producer import Producer
 from broker.service.subscriptions.dispatch.key_shared import sticky_key_hash
 from broker.service.topics.topic_schemas import version_bytes, version_of
+from foundation.json_value import Json
 from foundation.model.errors import BrokerError, TopicNotFound
 from foundation.model.topic_name import TopicName
 

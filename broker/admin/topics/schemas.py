@@ -11,8 +11,9 @@ from broker.admin.http.answers import BadRequest, answer, empty, is_true, object
 from broker.admin.service_view import BROKER
 from broker.schemas import key_value
 from broker.schemas.schema import Schema, SchemaType, VersionedSchema
-from broker.service.namespaces.namespaces import Json, NamespaceNotFound
+from broker.service.namespaces.namespaces import NamespaceNotFound
 from broker.service.topics.topic_schemas import TopicSchemas, schema_id
+from foundation.json_value import Json
 from foundation.model.errors import (
     BrokerError,
     IncompatibleSchema,

@@ -11,10 +11,11 @@ from aiohttp import web
 from broker.admin.http.answers import answer, body_of, done, empty, is_true
 from broker.admin.namespaces.policy_owner import existing_topic
 from broker.admin.service_view import BROKER
-from broker.service.namespaces.namespaces import GLOBAL, Json
+from broker.service.namespaces.namespaces import GLOBAL
 from broker.service.policies.effective_policies import SUBSCRIPTION_POLICIES
 from broker.service.policies.forms import named
 from broker.service.policies.values import DISPATCH_RATE
+from foundation.json_value import Json
 
 _PATH = (
     "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/{subscription}/dispatchRate"

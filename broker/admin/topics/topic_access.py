@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 
 from broker.admin.http.answers import PreconditionFailed
 from broker.admin.service_view import BrokerView
-from broker.service.namespaces.namespaces import Json, NamespaceNotFound
+from broker.service.namespaces.namespaces import NamespaceNotFound
 from broker.service.namespaces.partitioned_metadata import StoredPartitions
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
+from foundation.json_value import Json
 from foundation.model.errors import NotAllowed, SubscriptionNotFound, TopicNotFound
 from foundation.model.topic_name import TopicName
 

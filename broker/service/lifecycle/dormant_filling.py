@@ -1,4 +1,4 @@
-"""DormantFilling: gives every topic on disk its record, behind a start.
+"""DormantFilling: gives every topic on disk its record, in the background after a start.
 
 Nothing is opened for it but the topics that a killed broker has left open: only an opening tells where they end.
 """

@@ -87,7 +87,7 @@ class HealthProbe:
             await self._remove_old()
         ledger_id = await self._environment.ids.next()
         named = Put(self._key, b"%d" % ledger_id, ABSENT if found is None else found.version)
-        ledger, (self._version,) = await self._environment.ledgers.create_beside(
+        ledger, (self._version,) = await self._environment.ledgers.create_with(
             ledger_id, {"application": b"pulsar", "component": b"health"}, (named,)
         )
         self._adds = self._environment.ledgers.writer(ledger)

@@ -200,7 +200,7 @@ class HoleRounds:
         redeliveries, now_ns = search.dispatcher.redelivery.counts.get(key, 0), self._now_ns()
         noted = search.pending.get(key) or search.watch.pending.get(key)
         if noted is None or noted[:2] != (consumer, redeliveries):
-            # The time counts from here: a delivery may have come long after the read, and it leaves no time behind.
+            # The time counts from here: a delivery may have come long after the read, and it keeps no time.
             noted = PendingHole(consumer, redeliveries, now_ns)
         if len(search.pending) < PENDING_NOTED_MAX:
             search.pending[key] = noted

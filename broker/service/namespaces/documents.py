@@ -9,7 +9,7 @@ import json
 from urllib.parse import quote, unquote
 
 from bookkeeper.metadata.metadata_store import MetadataStore
-from broker.service.namespaces.namespaces import Json
+from foundation.json_value import Json
 
 
 class JsonDocuments:

@@ -20,10 +20,10 @@ from broker.service.namespaces.stored_forms import (
     EARLIER_OF_CLUSTERS,
     RATES,
     Document,
-    Json,
     dump,
     is_bare_rate,
 )
+from foundation.json_value import Json
 from foundation.model.errors import BadVersion
 
 log = logging.getLogger("magnetar.namespaces")

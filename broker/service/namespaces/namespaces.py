@@ -24,7 +24,6 @@ from broker.security.authorization.permissions import (
 )
 from broker.service.namespaces.stored_forms import BUNDLES_KEY, DELETED, LOCAL, RATES, REPLICATION
 from broker.service.namespaces.stored_forms import Document as Document
-from broker.service.namespaces.stored_forms import Json as Json
 from broker.service.namespaces.stored_policies import (
     NOTHING,
     PERMISSIONS,
@@ -34,6 +33,7 @@ from broker.service.namespaces.stored_policies import (
     rights_of,
     without,
 )
+from foundation.json_value import Json as Json
 from foundation.loop.uninterrupted import uninterrupted
 from foundation.model.errors import BrokerError, ServiceNotReady, TopicNotFound
 from foundation.model.topic_name import check_new_namespace_part, parse_topic_name

@@ -9,13 +9,11 @@ import json
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
+from foundation.json_value import Json
 from foundation.model.errors import BrokerError
 
 Document: TypeAlias = "dict[str, Json]"
 """All values of a tenant, a namespace or a topic: what is stored under one key."""
-Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-"""A value that JSON can express."""
-
 CLUSTERS_ROOT: Final = "/admin/clusters"
 """Pulsar's path of clusters."""
 ISOLATION: Final = "namespaceIsolationPolicies"

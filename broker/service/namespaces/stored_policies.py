@@ -18,10 +18,10 @@ from broker.service.namespaces.stored_forms import (
     CLUSTERS_ROOT,
     EARLIER_OF_CLUSTERS,
     Document,
-    Json,
     dump_bounded,
     is_earlier,
 )
+from foundation.json_value import Json
 from foundation.model.topic_name import TopicName
 
 ROOT: Final = "/admin/policies"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import (
     Choice,
     Form,
@@ -16,6 +15,7 @@ from broker.service.policies.forms import (
     Whole,
     member,
 )
+from foundation.json_value import Json
 from foundation.settings.keys import INT_MAX, LONG_MAX
 from foundation.value import Value
 

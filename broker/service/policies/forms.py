@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import Field, field, fields
 from typing import Any, Final, Generic, TypeVar, cast
 
-from broker.service.namespaces.namespaces import Json
+from foundation.json_value import Json
 from foundation.model.errors import BrokerError
 from foundation.settings.keys import INT_MAX, LONG_MAX
 

@@ -15,11 +15,12 @@ from typing import Any, Final, NamedTuple, cast
 
 from broker.schemas.avro_schema import AvroType, parse_avro
 from broker.service.namespaces.namespaces import GLOBAL
-from broker.service.namespaces.stored_forms import Document, Json
+from broker.service.namespaces.stored_forms import Document
 from broker.service.policies.effective_policies import SUBSCRIPTION_POLICIES
 from broker.service.policies.forms import PolicyRefused
 from broker.service.policies.pulsar_event import EVENT_SCHEMA
 from broker.service.policies.table import BACKLOG, DELAYED, POLICIES, Policy
+from foundation.json_value import Json
 from foundation.model.errors import InvalidTopicName
 from foundation.model.topic_name import POLICY_EVENTS, TopicName, parse_topic_name
 

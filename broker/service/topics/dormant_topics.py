@@ -26,8 +26,8 @@ class DormantTopics:
         """Has no record. `call_later` starts the slices of `plan_all`."""
         self._policies, self._environment, self._call_later = policies, environment, call_later
         self._of_namespace: dict[str, dict[str, DormantTopic]] = {}
-        # The topics of each second in a dict of their own: one that leaves or is planned anew leaves nothing behind, so
-        # nothing is ever made anew, which would hold the loop.
+        # The topics of each second in a dict of their own: one that goes or is planned anew is taken out, so nothing is ever
+        # made anew, which would hold the loop.
         self._due: dict[int, dict[str, None]] = {}
         self._seconds: list[int] = []
         self.count = 0

@@ -15,12 +15,13 @@ from typing import Final, NamedTuple
 from bookkeeper.ensembles.awaited_reads import read_entries
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo
-from broker.schemas.avro_schema import AvroType, Json, parse_avro
+from broker.schemas.avro_schema import AvroType, parse_avro
 from broker.schemas.decoding import Undecodable, decode_avro
 from broker.schemas.schema import SchemaType
 from broker.service.policies.topic_events import EVENT_TYPE, EventKey, PolicyChange, change_of
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_schemas import TopicSchemas, version_of
+from foundation.json_value import Json
 from foundation.model.entry import Entry
 from foundation.model.position import EARLIEST, Position
 from foundation.model.range_set import EntryRange

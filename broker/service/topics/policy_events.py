@@ -25,7 +25,7 @@ from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from broker.schemas.avro_schema import AvroType
 from broker.schemas.encoding import Unencodable, encode
 from broker.service.namespaces.namespaces import GLOBAL
-from broker.service.namespaces.stored_forms import Document, Json
+from broker.service.namespaces.stored_forms import Document
 from broker.service.namespaces.stored_policies import TopicPolicies, TopicPolicyDocuments
 from broker.service.policies.forms import PolicyRefused
 from broker.service.policies.pulsar_event import EVENT_SCHEMA
@@ -46,6 +46,7 @@ from broker.service.topics.event_producer import publish
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.policy_nodes import PolicyNode, namespaces_with_nodes, nodes_of
 from broker.service.topics.topic_registry import TopicRegistry
+from foundation.json_value import Json
 from foundation.loop.uninterrupted import uninterrupted
 from foundation.model.errors import BadVersion, BrokerError, PersistenceError, ServiceNotReady, TopicNotFound
 from foundation.model.topic_name import TopicName, parse_topic_name

@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from itertools import islice
 from typing import Final
 
-from entry_cache.active_cursors import ActiveCursors, Place, count_to
+from entry_cache.active_cursors import ActiveCursors, CursorPlace, count_to
 from entry_cache.cursor_watcher import Acknowledged
 from entry_cache.policies.magnetar.reader_view import NO_READERS, ReaderView
 from entry_cache.policies.magnetar.reading_cursor import SPEED_GUESS, DepartedCursor, ReadingCursor
@@ -59,13 +59,13 @@ class LogReaders:
         )
         self._active = active
         self._cursors: dict[str, ReadingCursor] = {}
-        self._going: list[Place] | None = None
+        self._going: list[CursorPlace] | None = None
         """The places of the cursors that have not stopped, sorted; None while none has: then it is `active.places`."""
-        self._stopped: list[Place] = []
+        self._stopped: list[CursorPlace] = []
         """The places of the cursors that have stopped, sorted."""
         self._departed: OrderedDict[str, DepartedCursor] = OrderedDict()
         """The cursors that left and may come back, in the order in which they left and are forgotten."""
-        self._returning: list[Place] = []
+        self._returning: list[CursorPlace] = []
         """The places of these, sorted."""
         self._version = 0
         """Grows when a cursor comes, leaves or moves."""

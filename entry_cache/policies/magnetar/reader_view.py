@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from entry_cache.active_cursors import Place, count_to
+from entry_cache.active_cursors import CursorPlace, count_to
 from foundation.model.position import LATEST, Position
 
 LEDGER_ENTRIES_GUESS: Final = 50_000
@@ -30,9 +30,9 @@ class ReaderView:
 
     def __init__(
         self,
-        going: Sequence[Place],
-        returning: Sequence[Place],
-        stopped: Sequence[Place],
+        going: Sequence[CursorPlace],
+        returning: Sequence[CursorPlace],
+        stopped: Sequence[CursorPlace],
         unacknowledged: Position,
         speed_of: Callable[[str], float],
     ) -> None:
@@ -81,7 +81,7 @@ class ReaderView:
         return int(min(soonest) * 1e6) if soonest else None
 
 
-def _nearest(places: Sequence[Place], position: tuple[int, int]) -> Sequence[Place]:
+def _nearest(places: Sequence[CursorPlace], position: tuple[int, int]) -> Sequence[CursorPlace]:
     """Returns the places that reach the position first if all readers are equally fast."""
     if not places:
         return ()
@@ -90,7 +90,7 @@ def _nearest(places: Sequence[Place], position: tuple[int, int]) -> Sequence[Pla
     return places[max(0, end - READERS_ASKED_MAX) : end]
 
 
-def _distance(reader: Place, position: tuple[int, int]) -> int:
+def _distance(reader: CursorPlace, position: tuple[int, int]) -> int:
     """Returns how many entries the reader is away; a guess across ledgers, whose lengths are not known here."""
     ledger_id, entry_id = position
     if reader[0] == ledger_id:

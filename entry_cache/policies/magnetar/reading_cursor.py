@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from entry_cache.active_cursors import Place
+from entry_cache.active_cursors import CursorPlace
 from entry_cache.cursor_watcher import Acknowledged
 from foundation.model.position import Position
 
@@ -75,7 +75,7 @@ class DepartedCursor:
 
     def __init__(self, name: str, acknowledged: Position, left_ns: int) -> None:
         """The cursor would begin again after `acknowledged`, its mark-delete position."""
-        self.place: Place = (acknowledged.ledger_id, acknowledged.entry_id + 1, name)
+        self.place: CursorPlace = (acknowledged.ledger_id, acknowledged.entry_id + 1, name)
         """The position where it would begin again, and its name."""
         self.left_ns = left_ns
         """When it left. How long it is expected since then may change at run time."""

@@ -245,14 +245,14 @@ async def test_adds_fail_when_no_bookie_can_replace_a_failed_one() -> None:
 
 async def test_ledger_gets_the_copies_that_a_policy_wants() -> None:
     cluster = Cluster(3, LedgerSettings(3, 2, 2))
-    own, _ = await cluster.ledgers.create_beside(LEDGER, {}, (), Copies(2, 1, 1))
+    own, _ = await cluster.ledgers.create_with(LEDGER, {}, (), Copies(2, 1, 1))
     metadata = own.metadata
     assert (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum) == (2, 1, 1)
     assert len(metadata.segments[0].members) == 2
     usual = await cluster.ledgers.create(LEDGER + 1, {})
     assert usual.metadata.write_quorum == 2
     with pytest.raises(NotEnoughBookies):
-        await cluster.ledgers.create_beside(LEDGER + 2, {}, (), Copies(5, 5, 5))
+        await cluster.ledgers.create_with(LEDGER + 2, {}, (), Copies(5, 5, 5))
 
 
 async def test_failing_bookies_do_not_replace_each_other_for_ever() -> None:

@@ -87,6 +87,6 @@ async def test_write_beside_others_is_asked_again_with_the_version_found(tmp_pat
         (version,) = await store.put_all([put])
         return "made", version
 
-    assert await owned.put_beside(KEY, b"list with a ledger", write) == "made"
+    assert await owned.put_with(KEY, b"list with a ledger", write) == "made"
     assert expected == [ABSENT, 0]
     await store.close()

@@ -9,7 +9,7 @@ from typing import cast
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 from kazoo.protocol.states import ZnodeStat
 
-from bookkeeper.metadata.zookeeper_requests import Answer, ZookeeperRequests
+from bookkeeper.metadata.zookeeper_requests import ZookeeperAnswer, ZookeeperRequests
 from bookkeeper.repair.zookeeper_locks import ZookeeperLocks
 
 
@@ -24,13 +24,13 @@ class Nodes:
         self.url = SimpleNamespace(root="")
         self.client = self
 
-    async def ask(self, request: Callable[[], object]) -> Answer:
+    async def ask(self, request: Callable[[], object]) -> ZookeeperAnswer:
         if self.session_after is not None:
             self.session.id, self.session_after = self.session_after, None
         try:
-            return Answer(request(), None, 1)
+            return ZookeeperAnswer(request(), None, 1)
         except KazooException as refusal:
-            return Answer(None, refusal, 1)
+            return ZookeeperAnswer(None, refusal, 1)
 
     def create_async(self, path: str, value: bytes, **_: bool) -> str:
         if path in self.owners:

@@ -10,7 +10,7 @@ import pytest
 
 from bookkeeper.ensembles.zookeeper_ledger_ids import ZookeeperLedgerIds
 from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
-from bookkeeper.metadata.zookeeper_requests import Answer, Pending
+from bookkeeper.metadata.zookeeper_requests import Pending, ZookeeperAnswer
 from broker.compose.broker_service import BrokerService
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.position import EARLIEST
@@ -37,7 +37,7 @@ class Counted:
         self.requests = self.round_trips = 0
         self._begun += 1
 
-    async def ask(self, request: Callable[[], Pending], *, session_id: int | None = None) -> Answer:
+    async def ask(self, request: Callable[[], Pending], *, session_id: int | None = None) -> ZookeeperAnswer:
         self.requests += 1
         begun, place = self._begun, self.round_trips + 1
         try:

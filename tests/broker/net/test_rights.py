@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from broker.net.command_table import ROWS
-from broker.net.rights import NoRight
+from broker.net.rights import NoRight, OwnTransaction
 from protocol.pulsar_api_pb2 import BaseCommand
 from tests.support.command_json import Json
 from tests.support.raw_client import PeerClosedError, RawConnection
@@ -191,4 +191,10 @@ async def test_command_of_a_role_without_rights_is_refused_and_changes_nothing(
 
 def test_rows_without_a_right_are_those_that_need_none() -> None:
     free = {BaseCommand.Type.Name(kind) for kind, row in ROWS.items() if isinstance(row.right, NoRight)}
-    assert free == set(WITHOUT_A_RIGHT)
+    own = {
+        BaseCommand.Type.Name(kind): row.right
+        for kind, row in ROWS.items()
+        if isinstance(row.right, OwnTransaction)
+    }
+    assert own == {name: OwnTransaction(name) for name in ("SEND", "ACK")}
+    assert free | own.keys() == set(WITHOUT_A_RIGHT)

@@ -9,7 +9,7 @@ from typing import Any
 from broker.compose.cache_settings import EntryCacheSettings
 from broker.recorder.record_writer import RecordWriter
 from broker.recorder.settings import RecordSettings
-from entry_cache.observe.cache_events import Op, Row
+from entry_cache.observe.cache_events import CacheEvent, Op
 
 SETTINGS_TEXT = EntryCacheSettings(1 << 20).to_text()
 OFFSET_US = 1_763_758_800_000_000
@@ -30,15 +30,17 @@ def row(
     detail: int = 0,
     who: Sequence[str] = (),
     sizes: Sequence[int] = (),
-) -> Row:
+) -> CacheEvent:
     return (at_us * 1000, op, log, reader, ledger, first, count, size, detail, who, sizes)
 
 
-def settings_row(text: str = SETTINGS_TEXT, at_us: int = 0) -> Row:
+def settings_row(text: str = SETTINGS_TEXT, at_us: int = 0) -> CacheEvent:
     return row(Op.SETTINGS, "", at_us=at_us, ledger=0, who=(text,))
 
 
-def append(first: int, sizes: Sequence[int], *, at_us: int = 0, log: str = "t", ledger: int = 1) -> Row:
+def append(
+    first: int, sizes: Sequence[int], *, at_us: int = 0, log: str = "t", ledger: int = 1
+) -> CacheEvent:
     return row(
         Op.APPEND,
         log,
@@ -51,7 +53,7 @@ def append(first: int, sizes: Sequence[int], *, at_us: int = 0, log: str = "t", 
     )
 
 
-def hit(first: int, count: int, *, at_us: int = 0, reader: int = 0, size: int = 10) -> Row:
+def hit(first: int, count: int, *, at_us: int = 0, reader: int = 0, size: int = 10) -> CacheEvent:
     return row(Op.HIT, at_us=at_us, reader=reader, first=first, count=count, size=count * size)
 
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from entry_cache.observe.cache_events import Op, Row
+from entry_cache.observe.cache_events import CacheEvent, Op
 from entry_cache.observe.totals import totals_of
 from magnetar.__main__ import main
 from tests.broker.recorder.record_fakes import new_writer
 from tests.entry_cache.observe.test_replay import SETTINGS, Recording, some_life
 
 
-def recorded_life(folder: Path, rows: list[Row] | None = None, **settings: Any) -> Mapping[str, int]:
+def recorded_life(folder: Path, rows: list[CacheEvent] | None = None, **settings: Any) -> Mapping[str, int]:
     """A short one, ended in good order; answers what the cache counted."""
     recording = Recording(SETTINGS)
     some_life(recording)

@@ -10,7 +10,7 @@ from broker.compose.cache_settings import EntryCacheSettings
 from entry_cache.active_cursors import ActiveCursors
 from entry_cache.compose import ComposedCache
 from entry_cache.observe import miss_ratio
-from entry_cache.observe.cache_events import NOT_COUNTED, Op, Row
+from entry_cache.observe.cache_events import NOT_COUNTED, CacheEvent, Op
 from entry_cache.observe.miss_ratio import ENTRIES_MAX, FACTORS, MissRatios, estimate
 from entry_cache.observe.spatial_sample import BLOCK_ENTRIES, FOLDS, SpatialSample
 from tests.entry_cache.miss_ratio_workloads import SECOND_NS, WORKLOADS, Workload, play, settings_of
@@ -27,7 +27,9 @@ class Sampling:
         self.cached_entries = cached_entries
         self.ratios: MissRatios | None = None
 
-    def watch(self, cache: ComposedCache, cursors: dict[str, ActiveCursors]) -> Callable[[Row], object]:
+    def watch(
+        self, cache: ComposedCache, cursors: dict[str, ActiveCursors]
+    ) -> Callable[[CacheEvent], object]:
         self.ratios = MissRatios(self.settings, self.cached_entries, cursors.get, 0)
         return self.ratios.take
 

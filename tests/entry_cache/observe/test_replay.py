@@ -12,7 +12,7 @@ from entry_cache.active_cursors import ActiveCursors
 from entry_cache.entry_cache import EntryCache
 from entry_cache.listener import CursorChange, Redelivery, StorageRead
 from entry_cache.observe import ledger_logs as ledger_logs_module
-from entry_cache.observe.cache_events import Op, Row
+from entry_cache.observe.cache_events import CacheEvent, Op
 from entry_cache.observe.decisions import Decisions
 from entry_cache.observe.recorded import Recorded
 from entry_cache.observe.replay import Replay
@@ -31,7 +31,7 @@ class Recording:
 
     def __init__(self, settings: EntryCacheSettings = SETTINGS, continue_ns: int = 0) -> None:
         self.now = 0
-        self.rows: list[Row] = []
+        self.rows: list[CacheEvent] = []
         self.names: dict[int, str] = {0: ""}
         decisions = Decisions(0, lambda: self.now)
         decisions.listen(self.rows.append)

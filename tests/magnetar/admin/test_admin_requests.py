@@ -9,10 +9,11 @@ from typing import cast
 
 import pytest
 
+from foundation.json_value import Json
 from magnetar.admin.messages import peeked, texts_of
 from magnetar.admin.requests import Body, body_of, path_of
 from magnetar.admin.values import minutes, position, seconds, size, topic_path
-from magnetar.clients.admin_client import Json, Response
+from magnetar.clients.admin_client import Response
 from magnetar.clients.client import CommandError
 from protocol.pulsar_api_pb2 import SingleMessageMetadata
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
+from foundation.json_value import Json
 from magnetar.commands.top_command import SORTS as SORTS_OF_THE_COMMAND
-from magnetar.top.bookie_view import BookieAnswer
+from magnetar.top.figures import BOOKIE, TOPIC, Span, figures_of
 from magnetar.top.numbers import count, percent, size
-from magnetar.top.rates import BookieRates, CacheRates, Overview, TopicRates
-from magnetar.top.table import COLUMNS, SORTS, as_json, as_table, chosen, columns, head
+from magnetar.top.rates import Named, Overview
+from magnetar.top.table import SORTS, as_json, as_table, cells_of, chosen, head
 
-QUIET = TopicRates("persistent://n/s/quiet", 0, 0, 0, 0, 0, 0, 0, 0, 0, None)
-BUSY = replace(QUIET, name="persistent://n/s/busy", in_messages=10, in_bytes=20, hit_ratio=0.5)
-BEHIND = replace(QUIET, name="persistent://n/s/behind", backlog=5, storage_bytes=2048, hit_ratio=0.25)
+
+def topic(name: str, **figures: float) -> Named:
+    return Named(f"persistent://n/s/{name}", {**figures_of(TOPIC, Span({}, {}, 0.0)), **figures})
+
+
+QUIET = topic("quiet")
+BUSY = topic("busy", in_messages=10, in_bytes=20, hit_ratio=0.5)
+BEHIND = topic("behind", backlog=5, storage_bytes=2048, hit_ratio=0.25)
 TOPICS = [QUIET, BUSY, BEHIND]
-EMBEDDED: BookieAnswer = {
+EMBEDDED: dict[str, Json] = {
     "id": "127.0.0.1:3181",
     "kind": "embedded",
     "connected": True,
@@ -31,17 +36,26 @@ EMBEDDED: BookieAnswer = {
 FOUND = Overview(
     version="0.2.0",
     seconds=2.0,
-    in_messages=1234,
-    in_bytes=2048,
-    out_messages=3,
-    out_bytes=0,
-    backlog=5,
-    topics_count=3,
-    connections=2,
+    broker={
+        "in_messages": 1234,
+        "in_bytes": 2048,
+        "out_messages": 3,
+        "out_bytes": 0,
+        "backlog": 5,
+        "topics_count": 3,
+        "connections": 2,
+        "cpu": 0.25,
+        "memory_bytes": 3 << 20,
+    },
     publish_ms={"0.5": 1.04, "0.99": 12.0, "1.0": 13.0},
-    cpu=0.25,
-    memory_bytes=3 << 20,
-    cache=CacheRates(0.985, 98.5, 1.5, 0, 1024, 2048),
+    cache={
+        "hit_ratio": 0.985,
+        "hits": 98.5,
+        "misses": 1.5,
+        "evictions": 0,
+        "used_bytes": 1024,
+        "max_bytes": 2048,
+    },
     bookie=None,
     bookies=[],
     topics=TOPICS,
@@ -100,8 +114,15 @@ def test_lines_above_the_table_name_what_is_known() -> None:
         "traffic  in 1.2k/s 2 KiB/s  out 3/s 0 B/s  publish (1 min) p50 1 ms, p99 12 ms",
         "cache    hits 98.5 % (98/s)  misses 1.5/s  evicted 0/s  1 KiB of 2 KiB",
     ]
-    bookie = BookieRates(5, 0, 1024, 0, 1.5, None, 0, 2, False)
-    bare = replace(FOUND, version="", publish_ms={}, cpu=None, memory_bytes=None, bookie=bookie)
+    counted = {
+        "bookkeeper_server_ADD_ENTRY_count": 10.0,
+        "bookie_WRITE_BYTES": 2048.0,
+        "bookie_SERVER_STATUS": 0.0,
+    }
+    kept = {"bookie_journal_JOURNAL_SYNC:0.99": 1.5, "bookie_ledgers_count": 2.0}
+    bookie = figures_of(BOOKIE, Span({}, counted | kept, 2.0))
+    unknown = {**FOUND.broker, "cpu": None, "memory_bytes": None}
+    bare = FOUND._replace(version="", broker=unknown, publish_ms={}, bookie=bookie)
     assert head(bare)[0] == "broker   version unknown  topics 3  connections 2  backlog 5"
     assert head(bare)[1].endswith("publish (1 min) -")
     assert head(bare)[3].startswith("bookie   READ-ONLY  adds 5/s 1 KiB/s")
@@ -110,27 +131,34 @@ def test_lines_above_the_table_name_what_is_known() -> None:
 
 def test_bookies_without_metrics_have_a_line_from_the_console() -> None:
     assert (
-        head(replace(FOUND, bookies=[EMBEDDED]))[3]
+        head(FOUND._replace(bookies=[EMBEDDED]))[3]
         == "bookie   writable  free 2 KiB  journal 0.5 ms, p99 3 ms  read cache 75.0 %"
     )
-    lost: BookieAnswer = {**EMBEDDED, "connected": False}
-    assert head(replace(FOUND, bookies=[EMBEDDED, lost, EMBEDDED]))[3] == (
+    lost: dict[str, Json] = {**EMBEDDED, "connected": False}
+    assert head(FOUND._replace(bookies=[EMBEDDED, lost, EMBEDDED]))[3] == (
         "bookies  3: 2 writable, 1 NOT CONNECTED"
     )
 
 
 def test_names_cannot_drive_the_terminal() -> None:
-    assert COLUMNS[0].cell(replace(QUIET, name="persistent://n/s/\x1b[2J")) == "n/s/\\x1b[2J"
+    assert cells_of(TOPIC, "topic", [topic("\x1b[2J")])[1][0] == "n/s/\\x1b[2J"
 
 
 def test_narrow_screen_has_the_columns_that_do_not_follow_from_others() -> None:
-    titles = [column.title for column in columns(narrow=True)]
-    assert titles == ["topic", "in/s", "out/s", "backlog", "storage", "hits", "cons"]
+    assert [*cells_of(TOPIC, "topic", [], narrow=True)[0]] == [
+        "topic",
+        "in/s",
+        "out/s",
+        "backlog",
+        "storage",
+        "hits",
+        "cons",
+    ]
 
 
 def test_plain_table_has_a_line_for_each_topic() -> None:
     lines = as_table(FOUND, [BUSY, BEHIND]).splitlines()
-    assert lines[4].split() == " ".join(column.title for column in COLUMNS).split()
+    assert lines[4].split() == " ".join(cells_of(TOPIC, "topic", [])[0]).split()
     assert lines[5].startswith("n/s/busy")
     assert [len(line) for line in lines[4:]] == [len(lines[4])] * 3
 

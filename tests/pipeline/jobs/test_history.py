@@ -25,7 +25,7 @@ from broker.recorder.schema import FileFacts, file_name, names_name
 from entry_cache.observe.cache_events import Op
 from magnetar.commands import pipeline_command
 from pipeline.jobs.history import Thresholds, failures, history
-from pipeline.jobs.history_runs import READS, HistoryError, Run, RunFolder
+from pipeline.jobs.history_runs import READS, HistoryError, JobRun, RunFolder
 from pipeline.jobs.report import FAILED, Report
 from pipeline.jobs.trend import DayCounts, shares_of_drop
 from tests.pipeline.jobs.killed_history import POINTS
@@ -201,7 +201,7 @@ def test_run_that_is_being_forgotten_does_not_count_after_a_kill(
     with folder.locked():
         run_id, part = folder.begin()
         (part / READS).mkdir()
-        folder.finish(Run(run_id, [("b0", "s", 0)], ["2026-11-20"]), part)
+        folder.finish(JobRun(run_id, [("b0", "s", 0)], ["2026-11-20"]), part)
 
         def killed(path: Path) -> None:
             (path / READS).rmdir()

@@ -15,8 +15,8 @@ from entry_cache.observe.cache_events import (
     HIT_MOVES,
     HIT_REDELIVERY,
     HIT_STAYS,
+    CacheEvent,
     Op,
-    Row,
 )
 from tests.broker.recorder.record_fakes import append, new_writer, row, settings_row
 
@@ -27,7 +27,7 @@ TURN_US = 700
 class RandomRecord:
     def __init__(self, seed: int, topics: int = 3) -> None:
         self.random = random.Random(seed)
-        self.rows: list[Row] = [settings_row()]
+        self.rows: list[CacheEvent] = [settings_row()]
         self.now_us = 0
         self.ledger_of = {f"t{number}": number + 1 for number in range(topics)}
         self.next_ledger = topics + 1

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.internal_cursors import COMPACTION_CURSOR
-from broker.service.namespaces.namespaces import AlreadyExists, Json, NamespaceNotFound
+from broker.service.namespaces.namespaces import AlreadyExists, NamespaceNotFound
 from broker.service.producer import AccessMode, Producer
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.json_value import Json
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError, TopicNotFound
 from foundation.model.position import EARLIEST

@@ -18,12 +18,12 @@ from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.redelivery_reads import RedeliveryReads
 from broker.service.lifecycle import hole_rounds
 from broker.service.lifecycle.hole_rounds import joined
-from broker.service.namespaces.namespaces import Json
 from broker.service.policies import table
 from broker.service.subscriptions.dispatch.places import Place
 from broker.service.subscriptions.hole_watch import LOOKS_KEPT, HoleLook, passed_before, read_between, thinned
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.json_value import Json
 from foundation.model.errors import EntryDamaged, PersistenceError
 from foundation.model.position import Position
 from foundation.model.range_set import EntryRange

@@ -9,9 +9,9 @@ import pytest
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
-from broker.service.namespaces.namespaces import Json
 from broker.service.policies import table
 from broker.service.settings import ServiceSettings
+from foundation.json_value import Json
 from foundation.model.topic_name import parse_topic_name
 from tests.fakes.stage import SHARED, TOPIC, Stage
 

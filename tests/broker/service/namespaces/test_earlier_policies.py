@@ -10,11 +10,12 @@ from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.clusters import Clusters
-from broker.service.namespaces.namespaces import Document, Json, Namespaces
+from broker.service.namespaces.namespaces import Document, Namespaces
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import DISPATCH, PUBLISH
 from broker.service.policies.values import DispatchRate, PublishRate
 from broker.service.settings import ServiceSettings
+from foundation.json_value import Json
 from foundation.model.errors import MetadataError
 from tests.fakes.metadata import everything
 

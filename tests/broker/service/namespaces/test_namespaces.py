@@ -13,12 +13,12 @@ from bookkeeper.metadata.metadata_store import ABSENT, VALUE_BYTES_MAX, Put, Ver
 from broker.security.authorization.permissions import Action, NamespacePermissions, stored_permissions
 from broker.service.namespaces.namespaces import (
     AlreadyExists,
-    Json,
     NamespaceNotFound,
     Namespaces,
     NotEmpty,
 )
 from broker.service.namespaces.stored_forms import DOCUMENT_BYTES_MAX, DocumentTooLarge
+from foundation.json_value import Json
 from foundation.model.errors import InvalidTopicName, MetadataError
 from tests.fakes.metadata import Unwatched
 

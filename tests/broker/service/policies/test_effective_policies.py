@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.config.keys import BROKER_KEYS
-from broker.service.namespaces.namespaces import GLOBAL, Json, Namespaces
+from broker.service.namespaces.namespaces import GLOBAL, Namespaces
 from broker.service.namespaces.stored_policies import ROOT
 from broker.service.policies import table
 from broker.service.policies.effective_policies import EffectivePolicies
@@ -27,6 +27,7 @@ from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import EncryptionRequired
+from foundation.json_value import Json
 from foundation.model.errors import NotAllowed, ProducerBusy
 from foundation.model.topic_name import parse_topic_name
 from foundation.settings.keys import INT_MAX, LONG_MAX

@@ -14,12 +14,13 @@ from broker.schemas.decoding import decode_avro
 from broker.schemas.encoding import encode
 from broker.schemas.schema import Schema, SchemaType
 from broker.schemas.strategy import Strategy
-from broker.service.namespaces.stored_forms import Document, Json
+from broker.service.namespaces.stored_forms import Document
 from broker.service.policies.forms import PolicyRefused
 from broker.service.policies.pulsar_event import EVENT_SCHEMA
 from broker.service.policies.topic_events import EVENT_TYPE, EventKey, event_of, no_policies
 from broker.service.producer import Producer
 from broker.service.topics.topic_schemas import version_bytes
+from foundation.json_value import Json
 from foundation.model.errors import NoSuchLedger, PersistenceError
 from foundation.model.topic_name import parse_topic_name
 from protocol.frame import message_body

@@ -8,8 +8,8 @@ import pytest
 
 from broker.schemas.schema import Schema, SchemaType
 from broker.service.lifecycle.partitioned_topics import PartitionedTopics
-from broker.service.namespaces.namespaces import Json
 from broker.service.topics.topic_schemas import NO_VERSION, TopicSchemas, schema_id, version_bytes
+from foundation.json_value import Json
 from foundation.model.errors import IncompatibleSchema, InvalidSchemaData
 from foundation.model.topic_name import TopicName, parse_topic_name
 from tests.fakes.stage import TOPIC, Stage

@@ -11,13 +11,13 @@ import pytest
 
 from broker.managed_ledger import managed_ledger, single_entry
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.service.namespaces.namespaces import Json
 from broker.service.policies import table
 from broker.service.subscriptions.backlog import expiring_delays, message_expiry
 from broker.service.subscriptions.backlog.requested_expiry import NotExpired, expire_older
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.subscriptions.topic_positions import TopicPositions
 from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.json_value import Json
 from foundation.model.entry import Entry
 from foundation.model.errors import EntryDamaged
 from foundation.model.position import EARLIEST, Position
