@@ -25,7 +25,9 @@ from broker.admin.topics.topic_access import (
     parts,
 )
 from broker.admin.topics.topic_properties import texts_of
+from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
 from broker.service.namespaces.namespaces import AlreadyExists, NamespaceNotFound
+from broker.service.topics.new_topic import create_shadow
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_registry import TooManyTopics
 from foundation.model.errors import NotAllowed, TopicNotFound
@@ -50,6 +52,9 @@ async def create(request: web.Request) -> web.Response:
             )
     # Read first: a refusal must leave no topic.
     wanted = await texts_of(request)
+    if SHADOW_SOURCE in wanted:
+        await create_shadow(broker.registry, name, wanted)
+        return done()
     try:
         topic = await broker.registry.get(name, create=True, by_admin=True)
     except TooManyTopics as error:
