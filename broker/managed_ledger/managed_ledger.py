@@ -43,6 +43,7 @@ from broker.managed_ledger.shadows.shadow_context import ShadowContext
 from broker.managed_ledger.single_entry import find_newest, read_entries, read_entry, read_readable
 from broker.managed_ledger.storage_reads import StorageReads
 from broker.managed_ledger.trimming import Keeper, ShadowTrimming, Trimming
+from entry_cache.cache_stats import ReadStats
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError
 from foundation.model.position import EARLIEST, LATEST, Position
@@ -103,11 +104,13 @@ class ManagedLedger:
         # One dict for two parts: LedgerCursors fills it and needs Trimming, and Trimming looks at the cursors.
         cursors: dict[str, ManagedCursor] = {}
         # A shadow shares these three with its source: the readers of both count as readers of one cache.
-        self.storage_reads = StorageReads(context) if source is None else source.storage_reads
+        self.storage_reads: StorageReads = StorageReads(context) if source is None else source.storage_reads
         """The reads from BookKeeper ledgers that are under way."""
-        self.reading_cursors = ReadingCursors(context) if source is None else source.reading_cursors
+        self.reading_cursors: ReadingCursors = (
+            ReadingCursors(context) if source is None else source.reading_cursors
+        )
         """The active cursors, as the cache knows them."""
-        self.trimming = (
+        self.trimming: Trimming = (
             Trimming(context, self.storage_reads, cursors)
             if source is None
             else ShadowTrimming(source.trimming, cursors)
@@ -181,6 +184,20 @@ class ManagedLedger:
     def delayed_buckets(self) -> BucketLedgers:
         """Keeps the delayed entries over a restart."""
         return BucketLedgers(self.context)
+
+    @property
+    def reads(self) -> ReadStats:
+        """Reads of its cursors and of single entries; those of its shadows are theirs, though they share the cache."""
+        if isinstance(self.context, ShadowContext):
+            own = ReadStats()
+            own.add(self.context.retired_reads)
+            for cursor in self.cursors.by_name.values():
+                own.add(cursor.reader.reads)
+            return own
+        reads = self.cache.reads
+        for shadow in self.shadows.values():
+            reads = reads.without(shadow.reads)
+        return reads
 
     @property
     def state(self) -> ManagedLedgerState:
@@ -258,9 +275,8 @@ class ManagedLedger:
         if left is not None:
             left.keep_ms, left.keep_bytes = own.keep_ms, own.keep_bytes
         source.trimming.set_shadow(self.name, left)
-        if ends:
-            for cursor in self.cursors.by_name.values():
-                self.cache.forget_reader(cursor.reader.name)
+        for cursor in self.cursors.by_name.values():
+            self.context.forget_reader(cursor.reader)
 
     def grown(self) -> None:
         """Tells the shadows that this log has new entries, or will get no more."""

@@ -56,6 +56,8 @@ async def open_ledger_list(
     info, version = (
         (decode_ledger_list(found.value), found.version) if found else (_new(environment, properties), ABSENT)
     )
+    # Apache's broker names the source of a shadow's partition in the metadata of its partitioned topic alone.
+    info.properties.update(properties)
     if SHADOW_SOURCE in info.properties:
         # Apache's broker copies the source's list into that of the shadow. They are not this log's to recover.
         info.ledgers, info.terminated = [], None

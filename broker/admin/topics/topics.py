@@ -51,7 +51,7 @@ async def create(request: web.Request) -> web.Response:
                 f" {count} partitions; create a partitioned topic, or use another name"
             )
     # Read first: a refusal must leave no topic.
-    wanted = await texts_of(request)
+    wanted = await texts_of(request, is_new=True)
     if SHADOW_SOURCE in wanted:
         await create_shadow(broker.registry, name, wanted)
         return done()
@@ -75,6 +75,8 @@ async def delete(request: web.Request) -> web.Response:
     if not name.is_persistent and not await broker.registry.exists(name):
         # Such a topic leaves no trace when its last client goes, so Pulsar calls its deletion done.
         return done()
+    # Before the clients are counted, as in Pulsar.
+    await broker.registry.shadows.check_deletable(name)
     # Opens the topic: a topic that is not open has no clients, but may not exist either.
     consumers, producers = clients(await existing(broker, name))
     if (consumers or producers) and not force:

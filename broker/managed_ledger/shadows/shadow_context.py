@@ -13,6 +13,7 @@ from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.ledger_list_store import LedgerListStore
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.stats import ManagedLedgerStats
+from entry_cache.cache_stats import ReadStats
 from entry_cache.reader import Reader
 from foundation.model.errors import BrokerError
 from foundation.model.position import Position
@@ -22,7 +23,7 @@ from foundation.model.topic_name import TopicName
 class ShadowContext(LedgerContext):
     """Shared state of one open shadow."""
 
-    __slots__ = ("source",)
+    __slots__ = ("retired_reads", "source")
 
     def __init__(
         self,
@@ -39,6 +40,8 @@ class ShadowContext(LedgerContext):
         self.ledgers, self.cache = source.ledgers, source.cache
         self.view = None
         self.stats = ManagedLedgerStats()
+        self.retired_reads = ReadStats()
+        """Reads of cursors that were deleted."""
         self.background = Background("managed ledger", name)
 
     @property
@@ -59,6 +62,11 @@ class ShadowContext(LedgerContext):
     def reader(self, cursor_name: str) -> Reader:
         """Returns the reader of a cursor; the source may have a cursor of the same name."""
         return self.cache.reader(f"{cursor_name} of {TopicName.of_ledger_name(self.name)}")
+
+    def forget_reader(self, reader: Reader) -> None:
+        """Forgets a reader, and keeps its counts with those of the shadow."""
+        self.retired_reads.add(reader.reads)
+        super().forget_reader(reader)
 
     def read_failed(self, ledger_id: int, entry_id: int, error: BrokerError) -> None:
         """Notes it in the source."""

@@ -20,13 +20,18 @@ from typing import Protocol
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.managed_ledger.managed_ledger_info import NO_PROPERTIES, SHADOW_SOURCE
+from broker.managed_ledger.managed_ledger_info import NO_PROPERTIES, SHADOW_SOURCE, managed_ledger_key
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list, encode_ledger_list
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.shadows.followed_ledger import FollowedLedger
 from broker.managed_ledger.shadows.stored_marks import source_in_store, stored_marks
 from broker.managed_ledger.trimming import Keeper
 from broker.service.namespaces.namespaces import Namespaces
-from broker.service.namespaces.partitioned_metadata import PartitionedMetadata
+from broker.service.namespaces.partitioned_metadata import (
+    NO_PARTITIONS,
+    PartitionedMetadata,
+    StoredPartitions,
+)
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
@@ -47,7 +52,7 @@ log = logging.getLogger("magnetar")
 class HasShadows(MetadataError):
     """A topic cannot be deleted while others read its log."""
 
-    status = 412
+    status = 422
     """HTTP status of the answer."""
 
 
@@ -179,9 +184,7 @@ class Shadows:
 
     async def properties_of_partitions(self, name: TopicName) -> Mapping[str, str]:
         """Returns what new partitions get of the properties of their topic: the source of a shadow. Raises MetadataError."""
-        stored = await self._registry.partitions.find(name.base)
-        source = None if stored is None else stored.properties.get(SHADOW_SOURCE)
-        return NO_PROPERTIES if source is None else {SHADOW_SOURCE: source}
+        return shadow_properties(await self._registry.partitions.find(name.base) or NO_PARTITIONS)
 
     # Trimming
 
@@ -237,6 +240,25 @@ class Shadows:
 
     # Deleting
 
+    async def own_partition(self, name: TopicName) -> None:
+        """Takes the source's ledgers out of the list of a shadow's partition, before the partition is deleted.
+
+        Apache's broker lists them there, and names the source in the metadata of the partitioned topic alone. Raises
+        MetadataError.
+        """
+        metadata = self._environment.metadata
+        if name.partition < 0 or not metadata.is_shared:
+            return
+        properties = await self.properties_of_partitions(name)
+        found = await metadata.get(managed_ledger_key(name.ledger_name)) if properties else None
+        if found is not None:
+            info = decode_ledger_list(found.value)
+            if not info.deleted and SHADOW_SOURCE not in info.properties:
+                info.ledgers, info.properties = [], {**info.properties, **properties}
+                await metadata.put(
+                    managed_ledger_key(name.ledger_name), encode_ledger_list(info), found.version
+                )
+
     async def check_deletable(self, source: TopicName, deleted: str = "") -> None:
         """Raises HasShadows for a source of shadow topics, except those below `deleted`, which are deleted too.
 
@@ -257,9 +279,16 @@ class Shadows:
             str(one) for one in shadows if not deleted or not f"{one.namespace}/".startswith(f"{deleted}/")
         ]
         if left:
+            # Pulsar's text, and the names.
             raise HasShadows(
-                f"Topic {source} has shadow topics, which read its messages: {', '.join(left)}; delete these first"
+                f"Delete forbidden. Topic {source} is replicated to shadow topics. Delete these first: {', '.join(left)}"
             )
+
+
+def shadow_properties(partitioned: StoredPartitions) -> Mapping[str, str]:
+    """Returns the properties of a partitioned topic that each of its partitions has, too: the source of a shadow."""
+    source = partitioned.properties.get(SHADOW_SOURCE)
+    return NO_PROPERTIES if source is None else {SHADOW_SOURCE: source}
 
 
 def source_name(shadow: TopicName, source_text: str) -> TopicName:

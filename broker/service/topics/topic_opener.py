@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from bookkeeper.metadata.metadata_store import Check
@@ -11,11 +11,12 @@ from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.limits.broker_limits import BrokerLimits
+from broker.service.namespaces.partitioned_metadata import StoredPartitions
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.topics.dormant_topic import DormantTopic
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.shadow_topic import ShadowTopic
-from broker.service.topics.shadows import Shadows
+from broker.service.topics.shadows import Shadows, shadow_properties
 from broker.service.topics.transaction_recovery import recover_transactions
 from broker.service.transactions.coordinators import Coordinators
 from foundation.loop.clock import CallLater
@@ -50,9 +51,9 @@ class TopicOpener:
         lease: Check | None,
         ledger_settings: ManagedLedgerSettings,
         transaction_states: Coordinators | None,
-        properties: Mapping[str, str],
+        partitioned: StoredPartitions,
     ) -> PersistentTopic:
-        """Opens the log and all that belongs to it; a new one has the properties. Raises as `ManagedLedger.open`."""
+        """Opens the log and all that belongs to it; `partitioned`: of a partition. Raises as `ManagedLedger.open`."""
         settings = self._policies.settings
         stamp = self._environment.stamp(
             str(name), timestamp=settings.entry_timestamp, index=settings.entry_index
@@ -65,7 +66,7 @@ class TopicOpener:
             source_of=partial(self._shadows.source_of, name),
             nodes=None if record is None else record.take_nodes(),
             lease=lease,
-            properties=properties,
+            properties=shadow_properties(partitioned),
         )
         kind = PersistentTopic if ledger.source is None else ShadowTopic
         topic = kind(

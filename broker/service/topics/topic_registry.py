@@ -24,7 +24,7 @@ from broker.service.compaction.topic_compaction import Compactor
 from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.limits.resource_groups import ResourceGroups
 from broker.service.namespaces.namespaces import Namespaces
-from broker.service.namespaces.partitioned_metadata import PartitionedMetadata
+from broker.service.namespaces.partitioned_metadata import NO_PARTITIONS, PartitionedMetadata
 from broker.service.namespaces.stored_forms import DELETED
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import MAX_TOPICS
@@ -189,21 +189,18 @@ class TopicRegistry:
         record = self.dormant.get(str(name))
         # `check_open` knows the decisions of this broker alone, `usable_count` all.
         if name.partition >= 0:
-            stored, partitions = await asyncio.gather(
-                self.is_stored(name), self.partitions.usable_count(name)
-            )
+            stored, partitioned = await asyncio.gather(self.is_stored(name), self.partitions.usable(name))
             existed = stored or record is not None
         else:
             existed = record is not None or await self.is_stored(name)
-            partitions = 0 if existed else await self.partitions.usable_count(name)
+            partitioned = NO_PARTITIONS if existed else await self.partitions.usable(name)
         if not existed:
-            await self._check_may_create(name, partitions, create=create, by_admin=by_admin)
-        properties = await self.shadows.properties_of_partitions(name) if partitions and not existed else {}
+            await self._check_may_create(name, partitioned.partitions, create=create, by_admin=by_admin)
         await self.namespaces.stored.of_topics.load(name)
         topic: Topic
         if name.is_persistent:
             topic = await self._opener.open(
-                name, record, lease, self.ledger_settings_of(name), self.transaction_states, properties
+                name, record, lease, self.ledger_settings_of(name), self.transaction_states, partitioned
             )
         else:
             topic = NonPersistentTopic(name, self.settings, self.policies, self.limits)

@@ -95,6 +95,7 @@ class Deletions:
             return await self.intents.decide_alone(intent)
 
         async def mark(beside: Sequence[Write]) -> None:
+            await self._registry.shadows.own_partition(name)
             if not await decide_deletion(name.ledger_name, self._environment.metadata, beside):
                 raise TopicNotFound(f"Topic {name} does not exist")
 

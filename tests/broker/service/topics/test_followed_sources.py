@@ -139,7 +139,7 @@ async def test_source_keeps_what_a_shadow_on_another_broker_needs(
         await shadows.trim(source)
         return source.ledger.ledgers.entries <= 5
 
-    while not await trimmed():
+    while not await trimmed():  # noqa: ASYNC110  # Nothing tells when the acknowledgement is stored.
         await asyncio.sleep(0.05)
     await until(lambda: shadow.ledger.ledgers.entries == source.ledger.ledgers.entries)
 

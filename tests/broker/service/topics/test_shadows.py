@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
+from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE, managed_ledger_key
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list, encode_ledger_list
+from broker.service.lifecycle.inactive_topics import in_use
+from broker.service.namespaces.namespaces import Json
 from broker.service.policies.table import SHADOW_TOPICS
 from broker.service.topics.new_topic import create_shadow
 from broker.service.topics.persistent_topic import PersistentTopic
@@ -57,6 +61,11 @@ async def test_readers_of_source_and_shadow_share_cached_entries_and_storage_rea
     assert source.ledger.reading_cursors.active.count == 4
     assert (cache.reads.hit_entries, cache.reads.miss_entries) == (40, 0)
     assert source.ledger.stats.storage_entries_read == 0
+    assert [topic.ledger.reads.hit_entries for topic in (source, shadow)] == [20, 20], (
+        "sums count each read once"
+    )
+    await stage.run(shadow.subscribing.delete(shadow.subscriptions["other"], None, force=True))
+    assert [topic.ledger.reads.hit_entries for topic in (source, shadow)] == [20, 20]
 
 
 async def test_reader_of_a_shadow_has_a_name_that_tells_the_topic() -> None:
@@ -128,7 +137,7 @@ async def test_shadow_keeps_ledgers_by_a_retention_of_its_own() -> None:
     stage = Stage(entries_per_ledger=2)
     source, _ = await with_shadow(stage)
     await stage.publish(source, 4)
-    keep = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    keep: Json = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
     await stage.run(stage.namespaces.set_topic_policy(SHADOW, "retentionPolicies", keep))
     await stage.run(stage.registry.shadows.trim(source))
     assert source.ledger.ledgers.entries == 4
@@ -211,7 +220,9 @@ async def test_delayed_messages_wait_at_the_shadow_too() -> None:
     assert len(port.keys) == 1
 
 
-@pytest.mark.parametrize("source", ["persistent://public/default/missing", SHADOW, "non-persistent://public/default/x"])
+@pytest.mark.parametrize(
+    "source", ["persistent://public/default/missing", SHADOW, "non-persistent://public/default/x"]
+)
 async def test_source_of_a_shadow_must_have_a_log_of_its_own(source: str) -> None:
     stage = Stage()
     await with_shadow(stage)
@@ -227,7 +238,10 @@ async def test_partitions_of_a_shadow_read_the_same_partitions_of_the_source() -
     await stage.run(stage.partitioned.create(SOURCE_NAME, 2))
     await stage.run(stage.partitioned.create(SHADOW_NAME, 2, {SHADOW_SOURCE: TOPIC}))
     for index in (0, 1):
-        source, shadow = await stage.open(f"{TOPIC}-partition-{index}"), await stage.open(f"{SHADOW}-partition-{index}")
+        source, shadow = (
+            await stage.open(f"{TOPIC}-partition-{index}"),
+            await stage.open(f"{SHADOW}-partition-{index}"),
+        )
         assert shadow.ledger.source is source.ledger
         await stage.publish(source, index + 1)
         _, _, port = await stage.consume(shadow, EXCLUSIVE, permits=10)
@@ -248,3 +262,48 @@ async def test_closing_of_a_source_waits_for_a_shadow_that_is_being_opened() -> 
     topics = [topic for topic in stage.registry.topics.values() if isinstance(topic, PersistentTopic)]
     for topic in topics:
         assert topic.ledger.source is None or topic.ledger.source in [one.ledger for one in topics]
+
+
+async def test_namespace_is_not_deleted_while_a_shadow_elsewhere_reads_a_topic_of_it() -> None:
+    stage = Stage(force_delete_namespaces=True)
+    await stage.namespaces.open()
+    await stage.run(stage.namespaces.create("public/sources", {}))
+    source = parse_topic_name("persistent://public/sources/t")
+    await stage.run(stage.registry.get(source, create=True))
+    for name in (SHADOW_NAME, parse_topic_name("persistent://public/sources/shadow")):
+        await stage.run(create_shadow(stage.registry, name, {SHADOW_SOURCE: str(source)}))
+    with pytest.raises(HasShadows, match=f"first: {SHADOW}$"):
+        await stage.run(stage.deletions.namespace("public/sources", force=True))
+    with pytest.raises(HasShadows):
+        await stage.run(stage.deletions.topic(source, force=True))
+    await stage.run(stage.deletions.topic(SHADOW_NAME, force=True))
+    await stage.run(stage.deletions.namespace("public/sources", force=True))
+    assert not stage.namespaces.exists("public/sources")
+
+
+async def test_list_of_a_shadow_that_apache_wrote_is_left_alone() -> None:
+    """Apache's broker copies the source's ledgers into the node of the shadow."""
+    stage = Stage(entries_per_ledger=2)
+    source, shadow = await with_shadow(stage)
+    await stage.run(shadow.subscribing.create("s", EARLIEST))
+    await stage.publish(source, 3)
+    await stage.run(stage.registry.unload(SHADOW_NAME))
+    key = managed_ledger_key(SHADOW_NAME.ledger_name)
+    found = await stage.metadata.get(key)
+    assert found is not None
+    info = decode_ledger_list(found.value)
+    info.ledgers = [replace(one, closed_at_ms=None) for one in source.ledger.ledgers.infos()]
+    await stage.metadata.put(key, encode_ledger_list(info), found.version)
+    shadow = await stage.open(SHADOW)
+    _, _, port = await stage.consume(shadow, EXCLUSIVE, permits=10)
+    await stage.publish(source, 2)
+    assert len(port.keys) == 5, "no ledger of the source was fenced"
+    await stage.run(stage.deletions.topic(SHADOW_NAME, force=True))
+    _, _, port = await stage.consume(source, EXCLUSIVE, permits=10)
+    assert len(port.keys) == 5, "no ledger of the source was deleted"
+
+
+async def test_source_with_a_shadow_counts_as_used() -> None:
+    stage = Stage()
+    source, _ = await with_shadow(stage)
+    assert in_use(source, "delete_when_no_subscriptions")
