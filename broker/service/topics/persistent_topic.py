@@ -241,15 +241,9 @@ class PersistentTopic(Topic):
         if self.transactions.buffer is not None:
             # Before the dispatchers: an open transaction moves the end of what they may read.
             self.transactions.entries_added(entries)
-        self._wake()
+        self.subscribing.wake()
         if self.ledger.shadows:
             self.ledger.grown()
-
-    def _wake(self) -> None:
-        """Lets every dispatcher look for entries, and for the end of the topic."""
-        for subscription in self.subscriptions.values():
-            if subscription.dispatcher is not None:
-                subscription.dispatcher.wake()
 
     def add_failed(self, added: list[AddedSends], error: BrokerError) -> None:
         """Refuses entries that could not be added, and closes every producer. Called by the ledger.
@@ -300,7 +294,7 @@ class PersistentTopic(Topic):
         last = await self.ledger.terminate()
         self.disconnect_producers()
         # Consumers that have received and acknowledged everything are told of the end.
-        self._wake()
+        self.subscribing.wake()
         self.ledger.grown()
         return last
 

@@ -52,7 +52,7 @@ class ShadowTopic(PersistentTopic):
         ledger.context.view = self.transactions
         # Producers ask the source for delays, so each entry must be looked at.
         self.delays.asked = True
-        ledger.on_growth = self._wake
+        ledger.on_growth = self.subscribing.wake
 
     def publish(self, sends: Sends) -> None:
         """Refuses messages, as Pulsar does."""

@@ -32,7 +32,6 @@ class TopicOpener:
         policies: EffectivePolicies,
         limits: BrokerLimits,
         shadows: Shadows,
-        *,
         call_later: CallLater,
         compactor: Compactor,
         on_fenced: Callable[[PersistentTopic], None],

@@ -116,26 +116,17 @@ class TopicRegistry:
         """True once the broker stops; no topic is opened any more."""
         self.transaction_states: Coordinators | None = None
         """The transaction coordinators; None while the broker runs without them."""
-        self.now_ns = environment.now_ns
-        """The monotonic clock, for walks over topics (`foundation/loop/slices.py`)."""
-        self.environment = environment
-        """Shared by all managed ledgers."""
-        self._ledger_settings = ledger_settings
-        self._call_later = call_later
+        self.environment, self.now_ns = environment, environment.now_ns
+        """What all managed ledgers share, and its monotonic clock, for walks over topics (`foundation/loop/slices.py`)."""
+        self._ledger_settings, self._call_later = ledger_settings, call_later
         self.shadows = Shadows(self, environment)
         """Shadow topics and their sources."""
         self._opener = TopicOpener(
-            environment,
-            self.policies,
-            self.limits,
-            self.shadows,
-            call_later=call_later,
-            compactor=compactor,
-            on_fenced=self._close_fenced,
+            environment, self.policies, self.limits, self.shadows, call_later, compactor, self._close_fenced
         )
         self._opening: dict[str, asyncio.Task[Topic]] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}
-        self._ended = EndedTopics(environment.now_ns)
+        self._ended = EndedTopics(self.now_ns)
         self._of_namespace: dict[str, dict[str, Topic]] = {}
 
     # Opening
