@@ -84,7 +84,7 @@ class LedgerUpkeep:
         """Begins the compaction of a topic that has reached its threshold."""
         topic.compaction.start_if_due(self._registry.policies.of(topic.name, COMPACTION))
 
-    def _trim(self, topic: PersistentTopic) -> Awaitable[None] | None:
+    def _trim(self, topic: PersistentTopic) -> Awaitable[object] | None:
         """Deletes ledgers that no subscription needs and whose retention is over."""
         if topic.ledger.trimming.shadows:
             return self._registry.shadows.trim(topic)

@@ -57,7 +57,7 @@ class ShadowTopic(PersistentTopic):
     def publish(self, sends: Sends) -> None:
         """Refuses messages, as Pulsar does."""
         self.check_open()
-        raise NotAllowed("Only allow publishing messages with messageId to shadow topic")
+        raise NotAllowed("Cannot send messages to a shadow topic")
 
     async def set_deduplication(self, enabled: bool) -> None:
         """Does nothing: the source drops duplicates."""

@@ -188,11 +188,11 @@ class Shadows:
 
     # Trimming
 
-    async def trim(self, topic: PersistentTopic) -> None:
+    async def trim(self, topic: PersistentTopic) -> list[int]:
         """Removes ledgers that neither the topic nor a shadow of it keeps, as of now in the metadata store."""
         if topic.ledger.trimming.shadows:
             await self.refresh(topic)
-        topic.ledger.trimming.trim(self._environment.wall_ms(), without_cursors=True)
+        return topic.ledger.trimming.trim(self._environment.wall_ms(), without_cursors=True)
 
     async def refresh(self, source: PersistentTopic) -> None:
         """Reads from the metadata store what those shadows need that are not open here."""
