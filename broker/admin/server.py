@@ -57,6 +57,7 @@ from broker.admin.topics.partitions import PARTITION_ROUTES
 from broker.admin.topics.produce import PRODUCE_ROUTES
 from broker.admin.topics.replication import replication_routes
 from broker.admin.topics.schemas import SCHEMA_ROUTES
+from broker.admin.topics.shadow_topics import SHADOW_ROUTES
 from broker.admin.topics.stats import RatesOf
 from broker.admin.topics.subscription_rates import SUBSCRIPTION_RATE_ROUTES
 from broker.admin.topics.subscriptions import SUBSCRIPTION_ROUTES
@@ -223,6 +224,7 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *TOPIC_ROUTES,
         *LIST_ROUTES,
         *replication_routes(),
+        *SHADOW_ROUTES,
         *INTERNAL_ROUTES,
         *PARTITIONED_STATS_ROUTES,
         *TOPIC_PROPERTY_ROUTES,

@@ -112,7 +112,7 @@ class CacheCounts:
         async for topic in in_slices(list(self._registry.topics.values()), self._registry.now_ns):
             if not isinstance(topic, PersistentTopic) or topic.name == self._name:
                 continue
-            reads = topic.ledger.cache.reads
+            reads = topic.ledger.reads
             now = (reads.hit_entries, reads.miss_entries, reads.coalesced_entries)
             if not any(now):
                 continue

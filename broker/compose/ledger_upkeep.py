@@ -6,6 +6,7 @@ pauses: 100,000 topics in one call held the event loop for 115 ms.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
@@ -84,11 +85,14 @@ class LedgerUpkeep:
         if threshold_bytes := self._registry.policies.of(topic.name, COMPACTION):
             topic.compaction.start_if_due(threshold_bytes)
 
-    def _trim(self, topic: PersistentTopic) -> None:
+    def _trim(self, topic: PersistentTopic) -> Awaitable[object] | None:
         """Deletes ledgers that no subscription needs and whose retention is over."""
+        if topic.ledger.trimming.shadows:
+            return self._registry.shadows.trim(topic)
         # Only this timer trims a log without a durable cursor, as in Pulsar: a consumer that subscribes a little
         # after the first publish still finds the messages.
         topic.ledger.trimming.trim(self._environment.wall_ms(), without_cursors=True)
+        return None
 
     def _save_deduplication(self, topic: PersistentTopic) -> None:
         """Saves the sequence ids of a topic that got few entries since the last time."""

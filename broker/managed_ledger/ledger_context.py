@@ -122,6 +122,14 @@ class LedgerContext:
         self.note_change()
         return self.cache.reader(LOOKS_ONLY)
 
+    def reader(self, cursor_name: str) -> Reader:
+        """Returns the reader that the cache knows a cursor by."""
+        return self.cache.reader(cursor_name)
+
+    def forget_reader(self, reader: Reader) -> None:
+        """Forgets the reader of a cursor that will not return."""
+        self.cache.forget_reader(reader.name)
+
     def read_failed(self, ledger_id: int, entry_id: int, error: BrokerError) -> None:
         """Notes the first entry that a storage read could not bring, if the error proves its loss."""
         if isinstance(error, LOST_ENTRY):

@@ -169,7 +169,7 @@ class LedgerCursors:
         cursor.abandon()
         await cursor.store.delete()
         self._parts.reading_cursors.forget(cursor)
-        self._context.cache.forget_reader(name)
+        self._context.forget_reader(cursor.reader)
         self._forget(name)
         self._parts.trimming.trim(self._context.environment.wall_ms())
 
@@ -179,7 +179,7 @@ class LedgerCursors:
         cursor.abandon()
         self._parts.reading_cursors.forget(cursor)
         if self.by_name.get(cursor.name) is cursor:
-            self._context.cache.forget_reader(cursor.name)
+            self._context.forget_reader(cursor.reader)
             self._forget(cursor.name)
 
     def check_backlogs(self) -> None:

@@ -90,7 +90,7 @@ class ManagedCursor:
         """True when the cursor reads no more."""
         self.last_error: BrokerError | None = None
         """Why the last read from the read position failed; None after one that succeeded."""
-        self.reader = self.context.cache.reader(name)
+        self.reader = self.context.reader(name)
         """This cursor, as the cache knows it."""
         self.sought: tuple[Position, int, int] | None = None
         """Position asked for by the last open or seek, and the mark-delete position at that time; None after a restart.

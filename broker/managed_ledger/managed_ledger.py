@@ -15,7 +15,9 @@ docs/architecture.md ("Taking a managed ledger over").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Final
 
 from bookkeeper.metadata.metadata_store import Lease
 from broker.managed_ledger.delayed.bucket_ledgers import BucketLedgers
@@ -27,19 +29,31 @@ from broker.managed_ledger.ledger_list_store import LedgerListStore
 from broker.managed_ledger.ledger_parts import LedgerParts
 from broker.managed_ledger.ledger_writer import LedgerWriter, ManagedLedgerState
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.managed_ledger.managed_ledger_info import StoredNodes, cursor_key, managed_ledger_key
+from broker.managed_ledger.managed_ledger_info import (
+    NO_PROPERTIES,
+    SHADOW_SOURCE,
+    StoredNodes,
+    cursor_key,
+    managed_ledger_key,
+)
 from broker.managed_ledger.opening import open_ledger_list
 from broker.managed_ledger.reading_cursors import ReadingCursors
 from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.managed_ledger.shadows.shadow_context import ShadowContext
 from broker.managed_ledger.single_entry import find_newest, read_entries, read_entry, read_readable
 from broker.managed_ledger.stats import ManagedLedgerStats
 from broker.managed_ledger.storage_reads import StorageReads
-from broker.managed_ledger.trimming import Trimming
+from broker.managed_ledger.trimming import Keeper, ShadowTrimming, Trimming
+from entry_cache.cache_stats import ReadStats
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError
-from foundation.model.position import Position
+from foundation.model.position import EARLIEST, LATEST, Position
 from foundation.model.range_set import EntryRange
 from protocol.broker_entry_metadata import EntryStamp
+
+SourceOf = Callable[[str], Awaitable["ManagedLedger"]]
+"""Returns the open log of a topic by its full name. Raises BrokerError."""
+_NO_SHADOWS: Final[Mapping[str, ManagedLedger]] = MappingProxyType({})
 
 
 class ManagedLedger:
@@ -53,14 +67,26 @@ class ManagedLedger:
         "environment",
         "ledgers",
         "name",
+        "on_growth",
         "reading_cursors",
+        "shadows",
+        "source",
         "storage_reads",
         "store",
         "trimming",
         "writer",
     )
 
-    def __init__(self, context: LedgerContext, stamp: EntryStamp) -> None:
+    def __init__(
+        self, context: LedgerContext, stamp: EntryStamp, source: ManagedLedger | None = None
+    ) -> None:
+        """`source`: the log that this one reads in the place of its own; its context is a `ShadowContext` then."""
+        self.source = source
+        """The log of a shadow topic's source; None for a log of its own."""
+        self.shadows = _NO_SHADOWS
+        """The open shadows of this log, by name. Made anew by each change: most have none."""
+        self.on_growth: Callable[[], None] = _nothing
+        """Of a shadow: called when its source has new entries."""
         self.context = context
         """The state that all parts share. The next five are the most used of it."""
         self.name = context.name
@@ -75,11 +101,18 @@ class ManagedLedger:
         """The stored form of the list."""
         # One dict for two parts: LedgerCursors fills it and needs Trimming, and Trimming looks at the cursors.
         cursors: dict[str, ManagedCursor] = {}
-        self.storage_reads = StorageReads(context)
+        # A shadow shares these three with its source: the readers of both count as readers of one cache.
+        self.storage_reads: StorageReads = StorageReads(context) if source is None else source.storage_reads
         """The reads from BookKeeper ledgers that are under way."""
-        self.reading_cursors = ReadingCursors(context)
+        self.reading_cursors: ReadingCursors = (
+            ReadingCursors(context) if source is None else source.reading_cursors
+        )
         """The active cursors, as the cache knows them."""
-        self.trimming = Trimming(context, self.storage_reads, cursors)
+        self.trimming: Trimming = (
+            Trimming(context, self.storage_reads, cursors)
+            if source is None
+            else ShadowTrimming(source.trimming, cursors)
+        )
         """Retention, and the removal of ledgers that no cursor needs."""
         parts = LedgerParts(context, self.storage_reads, self.reading_cursors, self.trimming)
         self.cursors = LedgerCursors(parts, cursors)
@@ -98,21 +131,37 @@ class ManagedLedger:
         settings: ManagedLedgerSettings,
         *,
         stamp: EntryStamp,
+        source_of: SourceOf | None = None,
         nodes: StoredNodes | None = None,
         lease: Lease | None = None,
+        properties: Mapping[str, str] = NO_PROPERTIES,
     ) -> ManagedLedger:
         """Opens the managed ledger, or makes a new one.
 
-        `nodes`: what the metadata store has of it, where the caller knows that; nothing is read from there then. Another
-        broker that has it open is fenced by this. `lease`: the condition for the first write of the list. Raises
-        MetadataError or PersistenceError; opening may then be tried again.
+        `source_of` opens the source of a shadow; needed for topics. `nodes`: what the metadata store has of it, where the
+        caller knows that; nothing is read from there then. Another broker that has it open is fenced by this. `lease`: the
+        condition for the first write of the list. `properties`: of a new one. Raises MetadataError or PersistenceError;
+        opening may then be tried again.
         """
         known = None if nodes is None else nodes.info
-        store: LedgerListStore = await open_ledger_list(name, environment, settings, stamp, known, lease)
-        ledger = cls(LedgerContext(name, environment, settings, store), stamp)
-        # A new managed ledger has no cursors; not asking saves a round trip per topic.
-        if not store.is_new:
-            await ledger.cursors.load(None if nodes is None else nodes.cursors)
+        store: LedgerListStore = await open_ledger_list(
+            name, environment, settings, stamp, known, lease, properties
+        )
+        source_name = store.properties.get(SHADOW_SOURCE)
+        if source_name is None or source_of is None:
+            ledger = cls(LedgerContext(name, environment, settings, store), stamp)
+        else:
+            source = await source_of(source_name)
+            ledger = cls(ShadowContext(name, environment, settings, store, source.context), stamp, source)
+            source._attach(ledger)
+        try:
+            # A new managed ledger has no cursors; not asking saves a round trip per topic.
+            if not store.is_new:
+                await ledger.cursors.load(None if nodes is None else nodes.cursors)
+        except BrokerError:
+            ledger._detach(ends=False)
+            raise
+        ledger.trimming.held_at = LATEST
         if store.buckets:
             await ledger.delayed_buckets.load(ledger.own_delayed())
         return ledger
@@ -138,6 +187,20 @@ class ManagedLedger:
     def stats(self) -> ManagedLedgerStats:
         """Counters for metrics and the admin API. To be read only."""
         return self.context.stats
+
+    @property
+    def reads(self) -> ReadStats:
+        """Reads of its cursors and of single entries; those of its shadows are theirs, though they share the cache."""
+        if isinstance(self.context, ShadowContext):
+            own = ReadStats()
+            own.add(self.context.retired_reads)
+            for cursor in self.cursors.by_name.values():
+                own.add(cursor.reader.reads)
+            return own
+        reads = self.cache.reads
+        for shadow in self.shadows.values():
+            reads = reads.without(shadow.reads)
+        return reads
 
     @property
     def state(self) -> ManagedLedgerState:
@@ -196,6 +259,33 @@ class ManagedLedger:
 
     # Ends
 
+    def _attach(self, shadow: ManagedLedger) -> None:
+        """Lets a shadow read this log, and keeps what its cursors need."""
+        self.shadows = {**self.shadows, shadow.name: shadow}
+        # Until its cursors are known, nothing is superfluous.
+        shadow.trimming.held_at = EARLIEST
+        self.trimming.set_shadow(shadow.name, shadow.trimming)
+
+    def _detach(self, *, ends: bool) -> None:
+        """Lets a shadow read its source no more; the source keeps what it needs until it `ends`."""
+        source = self.source
+        if source is None or source.shadows.get(self.name) is not self:
+            return
+        shadows = {name: one for name, one in source.shadows.items() if one is not self}
+        source.shadows = shadows or _NO_SHADOWS
+        own = self.trimming
+        left = None if ends else Keeper(own.marks(), own.held_at)
+        if left is not None:
+            left.keep_ms, left.keep_bytes = own.keep_ms, own.keep_bytes
+        source.trimming.set_shadow(self.name, left)
+        for cursor in self.cursors.by_name.values():
+            self.context.forget_reader(cursor.reader)
+
+    def grown(self) -> None:
+        """Tells the shadows that this log has new entries, or will get no more."""
+        for shadow in self.shadows.values():
+            shadow.on_growth()
+
     async def terminate(self) -> Position:
         """Takes no more adds, for ever; returns the last entry.
 
@@ -231,6 +321,8 @@ class ManagedLedger:
         problems: list[BaseException | None] = []
         if not fenced:
             problems.append(await self._save_end())
+        # Before the cursors in memory are forgotten: nothing reads through it any more.
+        self._detach(ends=False)
         # After the adds: with the last of them deduplication acknowledges once more.
         problems += await self.cursors.close()
         await self._release()
@@ -268,6 +360,7 @@ class ManagedLedger:
         """Finishes adds and stores nothing more, because the managed ledger is being deleted (`deletion.py`)."""
         if self.state is not ManagedLedgerState.CLOSED:
             await self.writer.stop(ManagedLedgerState.CLOSED)
+        self._detach(ends=True)
         # Before the deletion: a cursor's late write would make a node below a key that is gone.
         self.cursors.abandon()
         await self._release()
@@ -276,6 +369,10 @@ class ManagedLedger:
         """Waits for background work, then removes the cache: that work may still invalidate entries in it."""
         await self.context.background.drain()
         self.environment.caches.remove(self.name)
+
+
+def _nothing() -> None:
+    """Stands for `on_growth` before there is a topic."""
 
 
 def _changed(properties: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:

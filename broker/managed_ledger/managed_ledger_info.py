@@ -22,6 +22,8 @@ NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
 """A cursor's `properties` without any."""
 NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 """The same for texts: of a cursor, a producer, a consumer. One object, because nearly all of them have none."""
+SHADOW_SOURCE = "PULSAR.SHADOW_SOURCE"
+"""Pulsar's property of a managed ledger that has no log of its own: the name of the topic whose log it reads (PIP-180)."""
 ROOT = "/managed-ledgers"
 """Pulsar's path, below which its tools look for managed ledgers."""
 

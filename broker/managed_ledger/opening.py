@@ -18,7 +18,13 @@ from bookkeeper.metadata.metadata_store import ABSENT, Lease, Versioned
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.ledger_list_store import LedgerListStore
-from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, ledger_list_of, managed_ledger_key
+from broker.managed_ledger.managed_ledger_info import (
+    NO_PROPERTIES,
+    SHADOW_SOURCE,
+    ManagedLedgerInfo,
+    ledger_list_of,
+    managed_ledger_key,
+)
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list, encode_ledger_list
 from broker.managed_ledger.removal.deletion import delete_managed_ledger
 from broker.managed_ledger.settings import ManagedLedgerSettings
@@ -43,17 +49,25 @@ async def open_ledger_list(
     stamp: EntryStamp,
     known: Versioned | None = None,
     lease: Lease | None = None,
+    properties: Mapping[str, str] = NO_PROPERTIES,
 ) -> LedgerListStore:
     """Loads the list, finishes interrupted work, and lets `stamp` go on after the last entry.
 
     `known`: the stored list, where the caller has it. `lease`: the condition for fencing, and for the first write of the
-    list. Raises MetadataError or PersistenceError; opening may then be tried again.
+    list. `properties`: of a new list. Raises MetadataError or PersistenceError; opening may then be tried again.
     """
     found = known or await environment.metadata.get(managed_ledger_key(name))
-    info, version = (decode_ledger_list(found.value), found.version) if found else (_new(environment), ABSENT)
+    info, version = (
+        (decode_ledger_list(found.value), found.version) if found else (_new(environment, properties), ABSENT)
+    )
+    # Apache's broker names the source of a shadow's partition in the metadata of its partitioned topic alone.
+    info.properties.update(properties)
+    if SHADOW_SOURCE in info.properties:
+        # Apache's broker copies the source's list into that of the shadow. They are not this log's to recover.
+        info.ledgers, info.terminated = [], None
     if info.deleted:
         await delete_managed_ledger(name, environment.metadata, environment.ledgers)
-        info, version = _new(environment), ABSENT
+        info, version = _new(environment, properties), ABSENT
     info.properties.setdefault(INDEX, "-1")
     stamp.index = int(info.properties[INDEX])
     stamp.resume(int(info.properties.get(TIMESTAMP, "-1")))
@@ -91,18 +105,21 @@ async def open_ledger_list(
 
 
 async def create_ledger_list(
-    name: str, environment: ManagedLedgerEnvironment, settings: ManagedLedgerSettings
+    name: str,
+    environment: ManagedLedgerEnvironment,
+    settings: ManagedLedgerSettings,
+    properties: Mapping[str, str] = NO_PROPERTIES,
 ) -> tuple[ManagedLedgerInfo, Versioned]:
     """Stores a new managed ledger without opening it. Raises MetadataError; BadVersion for one that exists."""
-    info = _new(environment)
+    info = _new(environment, properties)
     value = encode_ledger_list(info, settings.list_compression)
     version = await environment.metadata.put(managed_ledger_key(name), value, ABSENT)
     return info, Versioned(value, version)
 
 
-def _new(environment: ManagedLedgerEnvironment) -> ManagedLedgerInfo:
+def _new(environment: ManagedLedgerEnvironment, properties: Mapping[str, str]) -> ManagedLedgerInfo:
     # A record without any field has no bytes, and ZooKeeper's nodes without bytes count as absent.
-    return ManagedLedgerInfo(properties=dict(_OF_NEW), created_ms=environment.wall_ms())
+    return ManagedLedgerInfo(properties={**_OF_NEW, **properties}, created_ms=environment.wall_ms())
 
 
 def last_of(stamp: EntryStamp) -> dict[str, str]:

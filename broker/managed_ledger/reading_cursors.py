@@ -29,7 +29,7 @@ class CursorView(Protocol):
     name: str
     """The subscription's name."""
     reader: Reader
-    """The cursor as the cache knows it; hits and misses count for it."""
+    """The cursor as the cache knows it; hits and misses count for it. Its name is unique among all that read the log."""
     active: bool
     """A consumer reads through the cursor."""
     caches_reads: bool
@@ -114,7 +114,7 @@ class ReadingCursors:
     def activated(self, cursor: CursorView) -> None:
         """Caches entries for this cursor from now on."""
         position = self._tracked(cursor)
-        self.active.add(cursor.name, position, lambda: cursor.mark_delete_position)
+        self.active.add(cursor.reader.name, position, lambda: cursor.mark_delete_position)
         # A replay of the access record needs both positions to rebuild the order of the cursors.
         self._note(CursorChange.ADDED, cursor, position)
         self._note(CursorChange.ACKNOWLEDGED, cursor, cursor.mark_delete_position)
@@ -131,7 +131,7 @@ class ReadingCursors:
         `by_hit`: it stands after a run that it read from the cache, whose event says so already.
         """
         if not self._track_mark_delete:
-            self.active.update(cursor.name, cursor.read_position)
+            self.active.update(cursor.reader.name, cursor.read_position)
             if not self._counted:
                 self._check_slowest()
         if not by_hit:
@@ -140,7 +140,7 @@ class ReadingCursors:
     def acknowledged(self, cursor: CursorView) -> None:
         """An active cursor has another mark-delete position."""
         if self._track_mark_delete:
-            self.active.update(cursor.name, cursor.mark_delete_position)
+            self.active.update(cursor.reader.name, cursor.mark_delete_position)
             self._check_slowest()
         if self._hears_cursors:
             self._note(CursorChange.ACKNOWLEDGED, cursor, cursor.mark_delete_position)
@@ -150,13 +150,13 @@ class ReadingCursors:
 
     def _leave(self, cursor: CursorView) -> None:
         now_ns = self._environment.now_ns()
-        if self.active.remove(cursor.name, now_ns):
+        if self.active.remove(cursor.reader.name, now_ns):
             self._note(CursorChange.LEFT, cursor, cursor.mark_delete_position, now_ns)
             self._check_slowest()
 
     def forget(self, cursor: CursorView) -> None:
         """The cursor was deleted, so it will not return to its position."""
-        self.active.forget(cursor.name)
+        self.active.forget(cursor.reader.name)
         self._note(CursorChange.FORGOTTEN, cursor, cursor.mark_delete_position)
 
     def _note(
@@ -184,7 +184,7 @@ class ReadingCursors:
         active. By the older rules: 1 for a cursor that others follow closely.
         """
         if self._counted:
-            return self.active.rank(cursor.name) if cursor.active else None
+            return self.active.rank(cursor.reader.name) if cursor.active else None
         return 1 if cursor.caches_reads else None
 
     def of_redelivery(self, cursor: CursorView) -> int | None:
@@ -215,7 +215,7 @@ class ReadingCursors:
                 continue
             if backlog > settings.cursor_backlogged_threshold:
                 self._leave(cursor)
-            elif cursor.name not in self.active:
+            elif cursor.reader.name not in self.active:
                 self.activated(cursor)
 
     def _check_slowest(self) -> None:

@@ -3,11 +3,16 @@
 A ledger is removed once every durable cursor has acknowledged it to its end and retention has passed: first
 from the list, then from the metadata store, then from the bookie (the third rule of docs/architecture.md,
 "Taking a managed ledger over"). The current ledger is never removed.
+
+A log with shadow topics keeps a ledger as long as it or one of them needs it. So each has a `Keeper`: the cursors and the
+retention for which ledgers are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
 
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
@@ -17,19 +22,15 @@ from foundation.model.errors import BrokerError
 from foundation.model.position import LATEST, Position
 
 
-class Trimming:
-    """Decides which ledgers to remove, and removes them in the background."""
+class Keeper:
+    """The reasons for which one topic keeps ledgers."""
 
-    __slots__ = ("_context", "_cursors", "_storage_reads", "held_at", "keep_bytes", "keep_ms")
+    __slots__ = ("held_at", "keep_bytes", "keep_ms", "stored_marks")
 
-    def __init__(
-        self, context: LedgerContext, storage_reads: StorageReads, cursors: Mapping[str, CursorView]
-    ) -> None:
-        """`cursors`: those of the managed ledger at any time, by name; the mapping changes with them."""
-        self._context = context
-        self._storage_reads = storage_reads
-        self._cursors = cursors
-        self.held_at = LATEST
+    def __init__(self, stored_marks: Collection[Position] = (), held_at: Position = LATEST) -> None:
+        self.stored_marks = stored_marks
+        """Mark-delete positions of durable cursors that are not open here: of a shadow topic."""
+        self.held_at = held_at
         """Every ledger with an entry after this position is kept, whatever is acknowledged.
 
         Topic compaction holds its stored horizon here: its cursor acknowledges in memory first, and a crash before that
@@ -39,6 +40,49 @@ class Trimming:
         """Time for which acknowledged ledgers are kept after they were closed; -1 = for ever."""
         self.keep_bytes = 0
         """Size of the managed ledger up to which acknowledged ledgers are kept; -1 = all of them."""
+
+    def marks(self) -> Collection[Position]:
+        """Returns the mark-delete positions of the durable cursors."""
+        return self.stored_marks
+
+    def superfluous(self, ledgers: LedgerList, now_ms: int, *, without_retention: bool = False) -> list[int]:
+        """Returns the ledgers at the front of the list that this topic does not keep."""
+        slowest = min(self.held_at, min(self.marks(), default=LATEST))
+        keep_ms, keep_bytes = (0, 0) if without_retention else (self.keep_ms, self.keep_bytes)
+        return ledgers_to_trim(ledgers, slowest, now_ms, keep_ms=keep_ms, keep_bytes=keep_bytes)
+
+
+_NO_SHADOWS: Final[Mapping[str, Keeper]] = MappingProxyType({})
+
+
+class Trimming(Keeper):
+    """Decides which ledgers to remove, and removes them in the background."""
+
+    __slots__ = ("_context", "_cursors", "_storage_reads", "shadows")
+
+    def __init__(
+        self, context: LedgerContext, storage_reads: StorageReads, cursors: Mapping[str, CursorView]
+    ) -> None:
+        """`cursors`: those of the managed ledger at any time, by name; the mapping changes with them."""
+        super().__init__()
+        self._context = context
+        self._storage_reads = storage_reads
+        self._cursors = cursors
+        self.shadows = _NO_SHADOWS
+        """By name, the shadow topics that need this log too. Made anew by each change: most topics have none."""
+
+    def marks(self) -> Collection[Position]:
+        """Returns those of the open cursors."""
+        return [cursor.mark_delete_position for cursor in self._cursors.values() if cursor.durable]
+
+    def set_shadow(self, name: str, keeper: Keeper | None) -> None:
+        """Keeps ledgers for this shadow topic too, from now on; None = no more."""
+        shadows = {**self.shadows}
+        if keeper is None:
+            shadows.pop(name, None)
+        else:
+            shadows[name] = keeper
+        self.shadows = shadows or _NO_SHADOWS
 
     def trim(
         self, now_ms: int, *, without_cursors: bool = False, without_retention: bool = False
@@ -57,13 +101,16 @@ class Trimming:
             # An earlier removal failed, or waits for this lock. Without this, the ledgers of a topic that is idle afterwards
             # would keep their space until it is opened again.
             context.background.spawn(self._delete_marked())
-        durable = [cursor.mark_delete_position for cursor in self._cursors.values() if cursor.durable]
         # The current ledger stays, so there is nothing to look for below two.
-        if len(ledgers) < 2 or not (durable or without_cursors):
+        if len(ledgers) < 2:
             return []
-        slowest = min(self.held_at, min(durable, default=LATEST))
-        keep_ms, keep_bytes = (0, 0) if without_retention else (self.keep_ms, self.keep_bytes)
-        removed = ledgers_to_trim(ledgers, slowest, now_ms, keep_ms=keep_ms, keep_bytes=keep_bytes)
+        shadows = self.shadows.values()
+        if not (without_cursors or self.marks() or any(shadow.marks() for shadow in shadows)):
+            return []
+        removed = self.superfluous(ledgers, now_ms, without_retention=without_retention)
+        for shadow in shadows:
+            # Both begin at the front of the list, so the shorter one is what neither keeps.
+            removed = removed[: len(shadow.superfluous(ledgers, now_ms))]
         if removed:
             for ledger_id in removed:
                 ledgers.remove(ledger_id)
@@ -93,6 +140,22 @@ class Trimming:
                 await store.delete_marked()
             except BrokerError:
                 return  # The stored list still names them: the next periodic check or the next open tries again.
+
+
+class ShadowTrimming(Trimming):
+    """Of a shadow topic: says what it needs; the source's trimming removes ledgers."""
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: Trimming, cursors: Mapping[str, CursorView]) -> None:
+        super().__init__(source._context, source._storage_reads, cursors)
+        self._source = source
+
+    def trim(
+        self, now_ms: int, *, without_cursors: bool = False, without_retention: bool = False
+    ) -> list[int]:
+        """Lets the source remove what neither topic needs; `without_retention` cannot shorten the source's."""
+        return self._source.trim(now_ms, without_cursors=without_cursors)
 
 
 def ledgers_to_trim(

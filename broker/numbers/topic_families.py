@@ -97,20 +97,16 @@ TOPIC: Final = (
         zero=True,
     ),
     grown("pulsar_storage_read_latency_count", "ledger.stats.entries_read", "Entries read in the window."),
-    rate(
-        "pulsar_storage_read_cache_misses_rate", "ledger.cache.reads.miss_entries", "Cache misses per second."
-    ),
-    counter(
-        "pulsar_ml_cache_x_topic_hits_total", "ledger.cache.reads.hit_entries", "Entries read from the cache."
-    ),
+    rate("pulsar_storage_read_cache_misses_rate", "ledger.reads.miss_entries", "Cache misses per second."),
+    counter("pulsar_ml_cache_x_topic_hits_total", "ledger.reads.hit_entries", "Entries read from the cache."),
     counter(
         "pulsar_ml_cache_x_topic_misses_total",
-        "ledger.cache.reads.miss_entries",
+        "ledger.reads.miss_entries",
         "Entries read from storage.",
     ),
     counter(
         "pulsar_ml_cache_x_topic_coalesced_total",
-        "ledger.cache.reads.coalesced_entries",
+        "ledger.reads.coalesced_entries",
         "Entries received from a storage read that another reader had begun.",
     ),
     grown(
@@ -324,7 +320,7 @@ NAMESPACE: Final = (
     grown("pulsar_ml_ReadEntriesErrors", "ledger.stats.read_errors", "Failed reads in the window."),
     rate(
         "pulsar_ml_ReadEntriesOpsCacheMissesRate",
-        "ledger.cache.reads.miss_entries",
+        "ledger.reads.miss_entries",
         "Cache misses per second.",
     ),
     gauge("pulsar_ml_NumberOfMessagesInBacklog", "backlog", "Entries not acknowledged."),
@@ -374,7 +370,7 @@ TOTALS: Final = (
     rate("pulsar_broker_storage_read_rate", "ledger.stats.entries_read", "Entries read per second."),
     rate(
         "pulsar_broker_storage_read_cache_misses_rate",
-        "ledger.cache.reads.miss_entries",
+        "ledger.reads.miss_entries",
         "Cache misses per second.",
     ),
     gauge("pulsar_broker_msg_backlog", "backlog", "Entries not acknowledged."),

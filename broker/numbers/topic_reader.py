@@ -44,7 +44,7 @@ _moving_then = itemgetter(
             "ledger.stats.add_errors",
             "ledger.stats.entries_read",
             "ledger.stats.read_errors",
-            "ledger.cache.reads.miss_entries",
+            "ledger.reads.miss_entries",
             "messages_in",
             "consumers",
             "subscriptions",
@@ -300,7 +300,7 @@ def _sums_of(
 
 def _has_counted(topic: PersistentTopic) -> bool:
     """Returns True if a counter that windows compare has moved since the topic was opened; all begin at 0."""
-    stats, misses = topic.ledger.stats, topic.ledger.cache.reads.miss_entries
+    stats, misses = topic.ledger.stats, topic.ledger.reads.miss_entries
     # As in `_is_idle`, all others move with these.
     if topic.messages_in or stats.entries_added or stats.entries_read or misses:
         return True
@@ -319,7 +319,7 @@ def _is_idle(topic: PersistentTopic, then: TopicReading) -> bool:
 
     It costs a fifth of a reading, and most topics of a large broker are idle.
     """
-    stats, misses = topic.ledger.stats, topic.ledger.cache.reads.miss_entries
+    stats, misses = topic.ledger.stats, topic.ledger.reads.miss_entries
     # All others move with these: bytes and latencies with entries and messages.
     moving = stats.entries_added, stats.add_errors, stats.entries_read, stats.read_errors, misses
     if (*moving, topic.messages_in, 0, len(topic.subscriptions)) != _moving_then(then.row):

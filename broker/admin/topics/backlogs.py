@@ -251,7 +251,7 @@ async def trim(request: web.Request) -> web.Response:
     broker, name = request.app[BROKER], topic_of(request)
     _refuse_non_persistent(broker, name, "Trim")
     for topic in await existing_parts(broker, name):
-        topic.ledger.trimming.trim(broker.environment.wall_ms(), without_cursors=True)
+        await broker.registry.shadows.trim(topic)
     return empty()
 
 

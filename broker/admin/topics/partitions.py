@@ -83,6 +83,7 @@ async def delete(request: web.Request) -> web.Response:
                 f"{name} is a non-partitioned topic. Instead of calling delete-partitioned-topic please call delete."
             )
         raise TopicNotFound(f"Topic {name} not found.")
+    await broker.registry.shadows.check_deletable(name)
     # All partitions are checked before the first is deleted, so that a refusal leaves the topic whole.
     for part in await parts(broker, name):
         topic = broker.registry.topics.get(str(part))

@@ -1,7 +1,6 @@
 """Requests about replication and offloading of a topic, answered as a broker with one cluster and no offloader does.
 
-A topic may name this cluster alone: another one would get no messages. Shadow topics are checked as Pulsar checks them, and
-then refused with 501.
+A topic may name this cluster alone: another one would get no messages.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from broker.admin.http.answers import (
 from broker.admin.http.request_path import TOPIC
 from broker.admin.namespaces.policy_owner import existing_topic
 from broker.admin.service_view import BROKER
+from broker.admin.topics.shadow_topics import names_in
 from broker.admin.topics.topic_access import existing_persistent
 from broker.service.namespaces.namespaces import GLOBAL, Json
-from foundation.model.errors import BrokerError, InvalidTopicName, NotAllowed
+from foundation.model.errors import NotAllowed
 from foundation.model.position import EARLIEST
-from foundation.model.topic_name import parse_topic_name
 
 _CLUSTERS = "replicationClusters"
 """Key of the clusters in the stored policies of a topic."""
@@ -37,22 +36,8 @@ NO_OFFLOADER = (
 """The error that Pulsar shows after an offload without an offloader; clients print it."""
 
 
-class NotAllowedName(BrokerError):
-    """The name of a shadow topic is no topic name; Pulsar's status."""
-
-    status = 403
-
-
 def _key(request: web.Request) -> str:
     return GLOBAL + _CLUSTERS if is_true(request, "isGlobal") else _CLUSTERS
-
-
-async def _names_in(request: web.Request) -> list[str]:
-    value = await body_of(request)
-    names = [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
-    if value is not None and (not isinstance(value, list) or len(names) != len(value)):
-        raise BadRequest("The body must be a JSON list of names")
-    return names
 
 
 async def clusters(request: web.Request) -> web.Response:
@@ -68,7 +53,7 @@ async def clusters(request: web.Request) -> web.Response:
 async def set_clusters(request: web.Request) -> web.Response:
     """Keeps the clusters of the topic. 412 without this cluster, 501 with another one."""
     broker, name = request.app[BROKER], await existing_topic(request)
-    wanted, own = await _names_in(request), broker.namespaces.cluster
+    wanted, own = await names_in(request), broker.namespaces.cluster
     if not wanted:
         raise PreconditionFailed("ClusterIds should not be null or empty")
     if own not in wanted:
@@ -86,38 +71,6 @@ async def remove_clusters(request: web.Request) -> web.Response:
     """Removes the clusters of the topic; those of its namespace hold."""
     name = await existing_topic(request)
     await request.app[BROKER].namespaces.set_topic_policy(str(name.base), _key(request), None)
-    return done()
-
-
-async def shadow_topics(request: web.Request) -> web.Response:
-    """Returns no shadow topics: none can be set."""
-    await existing_topic(request)
-    return empty()
-
-
-async def set_shadow_topics(request: web.Request) -> web.Response:
-    """Checks the shadow topics as Pulsar does, and refuses them with 501."""
-    broker, name = request.app[BROKER], await existing_topic(request)
-    if not name.is_persistent:
-        raise PreconditionFailed("Only persistent source topic is supported with shadow topics.")
-    wanted = await _names_in(request)
-    if not wanted:
-        raise PreconditionFailed("Cannot specify empty shadow topics, please use remove command instead.")
-    for text in wanted:
-        try:
-            shadow = parse_topic_name(text)
-        except InvalidTopicName:
-            raise NotAllowedName(f"Invalid shadow topic name: {text[:100]}") from None
-        if not await broker.registry.exists(shadow):
-            raise PreconditionFailed(f"Shadow topic [{shadow}] not exists.")
-    raise NotBuilt(
-        "shadowTopics: this version of Magnetar does not replicate to shadow topics; leave them unset"
-    )
-
-
-async def remove_shadow_topics(request: web.Request) -> web.Response:
-    """Accepts the removal: there are none."""
-    await existing_topic(request)
     return done()
 
 
@@ -163,9 +116,6 @@ def replication_routes() -> tuple[web.RouteDef, ...]:
         web.get(TOPIC + "/replication", clusters),
         web.post(TOPIC + "/replication", set_clusters),
         web.delete(TOPIC + "/replication", remove_clusters),
-        web.get(TOPIC + "/shadowTopics", shadow_topics),
-        web.put(TOPIC + "/shadowTopics", set_shadow_topics),
-        web.delete(TOPIC + "/shadowTopics", remove_shadow_topics),
         web.put(TOPIC + "/offload", offloads.start),
         web.get(TOPIC + "/offload", offloads.status),
     )

@@ -20,19 +20,24 @@ from broker.admin.http.answers import (
 )
 from broker.admin.service_view import BROKER, BrokerView
 from broker.admin.topics.topic_access import existing_persistent
+from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
 from broker.service.topics.persistent_topic import OWN_PROPERTIES
 from foundation.model.topic_name import TopicName
 
 _PATH = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/properties"
 
 
-async def texts_of(request: web.Request) -> dict[str, str]:
-    """Returns the properties of a body. Raises BadRequest for other values, PreconditionFailed for reserved names."""
+async def texts_of(request: web.Request, *, is_new: bool = False) -> dict[str, str]:
+    """Returns the properties of a body. Raises BadRequest for other values, PreconditionFailed for reserved names.
+
+    `is_new`: of a new topic, which may be a shadow topic.
+    """
     given = await object_of(request)
     texts = {key: value for key, value in given.items() if isinstance(value, str)}
     if len(texts) != len(given):
         raise BadRequest("The value of each property is a text")
-    if reserved := sorted(OWN_PROPERTIES & texts.keys()):
+    own = OWN_PROPERTIES if is_new else OWN_PROPERTIES | {SHADOW_SOURCE}
+    if reserved := sorted(own & texts.keys()):
         raise PreconditionFailed(
             f"The properties {', '.join(reserved)} are the broker's own; use other names"
         )
@@ -58,7 +63,7 @@ async def remove_property(request: web.Request) -> web.Response:
     key = request.query.get("key")
     if not key:
         raise PreconditionFailed("Name the property with the parameter key")
-    if key in OWN_PROPERTIES:
+    if key in OWN_PROPERTIES or key == SHADOW_SOURCE:
         raise PreconditionFailed(f"The property {key} is the broker's own")
     await _change(request.app[BROKER], _persistent_name(request), {key: None})
     return done()

@@ -25,7 +25,9 @@ from broker.admin.topics.topic_access import (
     parts,
 )
 from broker.admin.topics.topic_properties import texts_of
+from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
 from broker.service.namespaces.namespaces import AlreadyExists, NamespaceNotFound
+from broker.service.topics.new_topic import create_shadow
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_registry import TooManyTopics
 from foundation.model.errors import NotAllowed, TopicNotFound
@@ -49,7 +51,10 @@ async def create(request: web.Request) -> web.Response:
                 f" {count} partitions; create a partitioned topic, or use another name"
             )
     # Read first: a refusal must leave no topic.
-    wanted = await texts_of(request)
+    wanted = await texts_of(request, is_new=True)
+    if SHADOW_SOURCE in wanted:
+        await create_shadow(broker.registry, name, wanted)
+        return done()
     try:
         topic = await broker.registry.get(name, create=True, by_admin=True)
     except TooManyTopics as error:
@@ -70,6 +75,8 @@ async def delete(request: web.Request) -> web.Response:
     if not name.is_persistent and not await broker.registry.exists(name):
         # Such a topic leaves no trace when its last client goes, so Pulsar calls its deletion done.
         return done()
+    # Before the clients are counted, as in Pulsar.
+    await broker.registry.shadows.check_deletable(name)
     # Opens the topic: a topic that is not open has no clients, but may not exist either.
     consumers, producers = clients(await existing(broker, name))
     if (consumers or producers) and not force:

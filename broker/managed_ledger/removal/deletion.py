@@ -16,7 +16,7 @@ from typing import Final
 
 from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.metadata.metadata_store import MetadataStore, Put, Write
-from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, managed_ledger_key
+from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE, ManagedLedgerInfo, managed_ledger_key
 from broker.managed_ledger.records.pulsar_records import decode_cursor, decode_ledger_list, encode_ledger_list
 from foundation.model.errors import BadVersion, MetadataError
 
@@ -92,7 +92,9 @@ async def _delete_cursor(key: str, metadata: MetadataStore, ledgers: Ledgers) ->
 
 def ledgers_of(info: ManagedLedgerInfo) -> list[int]:
     """Returns the id of every ledger that the list names."""
-    return [*(ledger.ledger_id for ledger in info.ledgers), *info.deleting, *info.delayed, *info.beside]
+    # Apache's broker lists the source's ledgers in the node of a shadow topic; they are the source's.
+    listed = [] if SHADOW_SOURCE in info.properties else [ledger.ledger_id for ledger in info.ledgers]
+    return [*listed, *info.deleting, *info.delayed, *info.beside]
 
 
 async def together(writes: Sequence[Coroutine[object, object, None]]) -> None:

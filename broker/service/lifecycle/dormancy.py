@@ -46,6 +46,11 @@ def stays_open(topic: PersistentTopic, kept: frozenset[str]) -> bool:
     Its memory has something that the store has not and that is expensive to make again, something of it goes on, or closing
     it would change what clients find. `kept`: full names of topics to which the broker itself publishes.
     """
+    # A shadow falls asleep with its source alone: what comes to the source may fall due for the shadow.
+    return topic.ledger.source is not None or _would_lose(topic, kept)
+
+
+def _would_lose(topic: PersistentTopic, kept: frozenset[str]) -> bool:
     name, log_, compaction = topic.name, topic.ledger, topic.known_compaction
     if topic.closed or is_of_brokers(name, kept):
         return True
@@ -62,7 +67,7 @@ def stays_open(topic: PersistentTopic, kept: frozenset[str]) -> bool:
     if log_.state not in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED):
         return True
     # Closing ends the ledger, and retention counts from there: without a subscription nothing else keeps the entries.
-    if log_.ledgers.entries and not topic.subscriptions:
+    if log_.ledgers.entries and not topic.subscriptions and log_.source is None:
         return True
     if any(one not in topic.subscriptions for one in log_.cursors.by_name):
         return True
@@ -148,8 +153,11 @@ class Dormancy:
         ready: list[PersistentTopic] = []
         now_ns = self._registry.now_ns()
         async for topic in in_slices(list(self._registry.topics.values()), self._registry.now_ns):
-            if isinstance(topic, PersistentTopic) and not has_clients(topic):
-                now = activity(topic)
+            if not isinstance(topic, PersistentTopic):
+                continue
+            group = self._with_shadows(topic)
+            if not any(has_clients(one) for one in group):
+                now = tuple(activity(one) for one in group)
                 then, since_ns = before.get(topic, (None, now_ns))
                 if now != then:
                     since_ns = now_ns
@@ -159,12 +167,24 @@ class Dormancy:
                     self._idle[topic] = now, since_ns
         return ready
 
+    def _with_shadows(self, topic: PersistentTopic) -> list[PersistentTopic]:
+        """Returns the topics that fall asleep together, a source last."""
+        open_here = self._registry.topics
+        names = [str(TopicName.of_ledger_name(one)) for one in topic.ledger.shadows]
+        found = [one for name in names if isinstance(one := open_here.get(name), PersistentTopic)]
+        return [*found, topic]
+
     async def _sleep(self, topic: PersistentTopic, defects: Defects) -> None:
         try:
-            oldest_ms = await _oldest_ms(topic)
-            # A client may have come during the read.
-            if not (has_clients(topic) or stays_open(topic, self.kept)):
-                await self._registry.fall_asleep(topic, oldest_ms)
+            group = self._with_shadows(topic)
+            oldest_ms = [await _oldest_ms(one) for one in group]
+            # A client may have come during the reads.
+            if stays_open(topic, self.kept) or any(
+                has_clients(one) or _would_lose(one, self.kept) for one in group
+            ):
+                return
+            for one, one_ms in zip(group, oldest_ms, strict=True):
+                await self._registry.fall_asleep(one, one_ms)
         except BrokerError as error:
             log.warning("! %s could not be closed as dormant: %s", topic.name, error)
         except Exception as error:  # noqa: BLE001
@@ -198,7 +218,7 @@ class Dormancy:
             await topic.expiry.look()
             await topic.quotas.look()
             await delete_unused_subscriptions(topic)
-            topic.ledger.trimming.trim(topic.ledger.environment.wall_ms(), without_cursors=True)
+            await self._registry.shadows.trim(topic)
 
 
 async def _oldest_ms(topic: PersistentTopic) -> int:

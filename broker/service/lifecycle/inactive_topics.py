@@ -31,6 +31,9 @@ def in_use(topic: Topic, mode: str) -> bool:
     """Returns True while the topic must stay."""
     if topic.access.producers or topic.access.waiting:
         return True
+    # The messages of a source are those of its shadows, too.
+    if isinstance(topic, PersistentTopic) and topic.ledger.trimming.shadows:
+        return True
     if mode == WITHOUT_SUBSCRIPTIONS or isinstance(topic, NonPersistentTopic):
         return bool(topic.subscriptions)
     assert isinstance(topic, PersistentTopic)

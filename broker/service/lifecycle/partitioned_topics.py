@@ -9,11 +9,12 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 
+from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
 from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.lifecycle.deletion.deletions import Deletions
 from broker.service.namespaces.namespaces import AlreadyExists
 from broker.service.policies.partition_limit import check_partitions
-from broker.service.topics.new_partition import store_partition
+from broker.service.topics.new_topic import list_shadow, store_topic
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import check_domain, check_unused
 from broker.service.topics.topic_registry import TopicRegistry
@@ -82,6 +83,9 @@ class PartitionedTopics:
         # Before the first is made, so that a refusal leaves nothing.
         if name.is_persistent:
             await self._registry.check_topics_max(name.namespace, count)
+        source = (properties or {}).get(SHADOW_SOURCE)
+        if source is not None:
+            await list_shadow(self._registry, name, source, count)
         # First, so that a stop of the broker leaves a whole topic: a partition below the count is created on demand.
         await self._metadata.create(name, count, properties)
         try:
@@ -130,11 +134,13 @@ class PartitionedTopics:
         if not name.is_persistent:
             return
         check_domain(name, self._registry.settings)
+        properties = await self._registry.shadows.properties_of_partitions(name)
         for start in range(indexes.start, indexes.stop, PARTITIONS_PER_SLICE):
             part = range(start, min(start + PARTITIONS_PER_SLICE, indexes.stop))
             names = [name.with_partition(index) for index in part]
             stored = (
-                self._registry.make(one, partial(store_partition, self._registry, one)) for one in names
+                self._registry.make(one, partial(store_topic, self._registry, one, properties))
+                for one in names
             )
             # All of the slice have ended when the first error is raised, so that nothing is created after an undo.
             for result in await asyncio.gather(*stored, return_exceptions=True):

@@ -12,7 +12,7 @@ from foundation.model.errors import BrokerError
 
 log = logging.getLogger("magnetar")
 
-Work = Callable[[PersistentTopic], Awaitable[None] | None]
+Work = Callable[[PersistentTopic], Awaitable[object] | None]
 """Does one kind of work for a topic: at once, or in the awaitable that it returns."""
 
 

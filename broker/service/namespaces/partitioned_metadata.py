@@ -41,6 +41,10 @@ class StoredPartitions(Value):
         return json.dumps(value, separators=(",", ":")).encode()
 
 
+NO_PARTITIONS: Final = StoredPartitions(0)
+"""Of a topic without partitions."""
+
+
 def decode_partitions(value: bytes) -> StoredPartitions:
     """Returns the metadata of a stored value, of Pulsar's too. MetadataError for other bytes."""
     try:
@@ -83,11 +87,15 @@ class PartitionedMetadata:
 
         Raises ServiceNotReady where a broker has decided its deletion.
         """
+        return (await self.usable(name)).partitions
+
+    async def usable(self, name: TopicName) -> StoredPartitions:
+        """Returns the metadata like `usable_count`; of a topic without partitions 0 and no properties."""
         found = await self.find(name.base)
         if found is None:
-            return 0
+            return NO_PARTITIONS
         _check_usable(name, found)
-        return found.partitions
+        return found
 
     async def create(self, name: TopicName, count: int, properties: Mapping[str, str] | None) -> None:
         """Writes a new partitioned topic. BadVersion when another client created it at the same time."""

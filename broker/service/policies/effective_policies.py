@@ -18,15 +18,15 @@ from typing import Final, Literal, TypeVar, cast
 from bookkeeper.ensembles.racks import Affinity
 from bookkeeper.ensembles.settings import Copies
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.managed_ledger.trimming import Trimming
+from broker.managed_ledger.trimming import Keeper
 from broker.service.namespaces.namespaces import GLOBAL, Json, Namespaces
 from broker.service.policies import table
 from broker.service.policies.backlog_quota import BacklogQuota
 from broker.service.policies.forms import PolicyRefused
-from broker.service.policies.table import Policy
+from broker.service.policies.table import SHADOW_TOPICS, Policy
 from broker.service.policies.values import PARTITIONED, DispatchRate
 from broker.service.settings import ServiceSettings
-from foundation.model.topic_name import TopicName
+from foundation.model.topic_name import TopicName, parse_topic_name
 from foundation.units import MIB, MS_PER_MINUTE
 
 T = TypeVar("T")
@@ -180,11 +180,21 @@ class EffectivePolicies:
         rate = settings.mark_delete_rate if policy.mark_delete_rate < 0 else policy.mark_delete_rate
         return replace(settings, copies=copies, mark_delete_rate=rate)
 
-    def retain(self, name: TopicName, trimming: Trimming) -> None:
-        """Tells the part that removes ledgers how long acknowledged ones stay."""
+    def retain(self, name: TopicName, keeper: Keeper) -> None:
+        """Tells the part that keeps ledgers how long acknowledged ones stay."""
         retention = self.of(name, table.RETAINED)
-        trimming.keep_ms = retention.minutes * MS_PER_MINUTE if retention.minutes >= 0 else -1
-        trimming.keep_bytes = retention.mib * MIB if retention.mib >= 0 else -1
+        keeper.keep_ms = retention.minutes * MS_PER_MINUTE if retention.minutes >= 0 else -1
+        keeper.keep_bytes = retention.mib * MIB if retention.mib >= 0 else -1
+
+    def shadow_topics(self, source: TopicName) -> list[TopicName]:
+        """Returns the topics that a source lists as its shadows; of a partition, the same partitions of these."""
+        stored = self._namespaces.topic_policies(str(source.base))
+        listed = stored.get(SHADOW_TOPICS) if stored else None
+        if not isinstance(listed, list):
+            return []
+        names = [parse_topic_name(one) for one in listed if isinstance(one, str)]
+        index = source.partition
+        return [one.with_partition(index) if index >= 0 > one.partition else one for one in names]
 
     def backlog_quota(self, name: TopicName, kind: str) -> BacklogQuota:
         """Returns the quota of one type (`backlog_quota.QUOTA_TYPES`); each level may set one type alone."""

@@ -324,6 +324,8 @@ SUBSCRIBE: Final = Policy(
 
 # How long messages and topics stay
 
+SHADOW_TOPICS: Final = "shadowTopics"
+"""Pulsar's name of the policy of a topic that lists the topics which read its log."""
 RETAINED: Final = Policy(
     title="retention", form=RETENTION,
     name="retention_policies", namespace=Rest("retention", ADMIN),

@@ -18,6 +18,7 @@ from typing import Final
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.opening import INDEX, TIMESTAMP
+from broker.managed_ledger.trimming import Keeper
 from broker.service.compaction.topic_compaction import Compactor, TopicCompaction
 from broker.service.consumer import Consumer, SubscribeOptions
 from broker.service.internal_cursors import COMPACTION_CURSOR, DEDUPLICATION_CURSOR
@@ -47,7 +48,7 @@ from foundation.model.errors import (
     ServiceNotReady,
     TopicTerminated,
 )
-from foundation.model.position import Position
+from foundation.model.position import EARLIEST, Position
 from foundation.model.topic_name import TopicName
 
 _EPOCH_PROPERTY: Final = "topicEpoch"
@@ -189,6 +190,10 @@ class PersistentTopic(Topic):
         super().apply_policies()
         self.quotas.renew()
         self.policies.retain(self.name, self.ledger.trimming)
+        for shadow in self.policies.shadow_topics(self.name):
+            if shadow.ledger_name not in self.ledger.trimming.shadows:
+                # Nothing is superfluous before `Shadows.refresh` has read what the shadow needs.
+                self.ledger.trimming.set_shadow(shadow.ledger_name, Keeper(held_at=EARLIEST))
         self.delays.settings = self.settings
         self.delays.policy = self.policies.of(self.name, DELAYED)
         self.dispatch_settings = self.policies.dispatch_settings(self.name)
@@ -277,9 +282,9 @@ class PersistentTopic(Topic):
         if self._transactions is not None and self._transactions.buffer is not None:
             # Before the dispatchers: an open transaction moves the end of what they may read.
             self._transactions.entries_added(entries)
-        for subscription in self.subscriptions.values():
-            if subscription.dispatcher is not None:
-                subscription.dispatcher.wake()
+        self.subscribing.wake()
+        if self.ledger.shadows:
+            self.ledger.grown()
 
     def add_failed(self, added: list[AddedSends], error: BrokerError) -> None:
         """Refuses entries that could not be added, and closes every producer. Called by the ledger.
@@ -330,9 +335,8 @@ class PersistentTopic(Topic):
         last = await self.ledger.terminate()
         self.disconnect_producers()
         # Consumers that have received and acknowledged everything are told of the end.
-        for subscription in self.subscriptions.values():
-            if subscription.dispatcher is not None:
-                subscription.dispatcher.wake()
+        self.subscribing.wake()
+        self.ledger.grown()
         return last
 
     async def _disconnect(self) -> None:

@@ -11,7 +11,12 @@ from broker.managed_ledger.acks import Acks
 from broker.managed_ledger.cursor_record import NO_LEDGER
 from broker.managed_ledger.ledger_cursors import THREAD_BYTES_MIN
 from broker.managed_ledger.ledger_list import LedgerList
-from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, StoredNodes, ledger_list_of
+from broker.managed_ledger.managed_ledger_info import (
+    SHADOW_SOURCE,
+    ManagedLedgerInfo,
+    StoredNodes,
+    ledger_list_of,
+)
 from broker.managed_ledger.records.pulsar_records import decode_cursor
 from broker.service.consumer import SubscriptionType
 from broker.service.internal_cursors import INTERNAL_CURSORS, UNLISTED_CURSORS
@@ -25,10 +30,15 @@ def record_of_stored(
 ) -> DormantTopic | None:
     """Returns the record; None for a topic whose levels only an opening can tell. Raises MetadataError.
 
-    That is one that its broker did not close, one with ledgers that are still to be deleted, and one with a cursor that is
-    large or has its position in a ledger. `info`: the decoded list of `nodes`. `keeps_nodes`: no other broker changes them.
+    That is a shadow topic, one that its broker did not close, one with ledgers that are still to be deleted, and one with a
+    cursor that is large or has its position in a ledger. `info`: the decoded list of `nodes`.
+    `keeps_nodes`: no other broker changes them.
     """
-    if info.deleting or any(one.closed_at_ms is None for one in info.ledgers):
+    if (
+        SHADOW_SOURCE in info.properties
+        or info.deleting
+        or any(one.closed_at_ms is None for one in info.ledgers)
+    ):
         return None
     # The current ledger begins with the first entry, and its id is above all others.
     current_id = max([one.ledger_id for one in info.ledgers], default=-1) + 1

@@ -17,32 +17,31 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from itertools import islice
 
-from bookkeeper.metadata.metadata_store import Lease
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
-from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.limits.resource_groups import ResourceGroups
 from broker.service.namespaces.namespaces import Namespaces
-from broker.service.namespaces.partitioned_metadata import PartitionedMetadata
+from broker.service.namespaces.partitioned_metadata import NO_PARTITIONS, PartitionedMetadata
 from broker.service.namespaces.stored_forms import DELETED
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import MAX_TOPICS
 from broker.service.settings import ServiceSettings
 from broker.service.successor import Successor
-from broker.service.topics.dormant_topic import DormantTopic, restore
+from broker.service.topics.dormant_topic import restore
 from broker.service.topics.dormant_topics import DormantTopics
 from broker.service.topics.ended_topics import EndedTopics
 from broker.service.topics.namespace_names import names_of, without_system
 from broker.service.topics.non_persistent_topic import NonPersistentTopic
 from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.shadows import Shadows
 from broker.service.topics.topic import Topic, check_domain, check_unused
 from broker.service.topics.topic_events import TopicEvents
+from broker.service.topics.topic_opener import TopicOpener
 from broker.service.topics.topic_ownership import TopicOwnership
 from broker.service.topics.topic_schemas import TopicSchemas, schemas_of
-from broker.service.topics.transaction_recovery import recover_transactions
 from broker.service.transactions.coordinators import Coordinators
 from foundation.loop.clock import CallLater
 from foundation.loop.slices import Slice, in_slices
@@ -118,18 +117,17 @@ class TopicRegistry:
         """True once the broker stops; no topic is opened any more."""
         self.transaction_states: Coordinators | None = None
         """The transaction coordinators; None while the broker runs without them."""
-        self.now_ns = environment.now_ns
-        """The monotonic clock, for walks over topics (`foundation/loop/slices.py`)."""
-        self.environment = environment
-        """Shared by all managed ledgers."""
-        self._ledger_settings = ledger_settings
-        self._call_later = call_later
-        self._compactor = compactor
-        # One object: each topic would keep a bound method of its own.
-        self._on_fenced = self._close_fenced
+        self.environment, self.now_ns = environment, environment.now_ns
+        """What all managed ledgers share, and its monotonic clock, for walks over topics (`foundation/loop/slices.py`)."""
+        self._ledger_settings, self._call_later = ledger_settings, call_later
+        self.shadows = Shadows(self, environment)
+        """Shadow topics and their sources."""
+        self._opener = TopicOpener(
+            environment, self.policies, self.limits, self.shadows, call_later, compactor, self._close_fenced
+        )
         self._opening: dict[str, asyncio.Task[Topic]] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}
-        self._ended = EndedTopics(environment.now_ns)
+        self._ended = EndedTopics(self.now_ns)
         self._of_namespace: dict[str, dict[str, Topic]] = {}
 
     # Opening
@@ -178,23 +176,24 @@ class TopicRegistry:
         check_domain(name, self.settings)
         lease = await self.ownership.check_owned(name)
         self.check_open(name)
+        await self.shadows.end_following(name)
         started_ns = self.environment.now_ns()
         record = self.dormant.get(str(name))
         # `check_open` knows the decisions of this broker alone, `usable_count` all.
         if name.partition >= 0:
-            stored, partitions = await asyncio.gather(
-                self.is_stored(name), self.partitions.usable_count(name)
-            )
+            stored, partitioned = await asyncio.gather(self.is_stored(name), self.partitions.usable(name))
             existed = stored or record is not None
         else:
             existed = record is not None or await self.is_stored(name)
-            partitions = 0 if existed else await self.partitions.usable_count(name)
+            partitioned = NO_PARTITIONS if existed else await self.partitions.usable(name)
         if not existed:
-            await self._check_may_create(name, partitions, create=create, by_admin=by_admin)
+            await self._check_may_create(name, partitioned.partitions, create=create, by_admin=by_admin)
         await self.namespaces.stored.of_topics.load(name)
         topic: Topic
         if name.is_persistent:
-            topic = await self._open_persistent(name, record, lease)
+            topic = await self._opener.open(
+                name, record, lease, self.ledger_settings_of(name), self.transaction_states, partitioned
+            )
         else:
             topic = NonPersistentTopic(name, self.settings, self.policies, self.limits)
         # Settings may have changed while the topic was opened, and policies, again while they are applied.
@@ -216,6 +215,7 @@ class TopicRegistry:
         self.load_times_ms.append((self.environment.now_ns() - started_ns) / 1e6)
         if not existed:
             self.events.announce(name, exists=True)
+        self.shadows.opened(topic)
         return topic
 
     async def make(self, name: TopicName, store: Callable[[], Coroutine[object, object, None]]) -> None:
@@ -261,37 +261,6 @@ class TopicRegistry:
         if limit and len(without_system(await self.names(namespace, non_persistent=False))) + more > limit:
             raise TooManyTopics(f"Exceed maximum number of topics in namespace {namespace}: {limit}")
 
-    async def _open_persistent(
-        self, name: TopicName, record: DormantTopic | None, lease: Lease | None
-    ) -> PersistentTopic:
-        settings = self.settings
-        stamp = self.environment.stamp(
-            str(name), timestamp=settings.entry_timestamp, index=settings.entry_index
-        )
-        ledger = await ManagedLedger.open(
-            name.ledger_name,
-            self.environment,
-            self.ledger_settings_of(name),
-            stamp=stamp,
-            nodes=None if record is None else record.take_nodes(),
-            lease=lease,
-        )
-        topic = PersistentTopic(
-            name,
-            ledger,
-            settings,
-            self.policies,
-            self.limits,
-            turn=self.environment.turn,
-            call_later=self._call_later,
-            on_fenced=self._on_fenced,
-            compactor=self._compactor,
-        )
-        await topic.open_compaction()
-        await topic.set_deduplication(self.policies.deduplicates(name))
-        await recover_transactions(topic, self.transaction_states)
-        return topic
-
     def _close_fenced(self, topic: PersistentTopic) -> None:
         if not topic.closed:
             log.warning(
@@ -309,6 +278,8 @@ class TopicRegistry:
         if topic is not None:
             # At once, not when the task begins: no client may use the topic from here on.
             topic.closed = True
+            if isinstance(topic, PersistentTopic) and topic.ledger.shadows:
+                work = self.shadows.close_first(topic, work)
         task: asyncio.Task[None] = asyncio.ensure_future(work)
         self._closing[name] = task
         task.add_done_callback(partial(self._closing_ended, name, topic))
@@ -443,6 +414,10 @@ class TopicRegistry:
         key = str(name)
         return key not in self.topics and key not in self._opening and key not in self._closing
 
+    def opening_of(self, name: TopicName) -> asyncio.Task[Topic] | None:
+        """Returns the opening of a topic that is under way."""
+        return self._opening.get(str(name))
+
     def open_in(self, namespace: str) -> list[Topic]:
         """Returns the open topics of a namespace, in a list of the caller's own."""
         return list(self._of_namespace.get(namespace, {}).values())
@@ -463,6 +438,7 @@ class TopicRegistry:
         while some := list(islice(topics, CLOSINGS_AT_ONCE)):
             closing = [self._closing.get(str(topic.name)) or self._close_topic(topic) for topic in some]
             await asyncio.gather(*closing, return_exceptions=True)
+        self.shadows.close()
         self.topics.clear()
         self._of_namespace.clear()
         self.dormant.clear()

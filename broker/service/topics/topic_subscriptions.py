@@ -42,6 +42,12 @@ class TopicSubscriptions:
             if name not in UNLISTED_CURSORS:
                 self.by_name[name] = Subscription(topic, name, cursor, call_later=call_later)
 
+    def wake(self) -> None:
+        """Lets every dispatcher look for entries, and for the end of the topic."""
+        for subscription in self.by_name.values():
+            if subscription.dispatcher is not None:
+                subscription.dispatcher.wake()
+
     async def subscribe(self, port: ConsumerPort, options: SubscribeOptions) -> tuple[Subscription, Consumer]:
         """Adds a consumer, and its subscription when it is missing.
 

@@ -145,8 +145,7 @@ class SimBroker:
     async def _trim(self) -> None:
         for topic in list(self.registry.topics.values()):
             if isinstance(topic, PersistentTopic) and not topic.closed:
-                removed = topic.ledger.trimming.trim(self.environment.wall_ms(), without_cursors=True)
-                self._history.counts.trimmed += len(removed)
+                self._history.counts.trimmed += len(await self.registry.shadows.trim(topic))
 
     async def _doze(self) -> None:
         """Lets a topic fall asleep at a random moment, also with clients: they come back and wake it."""
@@ -156,6 +155,13 @@ class SimBroker:
             for topic in self.registry.topics.values()
             if isinstance(topic, PersistentTopic) and not stays_open(topic, frozenset())
         ]
+        shadows = [
+            topic
+            for topic in self.registry.topics.values()
+            if isinstance(topic, PersistentTopic) and topic.ledger.source is not None and not topic.closed
+        ]
+        if shadows and not self._history.is_judged and self._dozing.random() < 0.3:
+            await self.registry.unload(self._dozing.choice(shadows).name)
         # The judgement looks at open topics.
         if topics and not self._history.is_judged:
             await self.registry.fall_asleep(self._dozing.choice(topics), NOT_KNOWN)

@@ -7,11 +7,13 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.internal_cursors import COMPACTION_CURSOR
 from broker.service.namespaces.namespaces import AlreadyExists, NamespaceNotFound
 from broker.service.producer import AccessMode, Producer
 from broker.service.subscriptions.subscription import Subscription
+from broker.service.topics.new_topic import create_shadow
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.json_value import Json
 from foundation.model.entry import Entry
@@ -100,15 +102,20 @@ class Slot:
                 await broker.namespaces.create(kind.namespace, {"bundles": {"numBundles": 4}})
         if kind.partitions and not await broker.registry.partitions.count(base):
             await broker.partitioned.create(base, kind.partitions, None)
-        topic = await self._topic(broker, life)
+        topic = await self._topic(broker, life.name)
         retention: Json = {"retentionTimeInMinutes": kind.keep_minutes, "retentionSizeInMB": -1}
         if kind.keep_minutes:
             await broker.namespaces.set_topic_policy(str(base), "retentionPolicies", retention)
         if kind.ttl_s:
             await broker.namespaces.set_topic_policy(str(base), "messageTTLInSeconds", kind.ttl_s)
+        if kind.shadowed:
+            shadow = parse_topic_name(f"{life.name}-shadow")
+            if not await broker.registry.exists(shadow):
+                await create_shadow(broker.registry, shadow, {SHADOW_SOURCE: life.name})
         for name in kind.subscriptions:
-            if name not in topic.subscriptions:
-                await topic.subscribing.create(name, EARLIEST, {})
+            its_topic = await self._topic(broker, life.name_for(name))
+            if name not in its_topic.subscriptions:
+                await its_topic.subscribing.create(name, EARLIEST, {})
         if kind.keys:
             # As a first compaction does: without this cursor the log is trimmed as that of any other topic.
             await topic.subscribing.own_cursor(COMPACTION_CURSOR)
@@ -116,8 +123,8 @@ class Slot:
         self._history.lives.append(life)
         self._history.note(f"{life.name} begins as life {life.number}")
 
-    async def _topic(self, broker: SimBroker, life: Life) -> PersistentTopic:
-        topic = await broker.registry.get(parse_topic_name(life.name), create=True)
+    async def _topic(self, broker: SimBroker, name: str) -> PersistentTopic:
+        topic = await broker.registry.get(parse_topic_name(name), create=True)
         assert isinstance(topic, PersistentTopic)
         return topic
 
@@ -132,6 +139,9 @@ class Slot:
             elif self.kind.partitions:
                 await broker.partitioned.delete(name, force=True)
             else:
+                if self.kind.shadowed:
+                    with contextlib.suppress(TopicNotFound):
+                        await broker.deletions.topic(parse_topic_name(f"{name}-shadow"), force=True)
                 await broker.deletions.topic(name, force=True)
         except (TopicNotFound, NamespaceNotFound):
             # An earlier request has decided it, and its answer was lost.
@@ -153,7 +163,7 @@ class Slot:
         # Its record would outlive the node.
         broker.registry.dormant.drop(str(name))
         if not await self._history.all_closed({ledger_id for ledger_id, _ in life.positions}):
-            await self._topic(broker, life)
+            await self._topic(broker, life.name)
             return
         await self._history.lose_list(life)
         self.done = True
@@ -162,7 +172,7 @@ class Slot:
 
     async def _use(self, broker: SimBroker, life: Life) -> None:
         history = self._history
-        topic = await self._topic(broker, life)
+        topic = await self._topic(broker, life.name)
         port = Receipts(history, life)
         producer = Producer(
             topic,
@@ -173,7 +183,10 @@ class Slot:
             topic_epoch=None,
         )
         await topic.add_producer(producer)
-        consumers = [await Reading.begin(history, topic, life, name) for name in self.kind.subscriptions]
+        consumers = [
+            await Reading.begin(history, await self._topic(broker, life.name_for(name)), life, name)
+            for name in self.kind.subscriptions
+        ]
         try:
             await self._work(life, topic, producer, port, consumers)
         finally:
@@ -191,7 +204,7 @@ class Slot:
         consumers: Sequence[Reading],
     ) -> None:
         history = self._history
-        while not (port.closed or topic.closed):
+        while not (port.closed or topic.closed or any("closed" in one.port.events for one in consumers)):
             if history.loop.time() > self.ends_s and not self.kind.leaks:
                 life.ended = True
                 history.note(f"{life.name} is to be deleted")

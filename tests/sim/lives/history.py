@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from urllib.parse import quote
@@ -26,6 +27,7 @@ from bookkeeper.leaks.quarantine import LEDGERS, NODES, ledger_record_key
 from bookkeeper.repair.fragments import bookies_needed
 from broker.compose.ledger_settings import LedgerSettings, QuarantineSettings
 from broker.managed_ledger.managed_ledger_info import managed_ledger_key
+from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.errors import BrokerError, PersistenceError
 from foundation.model.topic_name import parse_topic_name
@@ -443,10 +445,12 @@ class History:
         if left := [node.path for node in nodes if node.path.startswith((LEDGERS, NODES))]:
             raise Broken(f"the quarantine is not empty: {left}")
 
-    def _judge_first_ledger(self, topic: PersistentTopic, life: Life) -> None:
+    def _judge_first_ledger(
+        self, topic: PersistentTopic, life: Life, subscriptions: Sequence[Subscription]
+    ) -> None:
         """Raises Broken for a ledger that nothing keeps: it would hold its space and that of all behind it for ever."""
         first, *others = topic.ledger.ledgers.infos()
-        slowest = min(one.cursor.mark_delete_position for one in topic.subscriptions.values())
+        slowest = min(one.cursor.mark_delete_position for one in subscriptions)
         closed_ms = first.closed_at_ms or self.clock.now_ms()
         keep_ms = life.kind.keep_ms
         # Its retention may be over since the last round of trimming.
@@ -458,15 +462,23 @@ class History:
             )
 
     async def _judge_life(self, broker: SimBroker, life: Life) -> None:
-        topic = await broker.registry.get(parse_topic_name(life.name), create=False)
-        assert isinstance(topic, PersistentTopic)
-        readings = {name: await Reading.begin(self, topic, life, name) for name in life.kind.subscriptions}
+        topics: dict[str, PersistentTopic] = {}
+        for one_name in {life.name, *map(life.name_for, life.kind.subscriptions)}:
+            found = await broker.registry.get(parse_topic_name(one_name), create=False)
+            assert isinstance(found, PersistentTopic)
+            topics[one_name] = found
+        topic = topics[life.name]
+        readings = {
+            name: await Reading.begin(self, topics[life.name_for(name)], life, name)
+            for name in life.kind.subscriptions
+        }
         await asyncio.sleep(QUIET_S)
-        self._judge_first_ledger(topic, life)
+        subscriptions = {name: one for each in topics.values() for name, one in each.subscriptions.items()}
+        self._judge_first_ledger(topic, life, list(subscriptions.values()))
         for name, reading in readings.items():
             got = {life.positions.get((one.ledger_id, one.entry_id)) for one in reading.port.got}
             reading.received()
-            at = topic.subscriptions[name].cursor.mark_delete_position
+            at = subscriptions[name].cursor.mark_delete_position
             for number, one in life.sent.items():
                 if name in life.needed_by(one, self.clock) and number not in got:
                     raise Broken(f"{one.body!r} of {life.name} is lost for {name}, whose cursor is at {at}")

@@ -70,6 +70,8 @@ class Kind:
     namespace: str = "sim/lives"
     leaks: bool = False
     """Its list is lost once, as if somebody had removed the node by hand."""
+    shadowed: frozenset[str] = frozenset()
+    """Those of its subscriptions that are on a shadow of the topic."""
     keys: int = 0
     """Keys of its messages, which are compacted now and then; 0 = none."""
 
@@ -89,6 +91,8 @@ KINDS = (
     Kind("brief", ("quick",), namespace="sim/brief"),
     Kind("leaking", ("quick",), leaks=True),
     Kind("keyed", ("quick",), keys=16),
+    Kind("shadowed", ("quick", "fronted"), shadowed=frozenset({"fronted"})),
+    Kind("fronted", ("quick", "never"), frozenset({"never"}), shadowed=frozenset({"quick", "never"})),
 )
 
 
@@ -112,6 +116,10 @@ class Life:
         """Name of the topic that has the messages."""
         base = f"persistent://{self.kind.namespace}/{self.kind.name}"
         return f"{base}-partition-0" if self.kind.partitions else base
+
+    def name_for(self, subscription: str) -> str:
+        """Name of the topic that has the subscription."""
+        return f"{self.name}-shadow" if subscription in self.kind.shadowed else self.name
 
     def key_of(self, number: int) -> str | None:
         """Returns the key of a message; None for topics without keys."""

@@ -63,7 +63,7 @@ class Deletions:
         """Requests under way, by tenant or namespace."""
         registry.namespaces.is_ending = self._is_ending
         registry.check_open = self.check_open
-        self._steps = DeletionSteps(environment, registry, self.intents, partial(self.namespace, force=True))
+        self._steps = DeletionSteps(environment, registry, self.intents, partial(self._namespace, force=True))
 
     @property
     def oldest_age_s(self) -> float:
@@ -78,8 +78,10 @@ class Deletions:
     async def topic(self, name: TopicName, *, force: bool) -> None:
         """Deletes a topic or one partition with all that belongs to it alone; a partition has no schema of its own.
 
-        TopicBusy while clients are connected, unless forced; TopicNotFound for a missing topic; MetadataError.
+        TopicBusy while clients are connected, unless forced; HasShadows for a source of shadow topics; TopicNotFound for a
+        missing topic; MetadataError.
         """
+        await self._registry.shadows.check_deletable(name)
         await self._registry.shut(name, partial(self._topic_shut, name), force=force)
 
     async def _topic_shut(self, name: TopicName) -> None:
@@ -93,6 +95,7 @@ class Deletions:
             return await self.intents.decide_alone(intent)
 
         async def mark(beside: Sequence[Write]) -> None:
+            await self._registry.shadows.own_partition(name)
             if not await decide_deletion(name.ledger_name, self._environment.metadata, beside):
                 raise TopicNotFound(f"Topic {name} does not exist")
 
@@ -106,7 +109,11 @@ class Deletions:
         return not await self._registry.exists(other)
 
     async def partitioned(self, name: TopicName, count: int) -> None:
-        """Deletes a partitioned topic; disconnects clients of its partitions. After BrokerError it must be repeated."""
+        """Deletes a partitioned topic; disconnects clients of its partitions. After BrokerError it must be repeated.
+
+        HasShadows for a source of shadow topics.
+        """
+        await self._registry.shadows.check_deletable(name)
         other = replace(name, domain=NON_PERSISTENT if name.is_persistent else PERSISTENT)
         schema = not await self._registry.exists(other)
         intent = Intent(
@@ -125,9 +132,21 @@ class Deletions:
         await self.partitioned(name, count)
 
     async def namespace(self, namespace: str, *, force: bool) -> None:
-        """Deletes a namespace, with its topics if forced. NamespaceNotFound; NotEmpty for one with topics."""
+        """Deletes a namespace, with its topics if forced.
+
+        NamespaceNotFound; NotEmpty for one with topics; HasShadows where shadow topics elsewhere read one of its topics.
+        """
         if not self._namespaces.exists(namespace):
             raise NamespaceNotFound(f"Namespace {namespace} does not exist.")
+        await self._check_sources([namespace], namespace)
+        await self._namespace(namespace, force=force)
+
+    async def _check_sources(self, namespaces: Sequence[str], deleted: str) -> None:
+        for namespace in namespaces:
+            for name in await self._registry.names(namespace, non_persistent=False):
+                await self._registry.shadows.check_deletable(parse_topic_name(name), deleted)
+
+    async def _namespace(self, namespace: str, *, force: bool) -> None:
         # From here on no topic is created in it, so an empty namespace stays empty.
         self._asked[namespace] += 1
         try:
@@ -152,10 +171,14 @@ class Deletions:
             raise NotEmpty("Cannot delete non empty namespace")
 
     async def tenant(self, tenant: str, *, force: bool) -> None:
-        """Deletes a tenant, with its namespaces if forced. NamespaceNotFound; NotEmpty for one with namespaces."""
+        """Deletes a tenant, with its namespaces if forced.
+
+        NamespaceNotFound; NotEmpty for one with namespaces; HasShadows where shadow topics elsewhere read one of its topics.
+        """
         if not force or not self._namespaces.tenant_exists(tenant):
             await self._namespaces.delete_tenant(tenant)
             return
+        await self._check_sources(self._namespaces.names(tenant), tenant)
         intent = Intent(DeletedKind.TENANT, tenant, self._environment.wall_ms())
         self._asked[tenant] += 1
         try:

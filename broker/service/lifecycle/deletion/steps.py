@@ -102,6 +102,7 @@ class DeletionSteps:
             environment = self._environment
             # The registry shields it from the end of its caller.
             async with self._intents.while_owned(intent):
+                await self._registry.shadows.own_partition(name)
                 await delete_managed_ledger(name.ledger_name, environment.metadata, environment.ledgers)
 
     async def _delete_partitions(self, intent: Intent) -> None:

@@ -6,7 +6,7 @@ from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
 from foundation.model.position import EARLIEST
-from tests.broker.admin.test_rest import PERSISTENT, TOPICS, call, persistent, refusal
+from tests.broker.admin.test_rest import TOPICS, call, persistent, refusal
 
 NON_PERSISTENT = "/admin/v2/non-persistent/public/default"
 
@@ -23,18 +23,6 @@ async def test_topic_may_name_the_own_cluster_alone(admin: ClientSession) -> Non
     assert (await refusal(admin, f"POST {path}", ["standalone", "other"]))[0] == 501
     assert (await call(admin, f"DELETE {path}"))[0] == 204
     assert await call(admin, f"GET {path}") == (200, "")
-
-
-async def test_shadow_topics_are_checked_and_refused(admin: ClientSession) -> None:
-    await call(admin, f"PUT {TOPICS}/t")
-    path = f"{TOPICS}/t/shadowTopics"
-    assert await call(admin, f"GET {path}") == (200, "")
-    assert (await refusal(admin, f"PUT {path}", []))[0] == 412
-    assert (await refusal(admin, f"PUT {path}", ["bad://x"]))[0] == 403
-    assert (await refusal(admin, f"PUT {path}", [f"{PERSISTENT}/missing"]))[0] == 412
-    assert (await refusal(admin, f"PUT {path}", [f"{PERSISTENT}/t"]))[0] == 501
-    assert (await call(admin, f"PUT {path}", [1]))[0] == 400
-    assert (await call(admin, f"DELETE {path}"))[0] == 204
 
 
 async def test_offload_fails_as_without_an_offloader(admin: ClientSession) -> None:

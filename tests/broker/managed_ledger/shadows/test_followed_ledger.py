@@ -1,0 +1,178 @@
+"""A shadow topic on one broker, its source on another: it follows the list and the open ledger, and caches for itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+
+from bookkeeper.client.memory import MemoryLedgerClient
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.compose.broker_service import BrokerService
+from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
+from broker.service.consumer import KeySharedMeta, SubscribeOptions, SubscriptionType
+from broker.service.producer import AccessMode, Producer
+from broker.service.subscriptions.subscription import Subscription
+from broker.service.topics.new_topic import create_shadow
+from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.loop import clock
+from foundation.loop.turn import Turn
+from foundation.model.position import EARLIEST
+from foundation.model.topic_name import TopicName, parse_topic_name
+from tests.fakes.messages import message
+from tests.fakes.ports import FakeConsumerPort, FakeProducerPort
+from tests.fakes.sends import send
+from tests.support.memory_broker import broker_with
+
+SOURCE = parse_topic_name("persistent://public/default/source")
+SETTINGS = ("managedLedgerMaxEntriesPerLedger=5", "managedLedgerMinLedgerRolloverTimeMinutes=0")
+
+
+@pytest.fixture
+async def two() -> AsyncIterator[tuple[BrokerService, BrokerService]]:
+    """Two brokers on the same store and bookie."""
+    loop = asyncio.get_running_loop()
+    store, client = MemoryMetadataStore(), MemoryLedgerClient(loop.call_soon)
+    async with AsyncExitStack() as stack:
+        brokers = [
+            await stack.enter_async_context(
+                broker_with(one, client, Turn(loop.call_soon, clock.monotonic_ns), *SETTINGS)
+            )
+            for one in (store, store.another())
+        ]
+        yield brokers[0], brokers[1]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Waits for what the other broker does; the test's own limit ends a wait for ever."""
+    while not holds():  # noqa: ASYNC110  # The brokers alone show it, and have no event for it.
+        await asyncio.sleep(0.01)
+
+
+async def opened(broker: BrokerService, name: TopicName) -> PersistentTopic:
+    """The topic, after a lookup that makes this broker its owner."""
+    await broker.registry.ownership.owner_of(name, authoritative=True)
+    topic = await broker.registry.get(name, create=True)
+    assert isinstance(topic, PersistentTopic)
+    return topic
+
+
+async def source_and_shadow(
+    two: tuple[BrokerService, BrokerService],
+) -> tuple[PersistentTopic, PersistentTopic]:
+    """Each on a broker of its own."""
+    one, other = two
+    source = await opened(one, SOURCE)
+    bundle_of = one.registry.ownership.bundle_of
+    names = (parse_topic_name(f"persistent://public/default/shadow{number}") for number in range(100))
+    name = next(one for one in names if bundle_of(one) != bundle_of(SOURCE))
+    await other.registry.ownership.owner_of(name, authoritative=True)
+    await create_shadow(other.registry, name, {SHADOW_SOURCE: str(SOURCE)})
+    shadow = await opened(other, name)
+    assert shadow.ledger.source is not None
+    return source, shadow
+
+
+async def publish(topic: PersistentTopic, count: int) -> None:
+    producer = Producer(
+        topic, FakeProducerPort(), producer_id=0, name="p", access_mode=AccessMode.SHARED, topic_epoch=None
+    )
+    await topic.add_producer(producer)
+    before = topic.ledger.stats.entries_added
+    for number in range(count):
+        send(producer, number, message(b"%d" % number), 1)
+    await until(lambda: topic.ledger.stats.entries_added == before + count)
+    await topic.remove_producer(producer)
+
+
+async def consume(topic: PersistentTopic) -> tuple[Subscription, FakeConsumerPort]:
+    port = FakeConsumerPort()
+    options = SubscribeOptions(
+        subscription="s",
+        kind=SubscriptionType.EXCLUSIVE,
+        consumer_id=1,
+        consumer_name="c",
+        key_shared=KeySharedMeta(),
+        earliest=True,
+    )
+    subscription, consumer = await topic.subscribe(port, options)
+    subscription.flow(consumer, 1000)
+    return subscription, port
+
+
+def positions(topic: PersistentTopic) -> list[tuple[int, int]]:
+    """Of all entries that are stored."""
+    infos = topic.ledger.ledgers.infos()
+    return [(info.ledger_id, entry_id) for info in infos for entry_id in range(info.entries)]
+
+
+async def test_shadow_gets_each_message_of_a_source_on_another_broker_through_rolls(
+    two: tuple[BrokerService, BrokerService],
+) -> None:
+    source, shadow = await source_and_shadow(two)
+    _, port = await consume(shadow)
+    await publish(source, 1)
+    await until(lambda: len(port.keys) == 1)
+    await publish(source, 16)
+    await until(lambda: len(port.keys) == 17)
+    assert port.keys == positions(source)
+    assert shadow.ledger.cache is not source.ledger.cache
+
+
+async def test_source_keeps_what_a_shadow_on_another_broker_needs(
+    two: tuple[BrokerService, BrokerService],
+) -> None:
+    source, shadow = await source_and_shadow(two)
+    await source.subscribing.create("s", EARLIEST)
+    subscription, port = await consume(shadow)
+    await publish(source, 12)
+    source.subscriptions["s"].acknowledge_through(source.ledger.last_confirmed)
+    shadows = two[0].registry.shadows
+    await shadows.trim(source)
+    assert source.ledger.ledgers.entries == 12
+    await until(lambda: len(port.keys) == 12)
+    subscription.acknowledge_through(shadow.ledger.last_confirmed)
+
+    async def trimmed() -> bool:
+        await shadows.trim(source)
+        return source.ledger.ledgers.entries <= 5
+
+    while not await trimmed():  # noqa: ASYNC110  # Nothing tells when the acknowledgement is stored.
+        await asyncio.sleep(0.05)
+    await until(lambda: shadow.ledger.ledgers.entries == source.ledger.ledgers.entries)
+
+
+async def test_shadow_goes_on_when_its_source_comes_to_its_broker(
+    two: tuple[BrokerService, BrokerService],
+) -> None:
+    one, other = two
+    source, shadow = await source_and_shadow(two)
+    await publish(source, 3)
+    _, port = await consume(shadow)
+    await until(lambda: len(port.keys) == 3)
+    bundle = one.registry.ownership.bundle_of(SOURCE)
+
+    async def close() -> None:
+        await one.registry.unload(SOURCE)
+
+    await one.registry.ownership.unload(bundle, close)
+    moved = await opened(other, SOURCE)
+    await until(lambda: shadow.closed)
+    assert "closed" in port.events
+    again = await opened(other, shadow.name)
+    assert again.ledger.source is moved.ledger
+    _, port = await consume(again)
+    await until(lambda: len(port.keys) == 3)
+
+
+async def test_source_is_followed_no_longer_when_its_last_shadow_is_closed(
+    two: tuple[BrokerService, BrokerService],
+) -> None:
+    source, shadow = await source_and_shadow(two)
+    assert shadow.ledger.source is not None
+    caches = two[1].environment.caches
+    assert caches.find(source.ledger.name) is not None
+    await two[1].registry.unload(shadow.name)
+    await until(lambda: caches.find(source.ledger.name) is None)
