@@ -84,10 +84,12 @@ class LedgerUpkeep:
         topic.compaction.start_if_due(self._registry.policies.of(topic.name, COMPACTION))
 
     def _trim(self, topic: PersistentTopic) -> None:
-        """Deletes ledgers that no subscription needs and whose retention is over."""
+        """Deletes ledgers that no subscription needs and whose retention is over; begins offloads that are due."""
+        now_ms = self._environment.wall_ms()
         # Only this timer trims a log without a durable cursor, as in Pulsar: a consumer that subscribes a little
         # after the first publish still finds the messages.
-        topic.ledger.trimming.trim(self._environment.wall_ms(), without_cursors=True)
+        topic.ledger.trimming.trim(now_ms, without_cursors=True)
+        topic.ledger.check_offloads(now_ms)
 
     def _save_deduplication(self, topic: PersistentTopic) -> None:
         """Saves the sequence ids of a topic that got few entries since the last time."""

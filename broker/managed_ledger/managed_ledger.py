@@ -16,6 +16,7 @@ docs/architecture.md ("Taking a managed ledger over").
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from bookkeeper.metadata.metadata_store import Check
 from broker.managed_ledger.delayed.bucket_ledgers import BucketLedgers
@@ -40,6 +41,9 @@ from foundation.model.position import Position
 from foundation.model.range_set import EntryRange
 from protocol.broker_entry_metadata import EntryStamp
 
+if TYPE_CHECKING:
+    from broker.managed_ledger.offload.ledger_offloads import LedgerOffloads
+
 
 class ManagedLedger:
     """Opened with `ManagedLedger.open`; assign `writer.listener` before the first add."""
@@ -52,6 +56,7 @@ class ManagedLedger:
         "environment",
         "ledgers",
         "name",
+        "offloads",
         "reading_cursors",
         "stats",
         "storage_reads",
@@ -89,6 +94,8 @@ class ManagedLedger:
         self.writer = LedgerWriter(context, stamp, self.reading_cursors, self.trimming)
         """Adds entries. Topics call `writer.add` themselves: passing it on would cost a call per message."""
 
+        self.offloads: LedgerOffloads | None = None
+        """Copies closed ledgers to other storage; None = none was copied yet. See `own_offloads`."""
         self.delayed = NONE_DELAYED
         """Entries that must wait for their delivery time; `broker/service` takes out what is due. See `own_delayed`."""
 
@@ -117,6 +124,8 @@ class ManagedLedger:
             await ledger.cursors.load(None if nodes is None else nodes.cursors)
         if store.buckets:
             await ledger.delayed_buckets.load(ledger.own_delayed())
+        if settings.offload_at_open:
+            ledger.check_offloads(environment.wall_ms())
         return ledger
 
     def reconfigure(self, settings: ManagedLedgerSettings) -> None:
@@ -130,6 +139,20 @@ class ManagedLedger:
             settings = self.context.settings
             self.delayed = DelayedEntries(settings.delayed_segment_entries, settings.delayed_bucket_entries)
         return self.delayed
+
+    def own_offloads(self) -> LedgerOffloads:
+        """Returns `offloads`, made if need be."""
+        if self.offloads is None:
+            # Here, because most topics have no copies.
+            from broker.managed_ledger.offload.ledger_offloads import LedgerOffloads
+
+            self.offloads = LedgerOffloads(self.context, self.trimming)
+        return self.offloads
+
+    def check_offloads(self, now_ms: int) -> None:
+        """Begins the offloads and the deletions after them that are due."""
+        if self.context.settings.offload.place.driver or any(one.offload for one in self.ledgers.infos()):
+            self.own_offloads().check(now_ms)
 
     @property
     def delayed_buckets(self) -> BucketLedgers:
@@ -224,6 +247,8 @@ class ManagedLedger:
         if self.state is ManagedLedgerState.CLOSED:
             return
         fenced = self.state is ManagedLedgerState.FENCED
+        if self.offloads is not None:
+            self.offloads.stop()
         await self.writer.stop(ManagedLedgerState.CLOSED)
         problems: list[BaseException | None] = []
         if not fenced:
@@ -263,6 +288,8 @@ class ManagedLedger:
 
     async def abandon(self) -> None:
         """Finishes adds and stores nothing more, because the managed ledger is being deleted (`deletion.py`)."""
+        if self.offloads is not None:
+            self.offloads.stop()
         if self.state is not ManagedLedgerState.CLOSED:
             await self.writer.stop(ManagedLedgerState.CLOSED)
         # Before the deletion: a cursor's late write would make a node below a key that is gone.

@@ -19,7 +19,7 @@ from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, ledger_
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list, encode_ledger_list
 from broker.managed_ledger.removal.deletion import delete_managed_ledger
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from foundation.model.errors import BrokerError, EntryDamaged, NoSuchEntry, PersistenceError
+from foundation.model.errors import BrokerError, EntryDamaged, MetadataError, NoSuchEntry, PersistenceError
 from protocol import broker_entry_metadata
 from protocol.broker_entry_metadata import EntryMetadata, EntryStamp
 
@@ -47,7 +47,7 @@ async def open_ledger_list(
     found = known or await environment.metadata.get(managed_ledger_key(name))
     info, version = (decode_ledger_list(found.value), found.version) if found else (_new(environment), ABSENT)
     if info.deleted:
-        await delete_managed_ledger(name, environment.metadata, environment.ledgers)
+        await delete_managed_ledger(name, environment.metadata, environment.ledgers, environment.open_tier)
         info, version = _new(environment), ABSENT
     info.properties.setdefault(INDEX, "-1")
     stamp.index = int(info.properties[INDEX])
@@ -73,14 +73,26 @@ async def open_ledger_list(
     ledgers = ledger_list_of(info, ends, current_id)
     metadata, client, compression = environment.metadata, environment.ledgers, settings.list_compression
     store = LedgerListStore(name, metadata, client, ledgers, info, version, compression)
-    store.affinity, store.lease = settings.affinity, lease
-    if emptied or info.deleting:
+    store.affinity, store.lease, store.open_tier = settings.affinity, lease, environment.open_tier
+    if emptied or store.has_marked:
         store.mark_deleting(emptied)
-        await store.delete_marked()
+        await _finish_removals(store)
     # Also when nothing was removed: this write makes late writes of another broker fail (take-over rules).
     elif version == ABSENT or left_open:
         await store.save()
     return store
+
+
+async def _finish_removals(store: LedgerListStore) -> None:
+    """Deletes what an earlier broker marked. A storage of copies that is away does not keep the topic from opening."""
+    try:
+        await store.delete_marked()
+    except MetadataError:
+        raise
+    except PersistenceError as error:
+        if not store.has_marked_objects:
+            raise
+        log.warning("! copies of deleted ledgers stay in their storage for now: %s", error)
 
 
 async def create_ledger_list(

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from broker.managed_ledger.ledger_context import LedgerContext
-from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
+from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList, OffloadedLedger
 from broker.managed_ledger.reading_cursors import CursorView
+from broker.managed_ledger.removal.deletion import copies_of
 from broker.managed_ledger.storage_reads import StorageReads
 from foundation.model.errors import BrokerError
 from foundation.model.position import LATEST, Position
@@ -20,7 +21,7 @@ from foundation.model.position import LATEST, Position
 class Trimming:
     """Decides which ledgers to remove, and removes them in the background."""
 
-    __slots__ = ("_context", "_cursors", "_storage_reads", "held_at", "keep_bytes", "keep_ms")
+    __slots__ = ("_context", "_cursors", "_storage_reads", "copying", "held_at", "keep_bytes", "keep_ms")
 
     def __init__(
         self, context: LedgerContext, storage_reads: StorageReads, cursors: Mapping[str, CursorView]
@@ -34,6 +35,11 @@ class Trimming:
 
         Topic compaction holds its stored horizon here: its cursor acknowledges in memory first, and a crash before that
         is stored must find the entries again.
+        """
+        self.copying = -1
+        """The ledger that is being copied to other storage; it and all after it are kept until the copy has ended.
+
+        A copy that outlived its ledger in the list would be named by nothing.
         """
         self.keep_ms = 0
         """Time for which acknowledged ledgers are kept after they were closed; -1 = for ever."""
@@ -64,7 +70,10 @@ class Trimming:
         slowest = min(self.held_at, min(durable, default=LATEST))
         keep_ms, keep_bytes = (0, 0) if without_retention else (self.keep_ms, self.keep_bytes)
         removed = ledgers_to_trim(ledgers, slowest, now_ms, keep_ms=keep_ms, keep_bytes=keep_bytes)
+        if self.copying in removed:
+            removed = removed[: removed.index(self.copying)]
         if removed:
+            copies = copies_of(info for info in ledgers.infos() if info.ledger_id in removed)
             for ledger_id in removed:
                 ledgers.remove(ledger_id)
                 # Its entries cannot be asked for any more, whatever the policy expects.
@@ -73,7 +82,7 @@ class Trimming:
             # The last confirmed entry may have been in a ledger that is gone, when the current one is still empty.
             context.last_confirmed = ledgers.last()
             context.note_change()
-            self._remove_from_store(removed)
+            self._remove_from_store(removed, copies)
         return removed
 
     def remove_if_empty(self, info: LedgerInfo) -> None:
@@ -82,8 +91,8 @@ class Trimming:
             self._context.ledgers.remove(info.ledger_id)
             self._remove_from_store([info.ledger_id])
 
-    def _remove_from_store(self, ledger_ids: Iterable[int]) -> None:
-        self._context.store.mark_deleting(ledger_ids)
+    def _remove_from_store(self, ledger_ids: Iterable[int], copies: Iterable[OffloadedLedger] = ()) -> None:
+        self._context.store.mark_deleting(ledger_ids, copies)
         self._context.background.spawn(self._delete_marked())
 
     async def _delete_marked(self) -> None:

@@ -28,7 +28,7 @@ def record_of_stored(
     That is one that its broker did not close, one with ledgers that are still to be deleted, and one with a cursor that is
     large or has its position in a ledger. `info`: the decoded list of `nodes`. `keeps_nodes`: no other broker changes them.
     """
-    if info.deleting or any(one.closed_at_ms is None for one in info.ledgers):
+    if info.deleting or info.deleting_objects or any(one.closed_at_ms is None for one in info.ledgers):
         return None
     # The current ledger begins with the first entry, and its id is above all others.
     current_id = max([one.ledger_id for one in info.ledgers], default=-1) + 1
