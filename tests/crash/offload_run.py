@@ -1,8 +1,9 @@
 """kill -9 at each step of an offload: no message is lost, and no object and no ledger is left over.
 
 For each point a topic gets messages in many ledgers. They are offloaded to files, and the bookie loses them at once. The
-broker dies at the point. After the restart every message is delivered. After one more offload the folder has the objects that
-the list names and no other, the bookie has only the ledger that was not offloaded, and every message is delivered again.
+broker dies at the point. After the restart every message is delivered. After one more offload the folder has the objects
+that the list names and no other, the bookie has only the ledger that was not offloaded, and every message is delivered
+again.
 """
 
 from __future__ import annotations

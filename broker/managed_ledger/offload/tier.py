@@ -82,7 +82,7 @@ class Tier(Protocol):
         bytes_max: int,
         done: RunRead,
     ) -> None:
-        """Reads some entries from `first` on, none after `last`, as `Ledgers.read`: `done` is called in a later loop turn."""
+        """Reads some entries from `first` on, none after `last`; `done` is called in a later loop turn."""
         ...
 
     async def delete(self, topic: str, copy: OffloadedLedger) -> None:
