@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%protocol/managed_ledger_records.proto\x12\x1fmagnetar.managed_ledger_records\"&\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"+\n\x0cLongProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\x03\"-\n\x0eStringProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"7\n\x12NestedPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\"\xa0\x03\n\x11ManagedLedgerInfo\x12Q\n\nledgerInfo\x18\x01 \x03(\x0b\x32=.magnetar.managed_ledger_records.ManagedLedgerInfo.LedgerInfo\x12O\n\x12terminatedPosition\x18\x02 \x01(\x0b\x32\x33.magnetar.managed_ledger_records.NestedPositionInfo\x12=\n\nproperties\x18\x03 \x03(\x0b\x32).magnetar.managed_ledger_records.KeyValue\x1a\xa7\x01\n\nLedgerInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntries\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12\x16\n\x0eoffloadContext\x18\x05 \x01(\x0c\x12=\n\nproperties\x18\x06 \x03(\x0b\x32).magnetar.managed_ledger_records.KeyValue\"\xa6\x01\n\x0cMessageRange\x12J\n\rlowerEndpoint\x18\x01 \x02(\x0b\x32\x33.magnetar.managed_ledger_records.NestedPositionInfo\x12J\n\rupperEndpoint\x18\x02 \x02(\x0b\x32\x33.magnetar.managed_ledger_records.NestedPositionInfo\"y\n\x1d\x42\x61tchedEntryDeletionIndexInfo\x12\x45\n\x08position\x18\x01 \x02(\x0b\x32\x33.magnetar.managed_ledger_records.NestedPositionInfo\x12\x11\n\tdeleteSet\x18\x02 \x03(\x03\"*\n\x0bLongListMap\x12\x0b\n\x03key\x18\x01 \x02(\x03\x12\x0e\n\x06values\x18\x02 \x03(\x03\"\x82\x04\n\x11ManagedCursorInfo\x12\x17\n\x0f\x63ursorsLedgerId\x18\x01 \x02(\x03\x12\x1a\n\x12markDeleteLedgerId\x18\x02 \x01(\x03\x12\x19\n\x11markDeleteEntryId\x18\x03 \x01(\x03\x12P\n\x19individualDeletedMessages\x18\x04 \x03(\x0b\x32-.magnetar.managed_ledger_records.MessageRange\x12\x41\n\nproperties\x18\x05 \x03(\x0b\x32-.magnetar.managed_ledger_records.LongProperty\x12\x12\n\nlastActive\x18\x06 \x01(\x03\x12\x65\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x07 \x03(\x0b\x32>.magnetar.managed_ledger_records.BatchedEntryDeletionIndexInfo\x12I\n\x10\x63ursorProperties\x18\x08 \x03(\x0b\x32/.magnetar.managed_ledger_records.StringProperty\x12\x42\n\x0bpackedPages\x18\xe8\x07 \x03(\x0b\x32,.magnetar.managed_ledger_records.PackedPages\".\n\x0bPackedPages\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\r\n\x05pages\x18\x02 \x02(\x0c\"\xc7\x03\n\x0cPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12P\n\x19individualDeletedMessages\x18\x03 \x03(\x0b\x32-.magnetar.managed_ledger_records.MessageRange\x12\x41\n\nproperties\x18\x04 \x03(\x0b\x32-.magnetar.managed_ledger_records.LongProperty\x12\x65\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x05 \x03(\x0b\x32>.magnetar.managed_ledger_records.BatchedEntryDeletionIndexInfo\x12T\n\x1eindividualDeletedMessageRanges\x18\x06 \x03(\x0b\x32,.magnetar.managed_ledger_records.LongListMap\x12\x42\n\x0b\x63ursorTexts\x18\xe8\x07 \x01(\x0b\x32,.magnetar.managed_ledger_records.CursorTexts\"M\n\x0b\x43ursorTexts\x12>\n\x05texts\x18\x01 \x03(\x0b\x32/.magnetar.managed_ledger_records.StringProperty\"C\n\x0eRecordMetadata\x12\x17\n\x0f\x63ompressionType\x18\x01 \x02(\x05\x12\x18\n\x10uncompressedSize\x18\x02 \x02(\x05')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%protocol/managed_ledger_records.proto\x12\x1fmagnetar.managed_ledger_records\"&\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"+\n\x0cLongProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\x03\"-\n\x0eStringProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"7\n\x12NestedPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\"\xbf\x02\n\x0eOffloadContext\x12\x0e\n\x06uidMsb\x18\x01 \x01(\x03\x12\x0e\n\x06uidLsb\x18\x02 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x19\n\x11\x62ookkeeperDeleted\x18\x04 \x01(\x08\x12\x11\n\ttimestamp\x18\x05 \x01(\x03\x12V\n\x0e\x64riverMetadata\x18\x06 \x01(\x0b\x32>.magnetar.managed_ledger_records.OffloadContext.DriverMetadata\x12\x16\n\x0eoffloadSegment\x18\x07 \x03(\x0c\x1a]\n\x0e\x44riverMetadata\x12\x0c\n\x04name\x18\x01 \x02(\t\x12=\n\nproperties\x18\x02 \x03(\x0b\x32).magnetar.managed_ledger_records.KeyValue\"\xd1\x03\n\x11ManagedLedgerInfo\x12Q\n\nledgerInfo\x18\x01 \x03(\x0b\x32=.magnetar.managed_ledger_records.ManagedLedgerInfo.LedgerInfo\x12O\n\x12terminatedPosition\x18\x02 \x01(\x0b\x32\x33.magnetar.managed_ledger_records.NestedPositionInfo\x12=\n\nproperties\x18\x03 \x03(\x0b\x32).magnetar.managed_ledger_records.KeyValue\x1a\xd8\x01\n\nLedgerInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntries\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12G\n\x0eoffloadContext\x18\x05 \x01(\x0b\x32/.magnetar.managed_ledger_records.OffloadContext\x12=\n\nproperties\x18\x06 \x03(\x0b\x32).magnetar.managed_ledger_records.KeyValue\"\xa6\x01\n\x0cMessageRange\x12J\n\rlowerEndpoint\x18\x01 \x02(\x0b\x32\x33.magnetar.managed_ledger_records.NestedPositionInfo\x12J\n\rupperEndpoint\x18\x02 \x02(\x0b\x32\x33.magnetar.managed_ledger_records.NestedPositionInfo\"y\n\x1d\x42\x61tchedEntryDeletionIndexInfo\x12\x45\n\x08position\x18\x01 \x02(\x0b\x32\x33.magnetar.managed_ledger_records.NestedPositionInfo\x12\x11\n\tdeleteSet\x18\x02 \x03(\x03\"*\n\x0bLongListMap\x12\x0b\n\x03key\x18\x01 \x02(\x03\x12\x0e\n\x06values\x18\x02 \x03(\x03\"\x82\x04\n\x11ManagedCursorInfo\x12\x17\n\x0f\x63ursorsLedgerId\x18\x01 \x02(\x03\x12\x1a\n\x12markDeleteLedgerId\x18\x02 \x01(\x03\x12\x19\n\x11markDeleteEntryId\x18\x03 \x01(\x03\x12P\n\x19individualDeletedMessages\x18\x04 \x03(\x0b\x32-.magnetar.managed_ledger_records.MessageRange\x12\x41\n\nproperties\x18\x05 \x03(\x0b\x32-.magnetar.managed_ledger_records.LongProperty\x12\x12\n\nlastActive\x18\x06 \x01(\x03\x12\x65\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x07 \x03(\x0b\x32>.magnetar.managed_ledger_records.BatchedEntryDeletionIndexInfo\x12I\n\x10\x63ursorProperties\x18\x08 \x03(\x0b\x32/.magnetar.managed_ledger_records.StringProperty\x12\x42\n\x0bpackedPages\x18\xe8\x07 \x03(\x0b\x32,.magnetar.managed_ledger_records.PackedPages\".\n\x0bPackedPages\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\r\n\x05pages\x18\x02 \x02(\x0c\"\xc7\x03\n\x0cPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12P\n\x19individualDeletedMessages\x18\x03 \x03(\x0b\x32-.magnetar.managed_ledger_records.MessageRange\x12\x41\n\nproperties\x18\x04 \x03(\x0b\x32-.magnetar.managed_ledger_records.LongProperty\x12\x65\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x05 \x03(\x0b\x32>.magnetar.managed_ledger_records.BatchedEntryDeletionIndexInfo\x12T\n\x1eindividualDeletedMessageRanges\x18\x06 \x03(\x0b\x32,.magnetar.managed_ledger_records.LongListMap\x12\x42\n\x0b\x63ursorTexts\x18\xe8\x07 \x01(\x0b\x32,.magnetar.managed_ledger_records.CursorTexts\"M\n\x0b\x43ursorTexts\x12>\n\x05texts\x18\x01 \x03(\x0b\x32/.magnetar.managed_ledger_records.StringProperty\"C\n\x0eRecordMetadata\x12\x17\n\x0f\x63ompressionType\x18\x01 \x02(\x05\x12\x18\n\x10uncompressedSize\x18\x02 \x02(\x05')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,24 +39,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STRINGPROPERTY']._serialized_end=204
   _globals['_NESTEDPOSITIONINFO']._serialized_start=206
   _globals['_NESTEDPOSITIONINFO']._serialized_end=261
-  _globals['_MANAGEDLEDGERINFO']._serialized_start=264
-  _globals['_MANAGEDLEDGERINFO']._serialized_end=680
-  _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_start=513
-  _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_end=680
-  _globals['_MESSAGERANGE']._serialized_start=683
-  _globals['_MESSAGERANGE']._serialized_end=849
-  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_start=851
-  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_end=972
-  _globals['_LONGLISTMAP']._serialized_start=974
-  _globals['_LONGLISTMAP']._serialized_end=1016
-  _globals['_MANAGEDCURSORINFO']._serialized_start=1019
-  _globals['_MANAGEDCURSORINFO']._serialized_end=1533
-  _globals['_PACKEDPAGES']._serialized_start=1535
-  _globals['_PACKEDPAGES']._serialized_end=1581
-  _globals['_POSITIONINFO']._serialized_start=1584
-  _globals['_POSITIONINFO']._serialized_end=2039
-  _globals['_CURSORTEXTS']._serialized_start=2041
-  _globals['_CURSORTEXTS']._serialized_end=2118
-  _globals['_RECORDMETADATA']._serialized_start=2120
-  _globals['_RECORDMETADATA']._serialized_end=2187
+  _globals['_OFFLOADCONTEXT']._serialized_start=264
+  _globals['_OFFLOADCONTEXT']._serialized_end=583
+  _globals['_OFFLOADCONTEXT_DRIVERMETADATA']._serialized_start=490
+  _globals['_OFFLOADCONTEXT_DRIVERMETADATA']._serialized_end=583
+  _globals['_MANAGEDLEDGERINFO']._serialized_start=586
+  _globals['_MANAGEDLEDGERINFO']._serialized_end=1051
+  _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_start=835
+  _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_end=1051
+  _globals['_MESSAGERANGE']._serialized_start=1054
+  _globals['_MESSAGERANGE']._serialized_end=1220
+  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_start=1222
+  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_end=1343
+  _globals['_LONGLISTMAP']._serialized_start=1345
+  _globals['_LONGLISTMAP']._serialized_end=1387
+  _globals['_MANAGEDCURSORINFO']._serialized_start=1390
+  _globals['_MANAGEDCURSORINFO']._serialized_end=1904
+  _globals['_PACKEDPAGES']._serialized_start=1906
+  _globals['_PACKEDPAGES']._serialized_end=1952
+  _globals['_POSITIONINFO']._serialized_start=1955
+  _globals['_POSITIONINFO']._serialized_end=2410
+  _globals['_CURSORTEXTS']._serialized_start=2412
+  _globals['_CURSORTEXTS']._serialized_end=2489
+  _globals['_RECORDMETADATA']._serialized_start=2491
+  _globals['_RECORDMETADATA']._serialized_end=2558
 # @@protoc_insertion_point(module_scope)

@@ -111,6 +111,73 @@ class NestedPositionInfo(_message.Message):
 Global___NestedPositionInfo: _TypeAlias = NestedPositionInfo  # noqa: Y015
 
 @_typing.final
+class OffloadContext(_message.Message):
+    """Where an offloaded ledger is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class DriverMetadata(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAME_FIELD_NUMBER: _builtins.int
+        PROPERTIES_FIELD_NUMBER: _builtins.int
+        name: _builtins.str
+        @_builtins.property
+        def properties(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeyValue]: ...
+        def __init__(
+            self,
+            *,
+            name: _builtins.str | None = ...,
+            properties: _abc.Iterable[Global___KeyValue] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "properties", b"properties"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    UIDMSB_FIELD_NUMBER: _builtins.int
+    UIDLSB_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    BOOKKEEPERDELETED_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_FIELD_NUMBER: _builtins.int
+    DRIVERMETADATA_FIELD_NUMBER: _builtins.int
+    OFFLOADSEGMENT_FIELD_NUMBER: _builtins.int
+    uidMsb: _builtins.int
+    """The two ends of the offload's UUID."""
+    uidLsb: _builtins.int
+    complete: _builtins.bool
+    """False or absent: the copy was begun, and may be there in part."""
+    bookkeeperDeleted: _builtins.bool
+    timestamp: _builtins.int
+    """Milliseconds since 1970 at which the copy was complete."""
+    @_builtins.property
+    def driverMetadata(self) -> Global___OffloadContext.DriverMetadata: ...
+    @_builtins.property
+    def offloadSegment(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Parts of a ledger that were offloaded while it was written; of Pulsar's, and nothing here reads them."""
+
+    def __init__(
+        self,
+        *,
+        uidMsb: _builtins.int | None = ...,
+        uidLsb: _builtins.int | None = ...,
+        complete: _builtins.bool | None = ...,
+        bookkeeperDeleted: _builtins.bool | None = ...,
+        timestamp: _builtins.int | None = ...,
+        driverMetadata: Global___OffloadContext.DriverMetadata | None = ...,
+        offloadSegment: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bookkeeperDeleted", b"bookkeeperDeleted", "complete", b"complete", "driverMetadata", b"driverMetadata", "timestamp", b"timestamp", "uidLsb", b"uidLsb", "uidMsb", b"uidMsb"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookkeeperDeleted", b"bookkeeperDeleted", "complete", b"complete", "driverMetadata", b"driverMetadata", "offloadSegment", b"offloadSegment", "timestamp", b"timestamp", "uidLsb", b"uidLsb", "uidMsb", b"uidMsb"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OffloadContext: _TypeAlias = OffloadContext  # noqa: Y015
+
+@_typing.final
 class ManagedLedgerInfo(_message.Message):
     """Value of /managed-ledgers/<tenant>/<namespace>/persistent/<topic>; empty before the first ledger."""
 
@@ -132,8 +199,8 @@ class ManagedLedgerInfo(_message.Message):
         size: _builtins.int
         timestamp: _builtins.int
         """Milliseconds since 1970 of its end; 0 while it is open."""
-        offloadContext: _builtins.bytes
-        """Where an offloaded ledger is; a message of Pulsar's that nothing here reads."""
+        @_builtins.property
+        def offloadContext(self) -> Global___OffloadContext: ...
         @_builtins.property
         def properties(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeyValue]: ...
         def __init__(
@@ -143,7 +210,7 @@ class ManagedLedgerInfo(_message.Message):
             entries: _builtins.int | None = ...,
             size: _builtins.int | None = ...,
             timestamp: _builtins.int | None = ...,
-            offloadContext: _builtins.bytes | None = ...,
+            offloadContext: Global___OffloadContext | None = ...,
             properties: _abc.Iterable[Global___KeyValue] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "ledgerId", b"ledgerId", "offloadContext", b"offloadContext", "size", b"size", "timestamp", b"timestamp"]  # noqa: Y015

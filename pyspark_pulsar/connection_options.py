@@ -30,10 +30,13 @@ CONNECTION: Final = (
 """Names of the options that source and sink share for their connections."""
 
 
-def cluster_settings(given: GivenOptions) -> ClusterSettings:
-    """Returns address, security and timeout. OptionError."""
-    url = given.text("service.url")
-    if not url:
+def cluster_settings(given: GivenOptions, *, url_needed: bool = True) -> ClusterSettings:
+    """Returns address, security and timeout. OptionError.
+
+    Without `url_needed` the query may never ask a broker; then a missing address is reported when it does.
+    """
+    url = given.text("service.url") or ""
+    if not url and url_needed:
         raise OptionError(
             'service.url is missing: give the cluster, as in .option("service.url", "pulsar://host:6650")'
         )
@@ -48,7 +51,7 @@ def cluster_settings(given: GivenOptions) -> ClusterSettings:
         _account(given),
         _token_file(given),
     )
-    if endpoints(url)[0].tls:
+    if url and endpoints(url)[0].tls:
         try:
             # On the driver first: a file that cannot be used must not become a retry of each task.
             security.context()

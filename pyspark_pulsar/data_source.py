@@ -58,7 +58,12 @@ class PulsarDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Creates the reader of a batch query. OptionError where a column of `schema` does not exist."""
         options = source_options(self.options, streaming=False)
-        return PulsarBatchReader(options, schema, self._values_for(options, schema))
+        values = self._values_for(options, schema)
+        if options.offload is not None:
+            from pyspark_pulsar.reading.offloaded_reader import OffloadedReader  # Late: few queries need it.
+
+            return OffloadedReader(options, schema, values)
+        return PulsarBatchReader(options, schema, values)
 
     # The names in camel case are those of Spark's interface.
     @one_sentence()

@@ -48,6 +48,10 @@ SOURCE_NAMES: Final = (
     "offsetsLocation",
     "decryptionKeys",
     _CRYPTO_FAILURE,
+    "ledgers",
+    "offloadUri",
+    "offloadRegion",
+    "offloadEndpoint",
 )
 """Options of a read, batch or stream."""
 SINK_NAMES: Final = (
@@ -101,6 +105,18 @@ class SchemaChoice:
 
 
 @dataclass(frozen=True)
+class OffloadChoice:
+    """The storage of offloaded ledgers, for a query that reads nothing else."""
+
+    uri: str
+    """`file:///FOLDER` or `s3://BUCKET`."""
+    region: str
+    """Of the bucket; empty = the default."""
+    endpoint: str
+    """URL of another S3 service than Amazon's; empty = Amazon's."""
+
+
+@dataclass(frozen=True)
 class SourceOptions:
     """The options of a read, batch or stream. Pickled to the tasks."""
 
@@ -138,6 +154,8 @@ class SourceOptions:
     """PEM by the name of the public key; the empty name stands for every other one. Secret."""
     discard_encrypted: bool = False
     """True leaves entries out that cannot be decrypted; False raises MalformedEntry."""
+    offload: OffloadChoice | None = None
+    """Read these ledgers alone, from their storage; None reads from brokers."""
 
     def with_token(self, token: bytes | None) -> SourceOptions:
         """Returns a copy whose token file is replaced by `token` on machines without it; unchanged for None."""
@@ -181,8 +199,9 @@ def source_options(options: Mapping[str, str], *, streaming: bool | None) -> Sou
                     f"{name} limits a stream's batches; a batch query reads up to endingOffsets"
                 )
     columns = given.text("columns")
+    offload = _offload(given, streaming)
     return SourceOptions(
-        cluster=cluster_settings(given),
+        cluster=cluster_settings(given, url_needed=offload is None),
         topics=_topics(given),
         start=_places(given, "startingOffsets", "startingTime", LATEST if streaming else EARLIEST, streaming),
         end=_places(given, "endingOffsets", "endingTime", LATEST, streaming),
@@ -209,6 +228,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool | None) -> Sou
         offsets_location=given.text("offsetsLocation"),
         private_keys=_private_keys(given),
         discard_encrypted=given.one_of(_CRYPTO_FAILURE, ("FAIL", "DISCARD"), "FAIL") == "DISCARD",
+        offload=offload,
     )
 
 
@@ -291,6 +311,19 @@ SCHEMA_TYPES: Final = (
     "LOCAL_DATE_TIME",
 )
 """Values of the option schemaType: the types of schemas whose values are columns."""
+
+
+def _offload(given: GivenOptions, streaming: bool | None) -> OffloadChoice | None:
+    uri = given.text("offloadUri")
+    if given.one_of("ledgers", ("all", "offloaded"), "all") == "all":
+        if uri is not None:
+            raise OptionError("offloadUri is given without ledgers=offloaded, which reads from that storage")
+        return None
+    if streaming:
+        raise OptionError("ledgers=offloaded is for a batch query: a stream needs the newest messages, too")
+    if uri is None:
+        raise OptionError("ledgers=offloaded needs offloadUri: file:///FOLDER or s3://BUCKET")
+    return OffloadChoice(uri, given.text("offloadRegion") or "", given.text("offloadEndpoint") or "")
 
 
 def _places(

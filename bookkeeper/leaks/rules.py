@@ -44,7 +44,7 @@ COMPONENTS: Final = ("managed-ledger", "schema", "compacted-ledger", "delayed-in
 """Owners of ledgers whose references are known, as the ledgers' own metadata names them."""
 DECIDED: Final = "deleting"
 """Kind of a reference that only says: the removal of this ledger was decided."""
-UNCERTAIN: Final = (DECIDED, "beside", "health")
+UNCERTAIN: Final = (DECIDED, "beside", "health", "offloaded")
 """Kinds of references to ledgers that may be absent."""
 
 

@@ -43,6 +43,7 @@ from broker.compose.confirmed_rights import ConfirmedRights
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.compose.ledger_upkeep import LedgerUpkeep
 from broker.compose.room_settings import (
+    LateTier,
     interceptors_of,
     listeners_of,
     reads_limiter,
@@ -190,6 +191,7 @@ class BrokerService:
             now_ns=clock.monotonic_ns,
             wall_ms=clock.wall_ms,
             reads_limiter=reads_limiter(settings),
+            open_tier=LateTier(settings, metadata),
             interceptors=interceptors_of(settings),
         )
         self.namespaces = Namespaces(metadata, settings.str("clusterName"))

@@ -86,12 +86,14 @@ class LedgerUpkeep:
             topic.compaction.start_if_due(threshold_bytes)
 
     def _trim(self, topic: PersistentTopic) -> Awaitable[object] | None:
-        """Deletes ledgers that no subscription needs and whose retention is over."""
+        """Deletes ledgers that no subscription needs and whose retention is over; begins offloads that are due."""
+        now_ms = self._environment.wall_ms()
+        topic.ledger.check_offloads(now_ms)
         if topic.ledger.trimming.shadows:
             return self._registry.shadows.trim(topic)
         # Only this timer trims a log without a durable cursor, as in Pulsar: a consumer that subscribes a little
         # after the first publish still finds the messages.
-        topic.ledger.trimming.trim(self._environment.wall_ms(), without_cursors=True)
+        topic.ledger.trimming.trim(now_ms, without_cursors=True)
         return None
 
     def _save_deduplication(self, topic: PersistentTopic) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from broker.compose.broker_service import BrokerService
+from broker.compose.room_settings import LateTier
+from broker.managed_ledger.offload.stats import OffloadStats
 from broker.metrics.broker_reading import BrokerReading
 from broker.metrics.exposition import ExpositionSettings
 from broker.metrics.network import NetworkSettings
@@ -106,6 +108,10 @@ class MetricsSource:
 
     def broker(self) -> BrokerReading:
         """Returns the objects that count for the whole broker."""
+        tier = self._broker.environment.open_tier
+        made = tier.made if isinstance(tier, LateTier) else None
+        offloads = OffloadStats() if made is None else made.stats
+        offloads.roll(self._broker.environment.now_ns())
         net, registry, cache = self._broker.net, self._broker.registry, self._broker.cache
         return BrokerReading(
             cache=cache,
@@ -130,5 +136,6 @@ class MetricsSource:
             topic_loads_ms=registry.load_times_ms,
             dormant=registry.dormant,
             cluster=registry.ownership.counts,
+            offloads=offloads,
             loop_lag_s=self._broker.loop_watch.lag_s,
         )

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.compose.ledger_settings import LedgerSettings
 from broker.config.rules import own_interceptors
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
@@ -19,6 +20,7 @@ from foundation.units import MIB, NS_PER_MS
 
 if TYPE_CHECKING:
     from broker.managed_ledger.entry_metadata.own_interceptors import OwnInterceptors
+    from broker.offload.ledger_tier import LedgerTier
     from broker.recorder.settings import RecordSettings
 
 
@@ -37,6 +39,25 @@ def reads_limiter(settings: Settings) -> InflightReadsLimiter:
         settings.int("managedLedgerMaxReadsInFlightPermitsAcquireQueueSize"),
         settings.int("managedLedgerMaxReadsInFlightPermitsAcquireTimeoutMillis") * NS_PER_MS,
     )
+
+
+class LateTier:
+    """Makes the storage of copies of ledgers when the first ledger needs it."""
+
+    def __init__(self, settings: Settings, metadata: MetadataStore) -> None:
+        self._settings = settings
+        self._metadata = metadata
+        self.made: LedgerTier | None = None
+        """None before that."""
+
+    def __call__(self) -> LedgerTier:
+        """Returns the storage."""
+        if self.made is None:
+            from broker.offload.ledger_tier import LedgerTier
+
+            ahead = self._settings.int("managedLedgerOffloadPrefetchRounds")
+            self.made = LedgerTier(self._metadata, ahead)
+        return self.made
 
 
 def record_settings(settings: Settings) -> RecordSettings | None:

@@ -12,7 +12,7 @@ from broker.config.authorization_keys import AUTHORIZATION
 from broker.config.expiry_keys import EXPIRY
 from broker.config.security_keys import AUTHENTICATION
 from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER, WEBSOCKET
-from broker.config.storage_keys import BOOKIES, CURSORS, ENTRY_CACHE, LEDGERS, RECORD
+from broker.config.storage_keys import BOOKIES, CURSORS, ENTRY_CACHE, LEDGERS, OFFLOAD, RECORD
 from broker.config.tls_keys import BOOKIE_TLS, PEERS, TLS
 from broker.config.topic_keys import (
     COMPACTION,
@@ -51,6 +51,7 @@ BROKER_KEYS = KeyTable(
         TRANSACTIONS,
         RATES,
         LEDGERS,
+        OFFLOAD,
         CURSORS,
         ENTRY_CACHE,
         RECORD,

@@ -152,6 +152,7 @@ def check(settings: Settings) -> list[Note]:
     _check_authorization(settings)
     check_tls(settings)
     _check_interceptors(settings)
+    _check_offload(settings)
     return [
         *check_addresses(
             settings, open_ports(settings), authenticated=settings.bool("authenticationEnabled")
@@ -179,6 +180,29 @@ def _check_interceptors(settings: Settings) -> None:
         raise settings.error(
             "brokerEntryMetadataInterceptors",
             f"no interceptor {missing[0]}: choose among {there}, or install the package that has it",
+        )
+
+
+def _check_offload(settings: Settings) -> None:
+    """Refuses a storage for copies of ledgers without its place."""
+    driver = settings.str("managedLedgerOffloadDriver")
+    if driver == "filesystem" and not settings.str("fileSystemURI"):
+        raise settings.error("fileSystemURI", "managedLedgerOffloadDriver=filesystem needs file:///FOLDER")
+    if driver in ("", "filesystem"):
+        return
+    bucket = "s3ManagedLedgerOffloadBucket"
+    if not (settings.str(bucket) or settings.str("managedLedgerOffloadBucket")):
+        raise settings.error(bucket, f"managedLedgerOffloadDriver={driver} needs the name of a bucket")
+    endpoint = "s3ManagedLedgerOffloadServiceEndpoint"
+    if driver == "S3" and not settings.str(endpoint):
+        raise settings.error(
+            endpoint, "managedLedgerOffloadDriver=S3 needs the URL of the service; aws-s3 is Amazon's"
+        )
+    from importlib.util import find_spec  # Late: only this driver needs it.
+
+    if find_spec("obstore") is None:
+        raise settings.error(
+            "managedLedgerOffloadDriver", f"{driver} needs the library obstore: pip install magnetar[s3]"
         )
 
 

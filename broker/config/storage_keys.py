@@ -13,6 +13,9 @@ from foundation.units import MIB
 COMPRESSIONS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 """Names of protocol.pulsar_api_pb2.CompressionType, which a table of keys must not import."""
 
+OFFLOAD_DRIVERS = ("", "filesystem", "aws-s3", "S3")
+"""Pulsar's names of the storages that this broker has."""
+
 # fmt: off
 # The formatter would give each argument a line of its own; a key's facts and words read better as one row.
 
@@ -44,6 +47,41 @@ LEDGERS = Section("Managed ledger", (
             "entry counts as acknowledged after three failed reads, and the log names it."),
     Key("retentionCheckIntervalInSeconds", "int", 120, "s", low=1,
         doc="Seconds between two searches for ledgers that no subscription needs any more."),
+))
+
+OFFLOAD = Section("Tiered storage", (
+    Key("managedLedgerOffloadDriver", "string", "", choices=OFFLOAD_DRIVERS, optional=True,
+        doc="Storage for copies of closed ledgers: `filesystem` with `fileSystemURI`, `aws-s3` for Amazon, `S3` for another "
+            "service with `s3ManagedLedgerOffloadServiceEndpoint`. Empty: ledgers stay in the bookies, where no policy "
+            "names a storage."),
+    Key("managedLedgerOffloadAutoTriggerSizeThresholdBytes", "long", -1, "bytes", low=-1,
+        doc="Bytes of a topic that stay in the bookies alone; the oldest closed ledgers above it are copied. -1: none "
+            "by size."),
+    Key("managedLedgerOffloadThresholdInSeconds", "long", -1, "s", low=-1,
+        doc="Seconds after which a closed ledger is copied; -1: none by age."),
+    Key("managedLedgerOffloadDeletionLagMs", "long", 14_400_000, "ms", low=-1,
+        doc="Milliseconds after its copy for which a ledger stays in the bookies, too; -1: for ever."),
+    Key("managedLedgerDataReadPriority", "string", "tiered-storage-first",
+        choices=("tiered-storage-first", "bookkeeper-first"),
+        doc="Where a ledger is read first that is in both; the other one is read when that fails."),
+    Key("managedLedgerOffloadPrefetchRounds", "int", 1, "reads", low=0,
+        doc="Reads of `s3ManagedLedgerOffloadReadBufferSizeInBytes` that are made ahead of a reader."),
+    Key("fileSystemURI", "string", "", optional=True, form=("|file:///.+", "file:///FOLDER"),
+        doc="Folder for copies in files, as `file:///FOLDER`. All brokers must see the same folder."),
+    Key("managedLedgerOffloadBucket", "string", "", optional=True,
+        doc="Bucket, where `s3ManagedLedgerOffloadBucket` is unset."),
+    Key("s3ManagedLedgerOffloadBucket", "string", "", optional=True, doc="Bucket for copies in S3; it must exist."),
+    Key("s3ManagedLedgerOffloadRegion", "string", "", optional=True, doc="Region of the bucket."),
+    Key("s3ManagedLedgerOffloadServiceEndpoint", "string", "", optional=True, form=("|https?://.+", "http(s)://HOST:PORT"),
+        doc="URL of an S3 service that is not Amazon's. Access keys come from the environment: `AWS_ACCESS_KEY_ID` and "
+            "`AWS_SECRET_ACCESS_KEY`, or the machine's role."),
+    Key("s3ManagedLedgerOffloadMaxBlockSizeInBytes", "int", 64 * MIB, "bytes", low=5 * MIB,
+        doc="Bytes of a block of the copy, as Apache's offloaders write it."),
+    Key("s3ManagedLedgerOffloadReadBufferSizeInBytes", "int", MIB, "bytes", low=4096,
+        doc="Bytes of whole entries that are read from a copy at once, each with its checksum."),
+    Key("triggerOffloadOnTopicLoad", "bool", False,
+        doc="Look at the thresholds when a topic opens, and not at the next round of `retentionCheckIntervalInSeconds` "
+            "alone."),
 ))
 
 CURSORS = Section("Cursors", (

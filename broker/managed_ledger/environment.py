@@ -16,6 +16,7 @@ from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.read_deadlines import ReadDeadlines
+from broker.managed_ledger.removal.deletion import no_tier
 from broker.managed_ledger.stats import AckStateCuts, ChangedLedgers, TimeSearches
 from broker.managed_ledger.unsaved_cursors import UnsavedCursors
 from entry_cache.entry_cache_manager import EntryCacheManager
@@ -25,6 +26,7 @@ from protocol.broker_entry_metadata import ClockClamps, EntryStamp
 
 if TYPE_CHECKING:
     from broker.managed_ledger.entry_metadata.own_interceptors import OwnInterceptors
+    from broker.managed_ledger.offload.tier import OpenTier
 
 
 class ManagedLedgerEnvironment(Value):
@@ -60,6 +62,8 @@ class ManagedLedgerEnvironment(Value):
     """Counts searches by time, and the entries that they read."""
     changed: ChangedLedgers = field(default_factory=ChangedLedgers)
     """Managed ledgers whose numbers are to be summed again."""
+    open_tier: OpenTier = no_tier
+    """Opens the storage beside the bookies that keeps copies of ledgers."""
     interceptors: OwnInterceptors | None = None
     """Add fields of one's own to the broker entry metadata; None, the usual case, adds none."""
 

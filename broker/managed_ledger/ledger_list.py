@@ -9,9 +9,54 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foundation.model.position import Position
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+FILES: Final = "filesystem"
+"""Pulsar's name of the driver for copies in files."""
+
+
+class Place(NamedTuple):
+    """A storage that keeps copies of ledgers."""
+
+    driver: str
+    """Pulsar's name of its kind: `filesystem`, `aws-s3` or `S3`."""
+    bucket: str = ""
+    """Of an S3 service."""
+    region: str = ""
+    """Of the bucket."""
+    endpoint: str = ""
+    """URL of the S3 service, empty = Amazon's; of files, the URI of their folder."""
+
+
+class OffloadContext(NamedTuple):
+    """A copy of a ledger. It is noted before the copy begins, so that what was begun is always found."""
+
+    uuid: UUID
+    """In the names of its objects."""
+    place: Place
+    """Its storage."""
+    complete: bool = False
+    """The copy is whole and was compared; until then the objects are there in part or not at all."""
+    bookkeeper_deleted: bool = False
+    """The bookies have the ledger no more, or may lose it any moment."""
+    at_ms: int = 0
+    """When the copy was complete, ms since 1970."""
+
+
+class OffloadedLedger(NamedTuple):
+    """The objects of one copy."""
+
+    ledger_id: int
+    """The ledger that was copied."""
+    uuid: UUID
+    """In the names of the objects."""
+    place: Place
+    """Their storage."""
 
 
 @dataclass(slots=True)
@@ -28,6 +73,14 @@ class LedgerInfo:
 
     closed_at_ms: int | None = None
     """None = open."""
+
+    offload: OffloadContext | None = None
+    """Its copy in other storage; None = there is none."""
+
+    @property
+    def is_offloaded(self) -> bool:
+        """True once a complete copy is in other storage."""
+        return self.offload is not None and self.offload.complete
 
 
 _NONE_EARLIER: Final[dict[int, LedgerInfo]] = {}
@@ -93,6 +146,11 @@ class LedgerList:
     def size_bytes(self) -> int:
         """Payload bytes of all ledgers."""
         return sum(info.size_bytes for info in self._earlier.values()) + self.current.size_bytes
+
+    @property
+    def offloaded_bytes(self) -> int:
+        """Payload bytes of the ledgers with a complete copy in other storage."""
+        return sum(info.size_bytes for info in self._earlier.values() if info.is_offloaded)
 
     def average_entry_bytes(self, ledger_id: int) -> int:
         """Returns the average size of the ledger's entries, at least 1."""

@@ -19,7 +19,7 @@ from asyncio import Lock
 from collections.abc import Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.ensembles.own_ledger import OwnLedger
@@ -27,13 +27,16 @@ from bookkeeper.ensembles.racks import Affinity
 from bookkeeper.ensembles.settings import Copies
 from bookkeeper.metadata.metadata_store import ABSENT, Check, Lease, MetadataStore, Put
 from bookkeeper.metadata.owned_key import OwnedKey
-from broker.managed_ledger.ledger_list import LedgerList
+from broker.managed_ledger.ledger_list import LedgerList, OffloadedLedger
 from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, managed_ledger_key
 from broker.managed_ledger.records.pulsar_records import PLAIN, Compression, encode_ledger_list
-from broker.managed_ledger.removal.deletion import together
+from broker.managed_ledger.removal.deletion import delete_objects, no_tier, together
 from foundation.loop.seldom_locks import lock_of
 from foundation.model.errors import BadVersion, NotEnoughBookies
 from foundation.model.position import Position
+
+if TYPE_CHECKING:
+    from broker.managed_ledger.offload.tier import OpenTier
 
 _NONE_UNSEALED: Final[Mapping[int, OwnLedger]] = MappingProxyType({})
 
@@ -99,6 +102,9 @@ class LedgerListStore:
         self.beside = tuple(info.beside)
         """Ledgers that belong to the managed ledger and hold no part of its log; each may exist or not."""
         self._deleting = tuple(info.deleting)
+        self._objects = tuple(info.deleting_objects)
+        self.open_tier: OpenTier = no_tier
+        """Opens the storage that keeps copies of ledgers, when one of them is to be deleted."""
         self.affinity: Affinity | None = None
         """Groups of bookies for ledgers that begin."""
         self.lease: Lease | None = None
@@ -200,29 +206,38 @@ class LedgerListStore:
         self.beside = _without(self.beside, ledger_id)
         await self.save()
 
-    def mark_deleting(self, ledger_ids: Iterable[int]) -> None:
-        """Marks ledgers that have left the list for deletion.
+    def mark_deleting(self, ledger_ids: Iterable[int], objects: Iterable[OffloadedLedger] = ()) -> None:
+        """Marks ledgers that have left the list, and copies of them in other storage, for deletion.
 
         The next write of the list stores the marks.
         """
         self._deleting += tuple(ledger_ids)
+        self._objects += tuple(objects)
 
     @property
     def has_marked(self) -> bool:
         """True while ledgers are marked for deletion and not deleted."""
-        return bool(self._deleting)
+        return bool(self._deleting or self._objects)
+
+    @property
+    def has_marked_objects(self) -> bool:
+        """True while copies in other storage are marked for deletion and not deleted."""
+        return bool(self._objects)
 
     async def delete_marked(self) -> None:
         """Stores the marks, then deletes those ledgers.
 
         Raises MetadataError; the next call or the next opening continues.
         """
-        if self._deleting:
+        if self.has_marked:
             # Marks that come during the wait belong to the next call: their list is not stored yet.
-            marked = self._deleting
+            marked, objects = self._deleting, self._objects
             await self.save()
             await together([self._client.delete(item) for item in marked])
             self._deleting = _without(self._deleting, *marked)
+            if objects:
+                await delete_objects(self.open_tier, self._name, objects)
+                self._objects = self._objects[len(objects) :]
             self._forget_unsealed(*marked)
 
     def _forget_unsealed(self, *ledger_ids: int) -> None:
@@ -253,6 +268,7 @@ class LedgerListStore:
                 list(self.buckets),
                 beside=list(self.beside),
                 created_ms=self.created_ms,
+                deleting_objects=list(self._objects),
             ),
             self._compression,
         )

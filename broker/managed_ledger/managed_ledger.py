@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bookkeeper.metadata.metadata_store import Lease
 from broker.managed_ledger.delayed.bucket_ledgers import BucketLedgers
@@ -51,6 +51,9 @@ from foundation.model.position import EARLIEST, LATEST, Position
 from foundation.model.range_set import EntryRange
 from protocol.broker_entry_metadata import EntryStamp
 
+if TYPE_CHECKING:
+    from broker.managed_ledger.offload.ledger_offloads import LedgerOffloads
+
 SourceOf = Callable[[str], Awaitable["ManagedLedger"]]
 """Returns the open log of a topic by its full name. Raises BrokerError."""
 _NO_SHADOWS: Final[Mapping[str, ManagedLedger]] = MappingProxyType({})
@@ -67,6 +70,7 @@ class ManagedLedger:
         "environment",
         "ledgers",
         "name",
+        "offloads",
         "on_growth",
         "reading_cursors",
         "shadows",
@@ -120,6 +124,8 @@ class ManagedLedger:
         self.writer = LedgerWriter(context, stamp, self.reading_cursors, self.trimming)
         """Adds entries. Topics call `writer.add` themselves: passing it on would cost a call per message."""
 
+        self.offloads: LedgerOffloads | None = None
+        """Copies closed ledgers to other storage; None = none was copied yet. See `own_offloads`."""
         self.delayed = NONE_DELAYED
         """Entries that must wait for their delivery time; `broker/service` takes out what is due. See `own_delayed`."""
 
@@ -164,6 +170,8 @@ class ManagedLedger:
         ledger.trimming.held_at = LATEST
         if store.buckets:
             await ledger.delayed_buckets.load(ledger.own_delayed())
+        if settings.offload_at_open:
+            ledger.check_offloads(environment.wall_ms())
         return ledger
 
     def reconfigure(self, settings: ManagedLedgerSettings) -> None:
@@ -177,6 +185,22 @@ class ManagedLedger:
             settings = self.context.settings
             self.delayed = DelayedEntries(settings.delayed_segment_entries, settings.delayed_bucket_entries)
         return self.delayed
+
+    def own_offloads(self) -> LedgerOffloads:
+        """Returns `offloads`, made if need be."""
+        if self.offloads is None:
+            # Here, because most topics have no copies.
+            from broker.managed_ledger.offload.ledger_offloads import LedgerOffloads
+
+            self.offloads = LedgerOffloads(self.context, self.trimming)
+        return self.offloads
+
+    def check_offloads(self, now_ms: int) -> None:
+        """Begins the offloads and the deletions after them that are due; those of a shadow are its source's."""
+        if self.source is not None:
+            return
+        if self.context.settings.offload.place.driver or any(one.offload for one in self.ledgers.infos()):
+            self.own_offloads().check(now_ms)
 
     @property
     def delayed_buckets(self) -> BucketLedgers:
@@ -317,6 +341,8 @@ class ManagedLedger:
         if self.state is ManagedLedgerState.CLOSED:
             return
         fenced = self.state is ManagedLedgerState.FENCED
+        if self.offloads is not None:
+            self.offloads.stop()
         await self.writer.stop(ManagedLedgerState.CLOSED)
         problems: list[BaseException | None] = []
         if not fenced:
@@ -358,6 +384,8 @@ class ManagedLedger:
 
     async def abandon(self) -> None:
         """Finishes adds and stores nothing more, because the managed ledger is being deleted (`deletion.py`)."""
+        if self.offloads is not None:
+            self.offloads.stop()
         if self.state is not ManagedLedgerState.CLOSED:
             await self.writer.stop(ManagedLedgerState.CLOSED)
         self._detach(ends=True)

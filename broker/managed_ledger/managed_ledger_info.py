@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 
 from bookkeeper.metadata.documents import READS_AT_ONCE
 from bookkeeper.metadata.metadata_store import MetadataStore, Versioned
-from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
+from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList, OffloadedLedger
 from foundation.model.position import Position
 
 NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
@@ -48,6 +48,8 @@ class ManagedLedgerInfo:
     """Ledgers that belong to it and hold no part of its log."""
     created_ms: int = 0
     """When it was made, ms since 1970; 0 = not known."""
+    deleting_objects: list[OffloadedLedger] = field(default_factory=list)
+    """Copies in other storage whose ledgers are out of the list, and whose removal may not be finished."""
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ from broker.managed_ledger.managed_ledger_info import (
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list, encode_ledger_list
 from broker.managed_ledger.removal.deletion import delete_managed_ledger
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from foundation.model.errors import BrokerError, EntryDamaged, NoSuchEntry, PersistenceError
+from foundation.model.errors import BrokerError, EntryDamaged, MetadataError, NoSuchEntry, PersistenceError
 from protocol import broker_entry_metadata
 from protocol.broker_entry_metadata import EntryMetadata, EntryStamp
 
@@ -66,7 +66,7 @@ async def open_ledger_list(
         # Apache's broker copies the source's list into that of the shadow. They are not this log's to recover.
         info.ledgers, info.terminated = [], None
     if info.deleted:
-        await delete_managed_ledger(name, environment.metadata, environment.ledgers)
+        await delete_managed_ledger(name, environment.metadata, environment.ledgers, environment.open_tier)
         info, version = _new(environment, properties), ABSENT
     info.properties.setdefault(INDEX, "-1")
     stamp.index = int(info.properties[INDEX])
@@ -94,14 +94,26 @@ async def open_ledger_list(
     store = LedgerListStore(name, metadata, client, ledgers, info, version, compression)
     if info.properties == _OF_NEW:
         store.properties = _OF_NEW
-    store.affinity, store.lease = settings.affinity, lease
-    if emptied or info.deleting:
+    store.affinity, store.lease, store.open_tier = settings.affinity, lease, environment.open_tier
+    if emptied or store.has_marked:
         store.mark_deleting(emptied)
-        await store.delete_marked()
+        await _finish_removals(store)
     # Also when nothing was removed: this write makes late writes of another broker fail (take-over rules).
     elif version == ABSENT or left_open:
         await store.save()
     return store
+
+
+async def _finish_removals(store: LedgerListStore) -> None:
+    """Deletes what an earlier broker marked. A storage of copies that is away does not keep the topic from opening."""
+    try:
+        await store.delete_marked()
+    except MetadataError:
+        raise
+    except PersistenceError as error:
+        if not store.has_marked_objects:
+            raise
+        log.warning("! copies of deleted ledgers stay in their storage for now: %s", error)
 
 
 async def create_ledger_list(

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 from bookkeeper.ensembles.racks import Affinity
 from bookkeeper.ensembles.settings import Copies
 from broker.config.fields import broker_key
+from broker.managed_ledger.ledger_list import FILES, Place
 from broker.managed_ledger.records.pulsar_records import Compression
 from foundation.settings.fields import RoomSettings
 from foundation.settings.settings import Settings
-from foundation.units import NS_PER_SECOND
+from foundation.units import MIB, MS_PER_MINUTE, NS_PER_SECOND
 from protocol.pulsar_api_pb2 import CompressionType
+
+BOOKKEEPER_FIRST: Final = "bookkeeper-first"
+
+
+class OffloadRules(NamedTuple):
+    """The values of a topic: of its policies, of its namespace's, of the broker's keys, the first that is set."""
+
+    place: Place = Place("")
+    """The storage for copies; without a driver nothing is copied."""
+    threshold_bytes: int = -1
+    """Bytes of a topic that stay in the bookies alone; below 0 = no limit."""
+    threshold_s: int = -1
+    """Seconds after which a closed ledger is copied; below 0 = never."""
+    deletion_lag_ms: int = 4 * 60 * MS_PER_MINUTE
+    """Milliseconds that a copied ledger stays in the bookies; below 0 = for ever."""
+    bookkeeper_first: bool = False
+    """A ledger that is in both is read from the bookies."""
+    block_bytes: int = 64 * MIB
+    """The most that a block of the data has."""
+    read_bytes: int = MIB
+    """Bytes that are read at once."""
 
 
 def _read_bytes_max(settings: Settings) -> int:
@@ -31,6 +55,30 @@ def _node_ranges_max(settings: Settings) -> int:
     # As Pulsar: the name of versions before 3.0 wins where it is set.
     former = settings.int("managedLedgerMaxUnackedRangesToPersistInZooKeeper")
     return former if former > 0 else settings.int("managedLedgerMaxUnackedRangesToPersistInMetadataStore")
+
+
+def _offload(settings: Settings) -> OffloadRules:
+    return OffloadRules(
+        _place(settings),
+        settings.int("managedLedgerOffloadAutoTriggerSizeThresholdBytes"),
+        settings.int("managedLedgerOffloadThresholdInSeconds"),
+        settings.int("managedLedgerOffloadDeletionLagMs"),
+        settings.str("managedLedgerDataReadPriority") == BOOKKEEPER_FIRST,
+        settings.int("s3ManagedLedgerOffloadMaxBlockSizeInBytes"),
+        settings.int("s3ManagedLedgerOffloadReadBufferSizeInBytes"),
+    )
+
+
+def _place(settings: Settings) -> Place:
+    driver = settings.str("managedLedgerOffloadDriver")
+    if driver in ("", FILES):
+        return Place(driver, endpoint=settings.str("fileSystemURI") if driver else "")
+    return Place(
+        driver,
+        settings.str("s3ManagedLedgerOffloadBucket") or settings.str("managedLedgerOffloadBucket"),
+        settings.str("s3ManagedLedgerOffloadRegion"),
+        settings.str("s3ManagedLedgerOffloadServiceEndpoint"),
+    )
 
 
 class ManagedLedgerSettings(RoomSettings):
@@ -64,6 +112,9 @@ class ManagedLedgerSettings(RoomSettings):
         "managedLedgerMaxBacklogBetweenCursorsForCaching"
     )
     cursor_backlogged_threshold: int = broker_key.int("managedLedgerCursorBackloggedThreshold")
+    offload: OffloadRules = broker_key.rule(_offload)
+    """Copies of closed ledgers in other storage."""
+    offload_at_open: bool = broker_key.bool("triggerOffloadOnTopicLoad")
     copies: Copies | None = broker_key.rule(lambda _: None)
     """Bookies of the next ledger and copies of its entries, by a policy; None = the ledger client's settings."""
     affinity: Affinity | None = broker_key.rule(lambda _: None)

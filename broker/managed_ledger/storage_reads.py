@@ -195,6 +195,13 @@ class StorageReads:
     ) -> None:
         """Reads one batch; `done` is called in a later loop turn."""
         context = self._context
+        info = context.ledgers.get(ledger_id)
+        if info is not None and info.is_offloaded:
+            # Here, because most topics have no copies.
+            from broker.managed_ledger.offload.tiered_reads import read_copied
+
+            read_copied(context, info, first, last, done)
+            return
         context.environment.ledgers.read(ledger_id, first, last, context.settings.read_bytes_max, done)
 
     def offer_to_cache(self, entries: list[Entry], expected_reads: int | None) -> None:

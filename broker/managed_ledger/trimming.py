@@ -15,8 +15,9 @@ from types import MappingProxyType
 from typing import Final
 
 from broker.managed_ledger.ledger_context import LedgerContext
-from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
+from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList, OffloadedLedger
 from broker.managed_ledger.reading_cursors import CursorView
+from broker.managed_ledger.removal.deletion import copies_of
 from broker.managed_ledger.storage_reads import StorageReads
 from foundation.model.errors import BrokerError
 from foundation.model.position import LATEST, Position
@@ -58,7 +59,7 @@ _NO_SHADOWS: Final[Mapping[str, Keeper]] = MappingProxyType({})
 class Trimming(Keeper):
     """Decides which ledgers to remove, and removes them in the background."""
 
-    __slots__ = ("_context", "_cursors", "_storage_reads", "shadows")
+    __slots__ = ("_context", "_cursors", "_storage_reads", "copying", "shadows")
 
     def __init__(
         self, context: LedgerContext, storage_reads: StorageReads, cursors: Mapping[str, CursorView]
@@ -68,6 +69,11 @@ class Trimming(Keeper):
         self._context = context
         self._storage_reads = storage_reads
         self._cursors = cursors
+        self.copying = -1
+        """The ledger that is being copied to other storage; it and all after it are kept until the copy has ended.
+
+        A copy that outlived its ledger in the list would be named by nothing.
+        """
         self.shadows = _NO_SHADOWS
         """By name, the shadow topics that need this log too. Made anew by each change: most topics have none."""
 
@@ -111,7 +117,10 @@ class Trimming(Keeper):
         for shadow in shadows:
             # Both begin at the front of the list, so the shorter one is what neither keeps.
             removed = removed[: len(shadow.superfluous(ledgers, now_ms))]
+        if self.copying in removed:
+            removed = removed[: removed.index(self.copying)]
         if removed:
+            copies = copies_of(info for info in ledgers.infos() if info.ledger_id in removed)
             for ledger_id in removed:
                 ledgers.remove(ledger_id)
                 # Its entries cannot be asked for any more, whatever the policy expects.
@@ -120,7 +129,7 @@ class Trimming(Keeper):
             # The last confirmed entry may have been in a ledger that is gone, when the current one is still empty.
             context.last_confirmed = ledgers.last()
             context.note_change()
-            self._remove_from_store(removed)
+            self._remove_from_store(removed, copies)
         return removed
 
     def remove_if_empty(self, info: LedgerInfo) -> None:
@@ -129,8 +138,8 @@ class Trimming(Keeper):
             self._context.ledgers.remove(info.ledger_id)
             self._remove_from_store([info.ledger_id])
 
-    def _remove_from_store(self, ledger_ids: Iterable[int]) -> None:
-        self._context.store.mark_deleting(ledger_ids)
+    def _remove_from_store(self, ledger_ids: Iterable[int], copies: Iterable[OffloadedLedger] = ()) -> None:
+        self._context.store.mark_deleting(ledger_ids, copies)
         self._context.background.spawn(self._delete_marked())
 
     async def _delete_marked(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
+from broker.managed_ledger.offload.stats import OffloadStats
 from broker.managed_ledger.stats import AckStateCuts, TimeSearches
 from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.lifecycle.deletion.deletions import Deletions
@@ -76,6 +77,8 @@ class BrokerReading:
     """The topics that are dormant."""
     cluster: OwnershipCounts
     """This broker's place among those that share its metadata store."""
+    offloads: OffloadStats
+    """Copies of ledgers in other storage, and reads from them."""
     loop_lag_s: float
     """Longest time for which one callback held the event loop in the last ten to twenty seconds."""
 

@@ -59,7 +59,7 @@ class TopicSums(NamedTuple):
     storage_logical_size: int = 0
     """Bytes kept, each once."""
     offloaded_size: int = 0
-    """Always 0: there is no tiered storage."""
+    """Bytes with a copy in tiered storage."""
     replica_bytes_added: int = 0
     """Bytes of stored entries, times the write quorum."""
     write_latency_sum_us: int = 0

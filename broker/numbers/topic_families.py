@@ -64,7 +64,7 @@ TOPIC: Final = (
     gauge("pulsar_msg_backlog", "backlog", "Entries not acknowledged, over all subscriptions.", zero=True),
     gauge("pulsar_storage_size", "storage_size", "Bytes kept, times the write quorum.", zero=True),
     gauge("pulsar_storage_logical_size", "storage_logical_size", "Bytes kept, each once."),
-    gauge("pulsar_storage_offloaded_size", "offloaded_size", "Bytes in tiered storage; 0: there is none."),
+    gauge("pulsar_storage_offloaded_size", "offloaded_size", "Bytes with a copy in tiered storage."),
     gauge("pulsar_storage_backlog_size", "backlog_size", "Backlog of the slowest subscription in bytes."),
     gauge(
         "pulsar_storage_backlog_age_seconds",

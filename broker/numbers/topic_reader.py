@@ -173,6 +173,7 @@ class TopicReader:
                 # With all copies, as `pulsar_storage_size` has them; the logical size counts one copy.
                 storage_size=size * self._write_quorum,
                 storage_logical_size=size,
+                offloaded_size=topic.ledger.ledgers.offloaded_bytes,
                 replica_bytes_added=stats.bytes_added * self._write_quorum,
                 write_latency_sum_us=stats.add_latency_sum_ns // NS_PER_US,
             ),

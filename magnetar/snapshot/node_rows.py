@@ -69,7 +69,8 @@ def _nothing(node: Node, where: NodePath) -> Iterator[NodeRow]:
 
 def _log(node: Node, where: NodePath) -> Iterator[NodeRow]:
     """Yields the rows of a log. One that is being deleted is no topic, but its ledgers are still references."""
-    info = show_ledger_list(node.value).info
+    shown = show_ledger_list(node.value)
+    info = shown.info
     ledgers = [(one.ledger_id, one.entries, one.size_bytes, one.closed_at_ms) for one in info.ledgers]
     yield (
         "managed_ledgers",
@@ -85,7 +86,9 @@ def _log(node: Node, where: NodePath) -> Iterator[NodeRow]:
     if not info.deleted:
         yield "topics", (where.topic, where.namespace, 0)
     for ordinal, (ledger_id, entries, size, closed_ms) in enumerate(ledgers):
-        row = (ledger_id, "managed-ledger", where.topic, node.path, ordinal, entries, size, closed_ms)
+        # A ledger in tiered storage alone has no metadata, and is not missing.
+        kind = "offloaded" if ledger_id in shown.offloaded else "managed-ledger"
+        row = (ledger_id, kind, where.topic, node.path, ordinal, entries, size, closed_ms)
         yield "references", row
     for ledger_id in info.delayed:
         yield "references", _reference(ledger_id, "delayed", node, where)

@@ -103,6 +103,11 @@ class TopicSchema(NamedTuple):
 
 def endpoints(service_url: str) -> list[Endpoint]:
     """Parses `pulsar://host:port,host:port`. OptionError where it is no such address."""
+    if not service_url:
+        raise OptionError(
+            "the schema of the topic is needed: give service.url, or schemaType and schemaDefinition, or"
+            " allowDifferentTopicSchemas=true for values as bytes"
+        )
     parts = urlsplit(service_url)
     if parts.scheme not in ("pulsar", "pulsar+ssl") or not parts.netloc:
         raise OptionError(

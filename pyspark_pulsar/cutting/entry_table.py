@@ -50,6 +50,8 @@ class EntryField:
     """The field `partition_key_b64_encoded`."""
     MARKER_TYPE: Final = 20
     """The field `marker_type`; present = written by a broker for itself."""
+    TRANSACTION: Final = 23
+    """The field `txnid_most_bits`; present = published in a transaction."""
     NULL_VALUE: Final = 25
     """The field `null_value`: a tombstone for compaction."""
     UUID: Final = 26

@@ -15,6 +15,7 @@ from tests.crash import (
     deletion_run,
     dormancy_run,
     full_disk_run,
+    offload_run,
     quarantine_run,
     trimming_run,
 )
@@ -36,6 +37,8 @@ def main(argv: list[str] | None = None) -> int:
         return quarantine_run.main(keep=arguments.keep, audit=arguments.audit)
     if arguments.trimming:
         return trimming_run.main(keep=arguments.keep, audit=arguments.audit)
+    if arguments.offload:
+        return offload_run.main(keep=arguments.keep, audit=arguments.audit)
     if arguments.dormancy:
         return dormancy_run.main(keep=arguments.keep, audit=arguments.audit)
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
@@ -75,6 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--trimming", action="store_true", help="kill a broker at each step of expiry and trimming instead"
+    )
+    parser.add_argument(
+        "--offload", action="store_true", help="kill a broker at each step of an offload instead"
     )
     parser.add_argument(
         "--dormancy",

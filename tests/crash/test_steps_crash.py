@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pulsar", reason="needs the official client, pip install pulsar-client")
 
-from tests.crash import compaction_broker, dormancy_broker, quarantine_run, trimming_broker
+from tests.crash import compaction_broker, dormancy_broker, offload_broker, quarantine_run, trimming_broker
 from tests.support.slow import slow_but
 
 QUARANTINE_POINTS = (
@@ -38,6 +38,15 @@ def test_view_is_whole_after_a_kill(point: str, tmp_path: Path) -> None:
 )
 def test_no_message_and_no_ledger_is_lost_by_a_kill_during_trimming(point: str, tmp_path: Path) -> None:
     from tests.crash.trimming_run import run_point
+
+    assert run_point(point, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "point", slow_but(("data.half", "index.after", "marks.before", "delete.after"), offload_broker.POINTS)
+)
+def test_no_message_and_no_object_is_lost_by_a_kill_during_an_offload(point: str, tmp_path: Path) -> None:
+    from tests.crash.offload_run import run_point
 
     assert run_point(point, tmp_path) == []
 

@@ -22,6 +22,7 @@ _FROM_THE_BOTTOM_UP = (
         "protocol",
         "foundation.settings",
         "foundation.http",
+        "foundation.objects",
         "foundation.tls",
         "foundation.zookeeper",
         "foundation.bookie_report",
@@ -33,7 +34,7 @@ _FROM_THE_BOTTOM_UP = (
     ("bookkeeper.ensembles",),
     ("broker.managed_ledger", "broker.schemas", "broker.security"),
     # Modules beside the layers of the service: the words that all layers share.
-    ("broker.service",),
+    ("broker.service", "broker.offload"),
     ("broker.service.namespaces",),
     ("broker.service.policies",),
     ("broker.service.limits",),
@@ -145,7 +146,7 @@ ONLY = {
     "pipeline.replays": {"pipeline", "pipeline.traces", *_CACHE},
     "pipeline.jobs": {"pipeline", "pipeline.traces", "pipeline.replays", *_CACHE},
     "pipeline.audits": {"pipeline", "pipeline.jobs", "bookkeeper.leaks", "foundation.units"},
-    "pyspark_pulsar": {"protocol", "foundation.tls"},
+    "pyspark_pulsar": {"protocol", "foundation.tls", "foundation.objects"},
     # A bare package runs before each of its rooms and must not drag any of them in.
     **{roof: set[str]() for roof in ROOFS},
 }

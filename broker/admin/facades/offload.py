@@ -1,21 +1,26 @@
 """Thresholds and lag of offloading of a namespace: members of its offload policies that have routes of their own.
 
-There is no offloader (`broker/service/policies/offload.py`).
+`broker/service/policies/offload.py` says what they do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from aiohttp import web
 
 from broker.admin.http.answers import body_of
 from broker.admin.namespaces.policy_owner import existing_namespace
 from broker.admin.service_view import BROKER
+from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, managed_ledger_key
+from broker.managed_ledger.offload.tier import NOT_FOUND, UNKNOWN, ScannedObject
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import ANY_LONG, named
 from broker.service.policies.table import OFFLOAD_POLICIES
+from foundation.model.topic_name import parse_topic_name
 
 
 class Number(NamedTuple):
@@ -84,9 +89,45 @@ async def remove_policies(request: web.Request) -> None:
 
 
 async def scan(request: web.Request) -> Json:
-    """Returns the objects in other storage that hold ledgers of a namespace: there are none."""
-    existing_namespace(request)
-    return {"objects": [], "total": 0, "errors": 0, "unknown": 0}
+    """Returns the objects in the storage of a namespace, each with whether a list of ledgers names it.
+
+    `NOT-FOUND` is left over: its index says that the namespace has it, and no list does. `UNKNOWN` has no index: another
+    namespace may be copying it at the moment, or has left it over.
+    """
+    broker, namespace = request.app[BROKER], existing_namespace(request)
+    metadata = broker.environment.metadata
+    # The rules of a topic without policies of its own.
+    rules = broker.registry.ledger_settings_of(parse_topic_name(f"persistent://{namespace}/any")).offload
+    if not rules.place.driver:
+        return {"objects": [], "total": 0, "errors": 0, "unknown": 0}
+    # Before the objects: one that is written meanwhile is then at worst unknown.
+    named: dict[UUID, bool] = {}
+    for topic in await broker.registry.names(namespace, non_persistent=False):
+        stored = await metadata.get(managed_ledger_key(parse_topic_name(topic).ledger_name))
+        info = ManagedLedgerInfo() if stored is None else decode_ledger_list(stored.value)
+        named |= {one.offload.uuid: one.offload.complete for one in info.ledgers if one.offload is not None}
+        named |= {one.uuid: False for one in info.deleting_objects}
+    tier = broker.environment.open_tier()
+    found = [one async for one in tier.scan(rules.place, namespace, named)]
+    return {
+        "objects": [_shown(one) for one in found],
+        "total": len(found),
+        "errors": sum(one.status == NOT_FOUND for one in found),
+        "unknown": sum(one.status == UNKNOWN for one in found),
+    }
+
+
+def _shown(one: ScannedObject) -> dict[str, Json]:
+    return {
+        "ledger": one.ledger_id,
+        "name": one.key,
+        "uri": one.uri,
+        "uuid": str(one.uuid),
+        "size": one.size_bytes,
+        "lastModified": one.modified_ms,
+        "managedLedgerName": one.owner,
+        "status": one.status,
+    }
 
 
 def _read(name: str, given: Json) -> int:

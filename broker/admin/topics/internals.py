@@ -128,7 +128,7 @@ def _ledger(info: LedgerInfo, *, counted: bool) -> dict[str, Json]:
         "ledgerId": info.ledger_id,
         "entries": info.entries if counted else 0,
         "size": info.size_bytes if counted else 0,
-        "offloaded": False,
+        "offloaded": info.is_offloaded,
         "underReplicated": False,
     }
 
@@ -259,7 +259,9 @@ def _stored_ledger(info: LedgerInfo) -> dict[str, Json]:
     shown: dict[str, Json] = {"ledgerId": info.ledger_id}
     if info.closed_at_ms is not None:
         shown |= {"entries": info.entries, "size": info.size_bytes}
-    return {**shown, "timestamp": info.closed_at_ms or 0, "isOffloaded": False}
+    shown |= {"timestamp": info.closed_at_ms or 0, "isOffloaded": info.offload is not None}
+    # As in Pulsar, also of a copy that was begun and is not complete.
+    return shown if info.offload is None else {**shown, "offloadedContextUuid": str(info.offload.uuid)}
 
 
 _NO_CURSOR: dict[str, Json] = {

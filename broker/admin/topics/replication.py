@@ -1,4 +1,4 @@
-"""Requests about replication and offloading of a topic, answered as a broker with one cluster and no offloader does.
+"""Requests about replication and offloading of a topic, answered as a broker with one cluster does.
 
 A topic may name this cluster alone: another one would get no messages.
 """
@@ -17,6 +17,7 @@ from broker.admin.http.answers import (
     empty,
     is_true,
     message_id,
+    position_of,
     topic_of,
 )
 from broker.admin.http.request_path import TOPIC
@@ -25,15 +26,12 @@ from broker.admin.service_view import BROKER
 from broker.admin.topics.shadow_topics import names_in
 from broker.admin.topics.topic_access import existing_persistent
 from broker.service.namespaces.namespaces import GLOBAL, Json
+from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.errors import NotAllowed
 from foundation.model.position import EARLIEST
 
 _CLUSTERS = "replicationClusters"
 """Key of the clusters in the stored policies of a topic."""
-NO_OFFLOADER = (
-    "org.apache.bookkeeper.mledger.ManagedLedgerException: [NullLedgerOffloader] does not support offload"
-)
-"""The error that Pulsar shows after an offload without an offloader; clients print it."""
 
 
 def _key(request: web.Request) -> str:
@@ -74,48 +72,46 @@ async def remove_clusters(request: web.Request) -> web.Response:
     return done()
 
 
-class Offloads:
-    """The topics whose ledgers were to be offloaded; each attempt fails, as in Pulsar without an offloader."""
+async def start_offload(request: web.Request) -> web.Response:
+    """Begins to offload the ledgers before a message. 409 while an offload is under way."""
+    topic = await _offloading(request)
+    value = await body_of(request)
+    if not isinstance(value, dict):
+        raise BadRequest("messageId is null" if value is None else "Give the message id as a JSON object")
+    topic.ledger.own_offloads().start(position_of(value))
+    return done()
 
-    def __init__(self) -> None:
-        self._failed: set[str] = set()
 
-    async def start(self, request: web.Request) -> web.Response:
-        """Accepts the request, which then fails: 204, and `status` says so."""
-        broker, name = request.app[BROKER], topic_of(request)
-        if not name.is_persistent:
-            raise NotAllowed("Offload on a non-persistent topic is not allowed")
-        await existing_persistent(broker, name)
-        value = await body_of(request)
-        if not isinstance(value, dict):
-            raise BadRequest("messageId is null" if value is None else "Give the message id as a JSON object")
-        # Those of topics that were closed or deleted leave, so the set has at most as many names as topics are open.
-        self._failed = {one for one in self._failed if one in broker.registry.topics} | {str(name)}
-        return done()
+async def offload_status(request: web.Request) -> web.Response:
+    """Returns the state of the topic's last offload."""
+    offloads = (await _offloading(request)).ledger.offloads
+    return answer(
+        {
+            "status": "NOT_RUN" if offloads is None else offloads.status,
+            "lastError": "" if offloads is None else offloads.last_error,
+            "firstUnoffloadedMessage": message_id(
+                EARLIEST if offloads is None else offloads.first_unoffloaded
+            ),
+        }
+    )
 
-    async def status(self, request: web.Request) -> web.Response:
-        """Returns the state of the topic's last offload."""
-        broker, name = request.app[BROKER], topic_of(request)
-        if not name.is_persistent:
-            raise NotAllowed("Offload on a non-persistent topic is not allowed")
-        await existing_persistent(broker, name)
-        failed = str(name) in self._failed
-        return answer(
-            {
-                "status": "ERROR" if failed else "NOT_RUN",
-                "lastError": NO_OFFLOADER if failed else "",
-                "firstUnoffloadedMessage": message_id(EARLIEST),
-            }
-        )
+
+async def _offloading(request: web.Request) -> PersistentTopic:
+    broker, name = request.app[BROKER], topic_of(request)
+    if not name.is_persistent:
+        raise NotAllowed("Offload on a non-persistent topic is not allowed")
+    topic = await existing_persistent(broker, name)
+    if topic.ledger.source is not None:
+        raise NotAllowed("The ledgers of a shadow topic are those of its source: offload that one")
+    return topic
 
 
 def replication_routes() -> tuple[web.RouteDef, ...]:
-    """Returns the routes, with a memory of failed offloads for one server."""
-    offloads = Offloads()
+    """Returns the routes."""
     return (
         web.get(TOPIC + "/replication", clusters),
         web.post(TOPIC + "/replication", set_clusters),
         web.delete(TOPIC + "/replication", remove_clusters),
-        web.put(TOPIC + "/offload", offloads.start),
-        web.get(TOPIC + "/offload", offloads.status),
+        web.put(TOPIC + "/offload", start_offload),
+        web.get(TOPIC + "/offload", offload_status),
     )

@@ -148,6 +148,11 @@ def _add_log(stats: dict[str, Json], topic: PersistentTopic) -> None:
     stats["delayedMessageIndexSizeInBytes"] = topic.delays.entries.size_bytes
     stats["deduplicationStatus"] = "Disabled" if topic.deduplication is None else "Enabled"
     stats["compaction"] = _compaction(topic)
+    stats["offloadedStorageSize"] = log.ledgers.offloaded_bytes
+    if (offloads := log.offloads) is not None:
+        stats["lastOffloadLedgerId"] = offloads.last_ledger_id
+        stats["lastOffloadSuccessTimeStamp"] = offloads.succeeded_at_ms
+        stats["lastOffloadFailureTimeStamp"] = offloads.failed_at_ms
     stats["topicCreationTimeStamp"] = log.store.created_ms
     stats["lastPublishTimeStamp"] = _last_publish_ms(topic)
 

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from broker.managed_ledger.acks import bits_of, words_of
-from broker.managed_ledger.ledger_list import LedgerInfo
+from broker.managed_ledger.ledger_list import LedgerInfo, OffloadContext, OffloadedLedger
 from broker.managed_ledger.managed_ledger_info import (
     NO_NUMBERS,
     NO_PROPERTIES,
@@ -85,7 +85,7 @@ class ShownList(NamedTuple):
     info: ManagedLedgerInfo
     """The list."""
     offloaded: frozenset[int] = frozenset()
-    """Its ledgers that are in tiered storage; the bookies may have them no more."""
+    """Its ledgers that are in tiered storage alone, or will be any moment."""
 
 
 class StoredCursor(NamedTuple):
@@ -125,10 +125,19 @@ def encode_ledger_list(info: ManagedLedgerInfo, compression: Compression = PLAIN
         added = record.ledgerInfo.add(ledgerId=ledger.ledger_id, timestamp=ledger.closed_at_ms or 0)
         if ledger.closed_at_ms is not None:
             added.entries, added.size = ledger.entries, ledger.size_bytes
+        if ledger.offload is not None:
+            # Here, as in the next function: most topics have no copies.
+            from broker.managed_ledger.records.offload_records import encode_context
+
+            added.offloadContext.CopyFrom(encode_context(ledger.offload))
     if info.terminated is not None:
         record.terminatedPosition.CopyFrom(_nested(*info.terminated))
     ours = {name: " ".join(map(str, getattr(info, name))) for name in _LISTS}
     ours |= {"created": str(info.created_ms or ""), "deleted": "true" if info.deleted else ""}
+    if info.deleting_objects:
+        from broker.managed_ledger.records.offload_records import object_text
+
+        ours["objects"] = " ".join(map(object_text, info.deleting_objects))
     properties = info.properties | {f"{PREFIX}{name}": text for name, text in ours.items() if text}
     for key, value in properties.items():
         record.properties.add(key=key, value=value)
@@ -141,9 +150,9 @@ def decode_ledger_list(value: bytes) -> ManagedLedgerInfo:
         return _former_list(value)
     record = ledger_list_record(value)
     for ledger in record.ledgerInfo:
-        if ledger.HasField("offloadContext") or ledger.properties:
+        if ledger.properties or ledger.offloadContext.offloadSegment:
             raise MetadataError(
-                f"ledger {ledger.ledgerId} is offloaded or has properties, which are not supported"
+                f"ledger {ledger.ledgerId} has properties or was offloaded in segments, which is not supported"
             )
     return _info_of(record)
 
@@ -153,8 +162,9 @@ def show_ledger_list(value: bytes) -> ShownList:
     if value.startswith(FORMER):
         return ShownList(_former_list(value))
     record = ledger_list_record(value)
-    offloaded = [one.ledgerId for one in record.ledgerInfo if one.HasField("offloadContext")]
-    return ShownList(_info_of(record), frozenset(offloaded))
+    info = _info_of(record)
+    moved = (one.ledger_id for one in info.ledgers if one.offload and one.offload.bookkeeper_deleted)
+    return ShownList(info, frozenset(moved))
 
 
 def _former_list(value: bytes) -> ManagedLedgerInfo:
@@ -166,16 +176,21 @@ def _former_list(value: bytes) -> ManagedLedgerInfo:
 
 def _info_of(record: LedgerListRecord) -> ManagedLedgerInfo:
     properties = {each.key: each.value for each in record.properties}
-    ours = {name: properties.pop(f"{PREFIX}{name}", "") for name in (*_LISTS, "created", "deleted")}
+    ours = {
+        name: properties.pop(f"{PREFIX}{name}", "") for name in (*_LISTS, "created", "deleted", "objects")
+    }
     try:
         deleting, delayed, beside = ([int(part) for part in ours[name].split()] for name in _LISTS)
         created_ms = int(ours["created"] or 0)
+        objects = _objects(ours["objects"])
     except ValueError as error:
         raise MetadataError(f"a managed ledger's properties cannot be read: {error}") from error
     terminated = record.terminatedPosition
     return ManagedLedgerInfo(
         [
-            LedgerInfo(ledger.ledgerId, ledger.entries, ledger.size, ledger.timestamp or None)
+            LedgerInfo(
+                ledger.ledgerId, ledger.entries, ledger.size, ledger.timestamp or None, _context(ledger)
+            )
             for ledger in record.ledgerInfo
         ],
         properties,
@@ -185,7 +200,24 @@ def _info_of(record: LedgerListRecord) -> ManagedLedgerInfo:
         ours["deleted"] == "true",
         beside,
         created_ms,
+        objects,
     )
+
+
+def _objects(text: str) -> list[OffloadedLedger]:
+    if not text:
+        return []
+    from broker.managed_ledger.records.offload_records import object_of
+
+    return [object_of(part) for part in text.split()]
+
+
+def _context(ledger: LedgerListRecord.LedgerInfo) -> OffloadContext | None:
+    if not ledger.HasField("offloadContext"):
+        return None
+    from broker.managed_ledger.records.offload_records import decode_context
+
+    return decode_context(ledger.offloadContext)
 
 
 def encode_cursor(

@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
-from typing import Final
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.metadata.metadata_store import MetadataStore, Put, Write
+from broker.managed_ledger.ledger_list import LedgerInfo, OffloadedLedger
 from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE, ManagedLedgerInfo, managed_ledger_key
 from broker.managed_ledger.records.pulsar_records import decode_cursor, decode_ledger_list, encode_ledger_list
-from foundation.model.errors import BadVersion, MetadataError
+from foundation.model.errors import BadVersion, MetadataError, PersistenceError
+
+if TYPE_CHECKING:
+    from broker.managed_ledger.offload.tier import OpenTier
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +39,13 @@ async def decide_deletion(name: str, metadata: MetadataStore, beside: Sequence[W
     key = managed_ledger_key(name)
     while (found := await metadata.get(key)) is not None:
         info = decode_ledger_list(found.value)
-        marked = ManagedLedgerInfo([], deleting=ledgers_of(info), deleted=True, created_ms=info.created_ms)
+        marked = ManagedLedgerInfo(
+            [],
+            deleting=ledgers_of(info),
+            deleted=True,
+            created_ms=info.created_ms,
+            deleting_objects=objects_of(info),
+        )
         try:
             await metadata.put_all((Put(key, encode_ledger_list(marked), found.version), *beside))
         except BadVersion:
@@ -47,22 +57,26 @@ async def decide_deletion(name: str, metadata: MetadataStore, beside: Sequence[W
     return False
 
 
-async def delete_managed_ledger(name: str, metadata: MetadataStore, ledgers: Ledgers) -> None:
-    """Deletes cursors, ledgers and list, or what is left of them.
+async def delete_managed_ledger(
+    name: str, metadata: MetadataStore, ledgers: Ledgers, open_tier: OpenTier
+) -> None:
+    """Deletes cursors, ledgers, their copies in other storage, and the list, or what is left of them.
 
     Raises MetadataError, and PersistenceError when an embedded bookie cannot write; it must then be called again.
     """
     key = managed_ledger_key(name)
     while True:
         found = await metadata.get(key)
-        ledger_ids = [] if found is None else ledgers_of(decode_ledger_list(found.value))
+        info = ManagedLedgerInfo() if found is None else decode_ledger_list(found.value)
         cursors = await metadata.children(key)
         await together(
             [
                 *(_delete_cursor(f"{key}/{cursor}", metadata, ledgers) for cursor in cursors),
-                *(ledgers.delete(ledger_id) for ledger_id in ledger_ids),
+                *(ledgers.delete(ledger_id) for ledger_id in ledgers_of(info)),
             ]
         )
+        if copies := objects_of(info):
+            await delete_objects(open_tier, name, copies)
         if found is None:
             return
         try:
@@ -92,9 +106,33 @@ async def _delete_cursor(key: str, metadata: MetadataStore, ledgers: Ledgers) ->
 
 def ledgers_of(info: ManagedLedgerInfo) -> list[int]:
     """Returns the id of every ledger that the list names."""
-    # Apache's broker lists the source's ledgers in the node of a shadow topic; they are the source's.
-    listed = [] if SHADOW_SOURCE in info.properties else [ledger.ledger_id for ledger in info.ledgers]
+    listed = (ledger.ledger_id for ledger in _own_ledgers(info))
     return [*listed, *info.deleting, *info.delayed, *info.beside]
+
+
+def _own_ledgers(info: ManagedLedgerInfo) -> Sequence[LedgerInfo]:
+    # Apache's broker lists the source's ledgers in the node of a shadow topic; they are the source's.
+    return () if SHADOW_SOURCE in info.properties else info.ledgers
+
+
+def objects_of(info: ManagedLedgerInfo) -> list[OffloadedLedger]:
+    """Returns every copy in other storage that the list names, those that were begun alone too."""
+    return [*info.deleting_objects, *copies_of(_own_ledgers(info))]
+
+
+def copies_of(ledgers: Iterable[LedgerInfo]) -> list[OffloadedLedger]:
+    """Returns the copies of these ledgers in other storage."""
+    return [
+        OffloadedLedger(one.ledger_id, one.offload.uuid, one.offload.place)
+        for one in ledgers
+        if one.offload is not None
+    ]
+
+
+async def delete_objects(open_tier: OpenTier, topic: str, copies: Sequence[OffloadedLedger]) -> None:
+    """Deletes copies of ledgers in other storage. Raises BrokerError; it must then be called again."""
+    tier = open_tier()
+    await together([tier.delete(topic, one) for one in copies])
 
 
 async def together(writes: Sequence[Coroutine[object, object, None]]) -> None:
@@ -107,3 +145,8 @@ async def together(writes: Sequence[Coroutine[object, object, None]]) -> None:
                 error = error or outcome
     if error is not None:
         raise error
+
+
+def no_tier() -> NoReturn:
+    """The OpenTier of a program without tiers. Raises PersistenceError."""
+    raise PersistenceError("a copy of a ledger is in other storage, which this program does not read")

@@ -17,12 +17,14 @@ from typing import Final, Literal, TypeVar, cast
 
 from bookkeeper.ensembles.racks import Affinity
 from bookkeeper.ensembles.settings import Copies
-from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.managed_ledger.ledger_list import Place
+from broker.managed_ledger.settings import ManagedLedgerSettings, OffloadRules
 from broker.managed_ledger.trimming import Keeper
 from broker.service.namespaces.namespaces import GLOBAL, Json, Namespaces
 from broker.service.policies import table
 from broker.service.policies.backlog_quota import BacklogQuota
 from broker.service.policies.forms import PolicyRefused
+from broker.service.policies.offload import rules_of
 from broker.service.policies.table import SHADOW_TOPICS, Policy
 from broker.service.policies.values import PARTITIONED, DispatchRate
 from broker.service.settings import ServiceSettings
@@ -172,6 +174,9 @@ class EffectivePolicies:
         groups = self.differing(name.namespace, table.BOOKIE_AFFINITY)
         if groups is not None:
             settings = replace(settings, affinity=Affinity.of(groups.primary, groups.secondary))
+        offload = self.offload_rules(name, settings.offload)
+        if offload is not settings.offload:
+            settings = replace(settings, offload=offload)
         policy = self.of(name, table.STORED)
         assert table.STORED.setting is not None
         if policy == table.STORED.setting(self.settings):
@@ -179,6 +184,20 @@ class EffectivePolicies:
         copies = Copies(policy.ensemble, policy.write_quorum, policy.ack_quorum)
         rate = settings.mark_delete_rate if policy.mark_delete_rate < 0 else policy.mark_delete_rate
         return replace(settings, copies=copies, mark_delete_rate=rate)
+
+    def offload_rules(self, name: TopicName, broker: OffloadRules) -> OffloadRules:
+        """Returns the rules by which a topic's ledgers are offloaded; `broker` itself where no policy says otherwise."""
+        policy = table.OFFLOAD_POLICIES
+        found = (self._on_topic(name, policy), self._in_namespace(name.namespace, policy))
+        levels = [level for level in found if level is not None]
+        # Ledgers of topics of brokers are small, and their brokers need them at every start.
+        return (
+            broker._replace(place=Place(""))
+            if name.is_system
+            else rules_of(broker, levels)
+            if levels
+            else broker
+        )
 
     def retain(self, name: TopicName, keeper: Keeper) -> None:
         """Tells the part that keeps ledgers how long acknowledged ones stay."""

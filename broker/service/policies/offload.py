@@ -1,15 +1,15 @@
-"""OffloadPolicies: the settings by which Pulsar moves old ledgers into other storage (`OffloadPoliciesImpl` there).
+"""OffloadPolicies: the settings by which old ledgers are copied to other storage (`OffloadPoliciesImpl` in Pulsar).
 
-This broker has no offloader: ledgers stay in the bookies. The values are checked, stored and shown, as by a Pulsar broker
-whose offloaders are not installed. Defaults are Pulsar's.
+Defaults are Pulsar's. `rules_of` brings the levels together, member by member.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from broker.managed_ledger.settings import BOOKKEEPER_FIRST, OffloadRules
 from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import ANY_LONG, PolicyRefused, Structure, Text, Texts, Whole, member
 from foundation.units import MIB
@@ -113,6 +113,39 @@ class OffloadPolicies(Value):
         )
 
 
+def rules_of(broker: OffloadRules, levels: Sequence[OffloadPolicies]) -> OffloadRules:
+    """Returns the rules in force: of each member the first value that a level sets, else the broker's.
+
+    Folder and endpoint are the broker's in any case: its access keys must not go where an administrator of a tenant says.
+    """
+
+    def first(*names: str) -> int | str | None:
+        found = (getattr(level, name) for level in levels for name in names)
+        return next((value for value in found if value is not None), None)
+
+    driver, place = first("driver"), broker.place
+    if isinstance(driver, str):
+        place = place._replace(
+            driver=next((name for name in DRIVERS if name.lower() == driver.lower()), driver)
+        )
+    changed = {
+        "bucket": first("bucket", "s3_bucket"),
+        "region": first("region", "s3_region"),
+    }
+    place = place._replace(**{name: value for name, value in changed.items() if isinstance(value, str)})
+    priority = first("read_priority")
+    bookkeeper_first = broker.bookkeeper_first if priority is None else priority == BOOKKEEPER_FIRST
+    numbers = {
+        "threshold_bytes": first("threshold_bytes"),
+        "threshold_s": first("threshold_s"),
+        "deletion_lag_ms": first("deletion_lag_ms"),
+        "block_bytes": first("block_bytes", "s3_block_bytes"),
+        "read_bytes": first("read_bytes", "s3_read_bytes"),
+    }
+    given = {name: value for name, value in numbers.items() if isinstance(value, int)}
+    return OffloadRules(**{**broker._asdict(), **given, "place": place, "bookkeeper_first": bookkeeper_first})
+
+
 def _check(value: OffloadPolicies) -> None:
     if (value.driver or "").lower() not in [name.lower() for name in DRIVERS]:
         raise PolicyRefused(f"The driver is not supported, support value: {','.join(DRIVERS)}")
@@ -121,8 +154,8 @@ def _check(value: OffloadPolicies) -> None:
     if value.s3_secret:
         # Pulsar stores it, and shows it to every administrator of the tenant.
         raise PolicyRefused(
-            "s3ManagedLedgerOffloadCredentialSecret: this broker has no offloader, so it keeps no secret for one;"
-            " leave the member out"
+            "s3ManagedLedgerOffloadCredentialSecret: policies are shown to administrators, so this broker keeps no secret"
+            " in them; its keys for S3 come from its environment: leave the member out"
         )
 
 

@@ -393,8 +393,8 @@ OFFLOAD_POLICIES: Final = Policy(
     title="offloading", form=Offloading(),
     name="offload_policies", namespace=Rest("offloadPolicies", ADMIN, removable=False),
     topic_name="offloadPolicies", topic=Rest("offloadPolicies", ADMIN, applied=True),
-    acts="Stored and shown, with `offloadThreshold`, `offloadThresholdInSeconds` and `offloadDeletionLagMs` as members. "
-         "There is no offloader: ledgers stay in the bookies.")
+    acts="Storage, thresholds and deletion lag of copies of closed ledgers, member by member; `offloadThreshold`, "
+         "`offloadThresholdInSeconds` and `offloadDeletionLagMs` are members, too. Folder and endpoint are the broker's.")
 
 # Schemas
 

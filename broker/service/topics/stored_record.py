@@ -37,6 +37,7 @@ def record_of_stored(
     if (
         SHADOW_SOURCE in info.properties
         or info.deleting
+        or info.deleting_objects
         or any(one.closed_at_ms is None for one in info.ledgers)
     ):
         return None

@@ -333,4 +333,4 @@ async def delete(ledger: ManagedLedger) -> None:
     environment = ledger.environment
     await ledger.abandon()
     await decide_deletion(ledger.name, environment.metadata)
-    await delete_managed_ledger(ledger.name, environment.metadata, environment.ledgers)
+    await delete_managed_ledger(ledger.name, environment.metadata, environment.ledgers, environment.open_tier)

@@ -18,7 +18,7 @@ from broker.managed_ledger.records.pulsar_records import (
     decode_cursor,
     decode_position,
 )
-from broker.managed_ledger.removal.deletion import decide_deletion, delete_managed_ledger
+from broker.managed_ledger.removal.deletion import decide_deletion, delete_managed_ledger, no_tier
 from foundation.model.errors import BadVersion
 from foundation.model.position import EARLIEST, Position
 from magnetar.audit.facts import gather, judge
@@ -428,7 +428,7 @@ async def test_no_crash_loses_an_acknowledgement_or_hides_a_ledger(way_of_storin
         world = World(store, bookie, shared_store=True)
         await check(world, done)
         assert await decide_deletion(NAME, store)
-        await delete_managed_ledger(NAME, store, world.environment.ledgers)
+        await delete_managed_ledger(NAME, store, world.environment.ledgers, no_tier)
         left = {key for key in store._values if key.startswith("/ledgers/0")}
         assert len(left) <= len(of_cursor - named)
     assert hidden, "a crash between the node and the deletion of the former ledger was tried"

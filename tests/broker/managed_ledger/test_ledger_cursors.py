@@ -16,7 +16,7 @@ from broker.managed_ledger.records.pulsar_records import (
     encode_cursor,
     encode_position,
 )
-from broker.managed_ledger.removal.deletion import decide_deletion, delete_managed_ledger
+from broker.managed_ledger.removal.deletion import decide_deletion, delete_managed_ledger, no_tier
 from foundation.model.errors import BadVersion, MetadataError, PersistenceError
 from foundation.model.position import EARLIEST, Position
 from protocol.ledger_metadata import ledger_key
@@ -84,7 +84,7 @@ async def test_deletion_of_a_log_deletes_its_shared_store(world: World) -> None:
     log = await log_of_ten(world)
     await left_by_apache(world, [encode_position(StoredPosition(CursorInfo(Position(log, 1))))], log)
     assert await decide_deletion(NAME, world.metadata)
-    await delete_managed_ledger(NAME, world.metadata, world.environment.ledgers)
+    await delete_managed_ledger(NAME, world.metadata, world.environment.ledgers, no_tier)
     assert await world.metadata.get(cursor_key(NAME, "s")) is None
     assert await world.metadata.get(ledger_key(CURSOR_LEDGER)) is None
 
@@ -105,7 +105,7 @@ async def test_ledger_of_a_write_under_way_is_deleted_with_its_log() -> None:
     log = await log_of_ten(world)
     await left_by_apache(world, [], log)
     assert await decide_deletion(NAME, world.metadata)
-    await delete_managed_ledger(NAME, world.metadata, world.environment.ledgers)
+    await delete_managed_ledger(NAME, world.metadata, world.environment.ledgers, no_tier)
     assert await world.metadata.get(cursor_key(NAME, "s")) is None
     assert await world.metadata.get(ledger_key(CURSOR_LEDGER + 1)) is None
 
@@ -116,7 +116,7 @@ async def test_cursor_that_cannot_be_read_is_deleted_with_its_log(
     await log_of_ten(world)
     await world.metadata.put(cursor_key(NAME, "s"), b"\xff")
     assert await decide_deletion(NAME, world.metadata)
-    await delete_managed_ledger(NAME, world.metadata, world.environment.ledgers)
+    await delete_managed_ledger(NAME, world.metadata, world.environment.ledgers, no_tier)
     assert await world.metadata.get(cursor_key(NAME, "s")) is None
     assert "cannot be read" in caplog.text
 

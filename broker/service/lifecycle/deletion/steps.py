@@ -103,7 +103,9 @@ class DeletionSteps:
             # The registry shields it from the end of its caller.
             async with self._intents.while_owned(intent):
                 await self._registry.shadows.own_partition(name)
-                await delete_managed_ledger(name.ledger_name, environment.metadata, environment.ledgers)
+                await delete_managed_ledger(
+                    name.ledger_name, environment.metadata, environment.ledgers, environment.open_tier
+                )
 
     async def _delete_partitions(self, intent: Intent) -> None:
         name = parse_topic_name(intent.name)

@@ -1,0 +1,1 @@
+"""The storage beside the bookies: copies of ledgers as objects, laid out by `protocol/offload/blocks.py`."""

@@ -1,0 +1,179 @@
+"""kill -9 at each step of an offload: no message is lost, and no object and no ledger is left over.
+
+For each point a topic gets messages in many ledgers. They are offloaded to files, and the bookie loses them at once. The
+broker dies at the point. After the restart every message is delivered. After one more offload the folder has the objects
+that the list names and no other, the bookie has only the ledger that was not offloaded, and every message is delivered
+again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from http.client import HTTPException
+from pathlib import Path
+from typing import Final
+
+import pulsar
+
+from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
+from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, managed_ledger_key
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list
+from protocol.ledger_metadata import ledger_key
+from protocol.offload.blocks import data_key, index_key
+from tests.crash.bookie_leftovers import left_on_bookie
+from tests.crash.broker_process import BrokerProcess
+from tests.crash.compaction_broker import ARMED
+from tests.crash.crash_points import POINT
+from tests.crash.every_point import try_points
+from tests.crash.offload_broker import POINTS
+from tests.crash.trimming_run import LEDGER_IDS
+
+TOPIC: Final = "persistent://public/default/offloaded"
+LEDGER: Final = "public/default/persistent/offloaded"
+SETTINGS: Final = (
+    "managedLedgerMaxEntriesPerLedger=40",
+    "managedLedgerMinLedgerRolloverTimeMinutes=0",
+    "retentionCheckIntervalInSeconds=1",
+    "managedLedgerOffloadDriver=filesystem",
+    "managedLedgerOffloadDeletionLagMs=0",
+    "s3ManagedLedgerOffloadReadBufferSizeInBytes=4096",
+)
+MESSAGES: Final = 300
+MESSAGE_BYTES: Final = 500
+SUBSCRIPTION: Final = "keeps"
+TIMEOUT_S: Final = 300.0
+
+
+def main(*, keep: bool, audit: bool = False) -> int:
+    """One line per point; 1 when anything is wrong."""
+    failed = try_points(POINTS, run_point, keep=keep, audit=audit)
+    print(f"{len(POINTS)} points, {len(POINTS) * MESSAGES} confirmed, {failed} failed")
+    return 1 if failed else 0
+
+
+def run_point(point: str, folder: Path) -> list[str]:
+    """Returns what is wrong."""
+    objects = folder / "objects"
+    settings = (*SETTINGS, f"fileSystemURI={objects.absolute().as_uri()}")
+    broker = BrokerProcess(folder, settings, module="tests.crash.offload_broker")
+    armed = folder / "armed"
+    broker.environment = {POINT: point, ARMED: str(armed)}
+    try:
+        broker.start()
+        _publish(broker)
+        armed.touch()
+        offload(broker)
+        _until(lambda: not broker.alive(), "the point was not passed", broker)
+        broker.environment = {}
+        broker.start()
+        findings = _missing(broker, "after the kill")
+        offload(broker)
+        _until(lambda: _all_moved(broker), "not all ledgers were offloaded", broker)
+        findings += _missing(broker, "from the copies")
+        if (code := broker.stop()) != 0:
+            findings.append(f"SIGTERM ended with exit code {code}")
+        broker.start()
+        findings += _missing(broker, "at the end")
+        broker.stop()
+    finally:
+        broker.close()
+    return findings + asyncio.run(left_over(folder, LEDGER, objects)) + left_on_bookie(broker.data)
+
+
+def _until(holds: Callable[[], bool], else_: str, broker: BrokerProcess) -> None:
+    began = time.monotonic()
+    while not holds():
+        if time.monotonic() - began > TIMEOUT_S:
+            raise RuntimeError(f"{else_}: {broker.log_end()}")
+        time.sleep(0.05)
+
+
+def _client(broker: BrokerProcess) -> pulsar.Client:
+    return pulsar.Client(broker.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
+
+
+def _publish(broker: BrokerProcess) -> None:
+    client = _client(broker)
+    try:
+        client.subscribe(TOPIC, SUBSCRIPTION).close()
+        producer = client.create_producer(TOPIC, batching_enabled=False)
+        for number in range(MESSAGES):
+            producer.send(b"%d" % number + bytes(MESSAGE_BYTES))
+    finally:
+        client.close()
+
+
+def _missing(broker: BrokerProcess, when: str) -> list[str]:
+    """Reads all messages past the subscription; names those that are missing."""
+    client = _client(broker)
+    found = set[int]()
+    try:
+        reader = client.create_reader(TOPIC, pulsar.MessageId.earliest)
+        while MESSAGES - 1 not in found:
+            found.add(int(reader.read_next(int(TIMEOUT_S * 1000)).data().rstrip(b"\0")))
+    finally:
+        client.close()
+    return [f"message {number} is lost {when}" for number in range(MESSAGES) if number not in found][:3]
+
+
+def _url(broker: BrokerProcess, path: str) -> str:
+    return f"{broker.admin_url}/admin/v2/{TOPIC.replace('://', '/')}/{path}"
+
+
+def offload(broker: BrokerProcess) -> None:
+    """Asks for the offload of all closed ledgers; a broker that dies before its answer is fine."""
+    body = {"ledgerId": (1 << 62), "entryId": 0, "partitionIndex": -1}
+    request = urllib.request.Request(
+        _url(broker, "offload"), json.dumps(body).encode(), {"Content-Type": "application/json"}, method="PUT"
+    )
+    try:
+        urllib.request.urlopen(request, timeout=TIMEOUT_S).close()
+    except urllib.error.HTTPError as error:
+        raise RuntimeError(f"offload: {error.code} {error.read()!r}") from error
+    except (OSError, HTTPException):
+        pass
+
+
+def _all_moved(broker: BrokerProcess) -> bool:
+    with urllib.request.urlopen(_url(broker, "offload"), timeout=TIMEOUT_S) as answer:
+        status = json.load(answer)
+    assert status["status"] != "ERROR", status
+    with urllib.request.urlopen(_url(broker, "internalStats"), timeout=TIMEOUT_S) as answer:
+        ledgers = json.load(answer)["ledgers"]
+    return status["status"] == "SUCCESS" and all(one["offloaded"] for one in ledgers[:-1])
+
+
+async def left_over(folder: Path, managed_ledger: str, objects: Path) -> list[str]:
+    """Names objects and ledgers without a reference, and those that are named and missing."""
+    info, ledgers = await _stored(folder, managed_ledger)
+    copies = [(one.ledger_id, one.offload) for one in info.ledgers if one.offload is not None]
+    named = {key(offload.uuid, ledger_id) for ledger_id, offload in copies for key in (data_key, index_key)}
+    there = {*os.listdir(objects)}
+    kept = {
+        one.ledger_id for one in info.ledgers if one.offload is None or not one.offload.bookkeeper_deleted
+    }
+    findings = [f"object {one} has no reference" for one in sorted(there - named)]
+    findings += [f"object {one} is missing" for one in sorted(named - there)]
+    findings += [f"ledger {one} has no reference" for one in sorted(ledgers - kept - {*info.deleting})]
+    findings += [f"ledger {one} is missing" for one in sorted(kept - ledgers)]
+    if len(copies) < MESSAGES // 40 - 1:
+        findings.append(f"{len(copies)} ledgers are offloaded")
+    return findings
+
+
+async def _stored(folder: Path, managed_ledger: str) -> tuple[ManagedLedgerInfo, set[int]]:
+    """Returns the list, and all ledgers of the store."""
+    store = SqliteMetadataStore(folder / "data" / "metadata.sqlite")
+    try:
+        found = await store.get(managed_ledger_key(managed_ledger))
+        assert found is not None
+        ledgers = {n for n in range(LEDGER_IDS) if await store.get(ledger_key(n)) is not None}
+    finally:
+        await store.close()
+    return decode_ledger_list(found.value), ledgers
