@@ -55,7 +55,7 @@ class ActiveCursors:
         """How many cursors are active; the same as `len`, without a call."""
         self._first_names: tuple[str, ...] | None = None
         # The same tuples as in `places`.
-        self._positions: dict[str, Place | None] = {}
+        self._positions: dict[str, CursorPlace | None] = {}
         self._changed_at_ns = now_ns
         """When a cursor left the last time."""
 

@@ -55,6 +55,7 @@ class LedgerListStore:
         "_list",
         "_metadata",
         "_name",
+        "_objects",
         "_unsealed",
         "affinity",
         "beside",
@@ -64,6 +65,7 @@ class LedgerListStore:
         "is_new",
         "lease",
         "ledgers",
+        "open_tier",
         "properties",
         "terminated",
     )

@@ -201,7 +201,7 @@ def test_cluster_has_a_line_for_each_broker_and_each_move() -> None:
     assert second.split() == ["b1:8080", "bundles", "7", "asked", "u1"]
     assert move.startswith("23 Nov 18:00:11  t/n/r  taken     b0:8080: ww")
     assert len(move) == NARROW
-    lead = {"name": "b0:8080", "isSelf": False, "leads": True, "serviceUrl": "u0", "bundleCount": 7}
+    lead: Json = {"name": "b0:8080", "isSelf": False, "leads": True, "serviceUrl": "u0", "bundleCount": 7}
     served = Members(found | {"isServing": True, "brokers": [lead]})
     assert cluster_lines(served, NARROW)[0].split() == ["b0:8080", "bundles", "7", "leads", "u0"]
 

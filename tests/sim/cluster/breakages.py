@@ -137,10 +137,10 @@ def _watched_too_late() -> object:
     """A lease is watched from its write on, and what happens in between is not looked for."""
     plain = Leases._make
 
-    async def make(self: Leases, bundle: str) -> object:
+    async def make(self: Leases, bundle: str, taken: Callable[[], None]) -> object:
         lost, self._lost = self._lost, lambda _: None
         try:
-            found = await plain(self, bundle)
+            found = await plain(self, bundle, taken)
         finally:
             self._lost = lost
         return found

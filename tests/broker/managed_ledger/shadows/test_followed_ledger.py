@@ -154,10 +154,7 @@ async def test_shadow_goes_on_when_its_source_comes_to_its_broker(
     await until(lambda: len(port.keys) == 3)
     bundle = one.registry.ownership.bundle_of(SOURCE)
 
-    async def close() -> None:
-        await one.registry.unload(SOURCE)
-
-    await one.registry.ownership.unload(bundle, close)
+    await one.registry.ownership.unload(bundle)
     moved = await opened(other, SOURCE)
     await until(lambda: shadow.closed)
     assert "closed" in port.events
