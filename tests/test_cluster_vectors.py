@@ -19,6 +19,7 @@ def _files() -> list[Path]:
 
 
 @pytest.mark.skipif(not _files(), reason="no golden files; set MAGNETAR_VECTORS")
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", _files(), ids=lambda path: path.stem)
 def test_records_are_written_as_recorded(path: Path) -> None:
     result = cluster.run_file(path)
@@ -44,7 +45,7 @@ def test_replayer_of_nodes_tells_of_a_field_that_is_lost_or_changed() -> None:
     path = "/namespace/shop/orders/0x00000000_0x40000000"
     assert _compared(path, OWNER, OWNER) is None
     assert "nativeUrl" in str(_compared(path, OWNER, {**OWNER, "nativeUrl": "pulsar://c:6650"}))
-    group = {"publishRateInMsgs": 1, "dispatchRateInMsgs": 2}
+    group: dict[str, object] = {"publishRateInMsgs": 1, "dispatchRateInMsgs": 2}
     assert _compared("/admin/resourcegroups/g", group, group) is None
     # A field that Magnetar does not know is lost when it writes the node.
     unknown: dict[str, object] = {**group, "someNewRate": 3}

@@ -166,10 +166,8 @@ class BrokerService:
         """
         loop, kept = asyncio.get_running_loop(), _own_topics(settings)
         self.settings, self.version, self.addresses = settings, version, Addresses()
-        self._start_name = start_name or partial(counted_name, metadata)
         self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
-        self._tasks = BackgroundTasks()
-        self.controls = controls
+        self._tasks, self.controls = BackgroundTasks(), controls
         self._clock = clock = BrokerClock() if controls is None else controls.held.clock
         self._timers = Timers(clock.looks())
         self.loop_watch = LoopWatch(loop.call_later, time.monotonic_ns)
@@ -202,7 +200,7 @@ class BrokerService:
         self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment, self._tasks)
         self._inactive_topics = InactiveTopicRounds(self.registry, self.deletions, clock.monotonic_ns, kept)
         self._dormancy = Dormancy(self.registry, self._inactive_topics, kept)
-        self.authenticator = authenticator
+        self.authenticator, self._start_name = authenticator, start_name or partial(counted_name, metadata)
         self.authorizer = Authorizer(AuthorizationSettings.of(settings), self.namespaces)
         self.audit, self.last_audit = AuditTrail(clock.monotonic_ns), LastAudit()
         self.net = self._connections(turn)

@@ -4,8 +4,7 @@ At most one write per cursor is in flight, at most one begins per loop turn, and
 most one per interval. A write stores everything acknowledged up to its beginning, so it covers all changes since the
 write before. A writer whose interval is not over registers in UnsavedCursors, and so does one whose write has failed.
 
-A write is a task, but for the most frequent one: an add to a cursor ledger that is open is a call with a completion. It
-costs a quarter less than the task that would wait for it.
+A write is a task, but for the most frequent one: an add to an open cursor ledger is a call with a completion.
 
 A cursor with many holes has a large info. It is made in a thread, from a copy of the acknowledgements; with a rate limit its
 writes then take a twentieth of the time at most. Acknowledgements that do not fit are kept in memory alone, the highest ones
@@ -284,8 +283,7 @@ class CursorInfoWriter:
             and not record.needs_ledger()
             and not record.needs_texts(self.cursor_properties)
             and self._acks.stored_parts < THREAD_PARTS_MIN
-            # By a flush or a close.
-            and not is_locked(self)
+            and not is_locked(self)  # By a flush or a close.
         )
 
     def _add_ended(self, wanted: int, stored: StoredInfo, error: BrokerError | None) -> None:
@@ -358,8 +356,10 @@ class CursorInfoWriter:
 
     async def _store(self) -> StoredInfo | None:
         """Stores the acknowledgements of now. Raises MetadataError; returns None for a cursor abandoned meanwhile."""
-        # A new cursor has its node first; many never acknowledge anything.
-        if self._context.environment.metadata.is_shared and self.stored:
+        record = self._record
+        # A new cursor has its node first; many never acknowledge anything. Texts alone begin no ledger.
+        is_for_node = record.ledger_id == NO_LEDGER and record.needs_texts(self.cursor_properties)
+        if self._context.environment.metadata.is_shared and self.stored and not is_for_node:
             try:
                 return await self._store_in_ledger()
             except PersistenceError as error:
@@ -423,8 +423,8 @@ class CursorInfoWriter:
         return stored
 
     def _limits(self, bytes_max: int) -> InfoLimits:
-        settings = self._context.settings
-        return InfoLimits(settings.ack_ranges_max, settings.batch_ack_sets_max, bytes_max)
+        of = self._context.settings
+        return InfoLimits(of.ack_ranges_max, of.batch_ack_sets_max, bytes_max)
 
     def _note_left_out(self, stored: StoredInfo) -> None:
         settings, cuts = self._context.settings, self._context.environment.ack_cuts

@@ -82,7 +82,7 @@ def change(admin: Admin, client: pulsar.Client, turn: int) -> None:
         },
         "delayedDelivery": {"active": True, "tickTime": 2000 + turn, "maxDeliveryDelayInMillis": 0},
         f"permissions/role{turn}": ["consume"],
-        "subscriptionTypesEnabled": ["Shared", "Exclusive", "Failover"][: 2 + turn % 2],
+        "subscriptionTypesEnabled": [*("Shared", "Exclusive", "Failover")[: 2 + turn % 2]],
         "autoTopicCreation": {"allowAutoTopicCreation": True, "topicType": "non-partitioned"},
         "inactiveTopicPolicies": {
             "inactiveTopicDeleteMode": "delete_when_no_subscriptions",

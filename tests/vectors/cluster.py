@@ -1,7 +1,7 @@
 """Replays recordings of a cluster: each record is read into values of ours, written again, and compared field by field.
 
 `cluster_nodes.py` has the nodes of JSON and text. `cluster_admin.py` repeats the requests of the recorded operations and
-compares the policies that they leave.
+compares the policies that they leave; `cluster_clients.py` repeats what clients did, and compares logs and cursors.
 
 Rows that are not replayed are counted and named with the reason, once for each file.
 """
@@ -40,7 +40,7 @@ from protocol.managed_ledger_records_pb2 import ManagedCursorInfo, ManagedLedger
 from protocol.pulsar_api_pb2 import MessageIdData
 from protocol.pulsar_metadata_pb2 import SchemaEntry, SchemaInfo
 from protocol.transaction_log_pb2 import TransactionMetadataEntry
-from tests.vectors import cluster_admin, cluster_nodes
+from tests.vectors import cluster_admin, cluster_clients, cluster_nodes
 from tests.vectors.cluster_nodes import Compared
 from tests.vectors.result import Result
 from tests.vectors.scripts import Op, read_scripts
@@ -61,6 +61,7 @@ def run_file(path: Path) -> Result:
         result.judge(f"{path.name} {name}", compared.difference, None)
     if path.name.startswith("writes."):
         cluster_admin.replay(path, result)
+        cluster_clients.replay(path, result)
     result.messages += [f"named: {path.name}: {reason} ({count} rows)" for reason, count in named.items()]
     result.messages += [
         f"not replayed: {path.name}: {reason} ({count} rows)" for reason, count in left_out.items()

@@ -25,6 +25,7 @@ from broker.managed_ledger.records.pulsar_records import PREFIX, cursor_record, 
 from magnetar.snapshot.node_path import describe
 from magnetar.snapshot.node_sources import node_at
 from tests.bookie_stub.bookie_process import Process
+from tests.interop.support import connect
 from tests.support.ports import free_port
 from tests.vectors.broker_process import Addresses, BrokerProcess
 from tests.vectors.result import Result
@@ -57,6 +58,13 @@ _POSITION: Final = (
     "batchedEntryDeletionIndexInfo",
 )
 STALE: Final = "a node that names a ledger has another position, which counts for nothing (decision 0024)"
+LATER: Final = "a cursor that is made at a position has its ledger with the first acknowledgement"
+ROLLED: Final = (
+    "a cursor's ledger has no entry of the position before its first acknowledgement, so it is full later"
+)
+LAZY: Final = "a topic has its first ledger with the first message"
+ENDED: Final = "the last ledger of a terminated topic has its end in the list too"
+INDEX: Final = "the property `index` (PIP-70), which Magnetar writes without the interceptor too"
 COMPACTION: Final = "cursors for compaction are made with the first compaction"
 OURS: Final = f"properties that begin with {PREFIX} (decision 0022)"
 
@@ -75,7 +83,10 @@ def replay(path: Path, result: Result) -> None:
                 if node.endswith("/__compaction"):
                     named[COMPACTION] += 1
                     continue
-                difference = _wait_for(f"file:{Path(name) / 'metadata.sqlite'}", node, wanted, ids, named)
+                # Only these make or open a cursor at a position.
+                is_late = operation["op"].startswith(("PUT ", "reload"))
+                url = f"file:{Path(name) / 'metadata.sqlite'}"
+                difference = _wait_for(url, node, wanted, ids, named, is_late=is_late)
                 result.judge(f"{operation['op']} {node}", difference, None)
         clients.client.close()
     result.messages += [f"named: {path.name}: {reason} ({count} nodes)" for reason, count in named.items()]
@@ -105,7 +116,7 @@ class Clients:
 
     def __init__(self, addresses: Addresses) -> None:
         self._admin = addresses.admin
-        self.client = pulsar.Client(addresses.pulsar)
+        self.client = connect(addresses.pulsar)
         self._producers: dict[str, pulsar.Producer] = {}
         self._consumers: dict[str, pulsar.Consumer] = {}
         self._received: dict[str, list[pulsar.Message]] = {}
@@ -156,7 +167,8 @@ class Clients:
                 self._consumers[found[1]].acknowledge(self._received[found[1]][index])
         elif text == "close clients of many":
             for one in (*self._consumers.values(), *self._producers.values()):
-                one.close()
+                with contextlib.suppress(pulsar.AlreadyClosed):
+                    one.close()
             self._producers.clear()
         else:
             return False
@@ -167,7 +179,9 @@ class Clients:
             f"persistent://{_NAMESPACE}/{self._topic}",
             name,
             consumer_type=_TYPES[kind],
-            initial_position=pulsar.InitialPosition.Earliest,
+            initial_position=getattr(
+                pulsar.InitialPosition, "Latest" if self._topic == "gone" else "Earliest"
+            ),
             batch_index_ack_enabled=True,
         )
         self._received[name] = []
@@ -175,7 +189,9 @@ class Clients:
     def _producer(self, topic: str) -> pulsar.Producer:
         if topic not in self._producers:
             self._producers[topic] = self.client.create_producer(
-                f"persistent://{_NAMESPACE}/{topic}", producer_name="p-dev", batching_enabled=False
+                f"persistent://{_NAMESPACE}/{topic}",
+                producer_name="p-dev" if topic == "many" else "c1-0-12",
+                batching_enabled=False,
             )
         return self._producers[topic]
 
@@ -223,12 +239,14 @@ def _last_nodes(operation: Op) -> dict[str, Op | None]:
     return last
 
 
-def _wait_for(url: str, node: str, wanted: Op | None, ids: dict[int, int], named: Counter[str]) -> str | None:
+def _wait_for(
+    url: str, node: str, wanted: Op | None, ids: dict[int, int], named: Counter[str], *, is_late: bool
+) -> str | None:
     deadline = time.monotonic() + _WAIT_S
     while True:
         found, _ = node_at(url, node)
         tried, reasons = dict(ids), set[str]()
-        difference = _difference(node, wanted, None if found is None else found.value, tried, reasons)
+        difference = _difference(node, wanted, found and found.value, tried, reasons, is_late=is_late)
         if difference is None:
             ids.update(tried)
             named.update(reasons)
@@ -239,23 +257,66 @@ def _wait_for(url: str, node: str, wanted: Op | None, ids: dict[int, int], named
 
 
 def _difference(
-    node: str, wanted: Op | None, value: bytes | None, ids: dict[int, int], reasons: set[str]
+    node: str,
+    wanted: Op | None,
+    value: bytes | None,
+    ids: dict[int, int],
+    reasons: set[str],
+    *,
+    is_late: bool,
 ) -> str | None:
     if wanted is None or value is None:
-        return None if wanted is value else f"want {wanted}, got {value!r}"
-    is_log = describe(node).kind == "managed-ledger"
-    got = _tree(ledger_list_record(value) if is_log else cursor_record(value))
-    properties = got.get("properties", [])
-    if is_log and any(one["key"].startswith(PREFIX) for one in properties):
-        reasons.add(OURS)
-        got["properties"] = [one for one in properties if not one["key"].startswith(PREFIX)]
-    in_ledger = not is_log and wanted["cursorsLedgerId"] >= 0
+        return None if wanted is None and value is None else f"want {wanted}, got {value!r}"
+    if describe(node).kind == "managed-ledger":
+        return _log_difference(wanted, _tree(ledger_list_record(value)), ids, reasons)
+    return _cursor_difference(wanted, _tree(cursor_record(value)), ids, reasons, is_late=is_late)
+
+
+def _log_difference(wanted: Op, got: Op, ids: dict[int, int], reasons: set[str]) -> str | None:
+    left = []
+    for one in got.get("properties", []):
+        if one["key"].startswith(PREFIX):
+            reasons.add(OURS)
+        elif one["key"] == "index":
+            reasons.add(INDEX)
+        else:
+            left.append(one)
+    got["properties"] = left
+    ledgers = got.get("ledgerInfo", [])
+    if not ledgers and [one["timestamp"] for one in wanted.get("ledgerInfo", [])] == [0]:
+        reasons.add(LAZY)
+        wanted = {name: value for name, value in wanted.items() if name != "ledgerInfo"}
+    if ledgers and "terminatedPosition" in wanted and ledgers[-1].get("timestamp"):
+        reasons.add(ENDED)
+        ledgers[-1] = {"ledgerId": ledgers[-1]["ledgerId"], "timestamp": 0}
+    return _fields(wanted, got, ids)
+
+
+def _cursor_difference(
+    wanted: Op, got: Op, ids: dict[int, int], reasons: set[str], *, is_late: bool
+) -> str | None:
+    if wanted["cursorsLedgerId"] < 0:
+        return _fields(wanted, got, ids)
+    want, have = _without_position(wanted), _without_position(got)
+    if got["cursorsLedgerId"] < 0 and is_late:
+        reasons.add(LATER)
+        return _fields({**want, "cursorsLedgerId": -1}, have, ids)
+    if _fields(want, have, dict(ids)) is not None and got["cursorsLedgerId"] >= 0:
+        reasons.add(ROLLED)
+        del want["cursorsLedgerId"], have["cursorsLedgerId"]
+    if _fields(wanted, {**got, "cursorsLedgerId": wanted["cursorsLedgerId"]}, dict(ids)) is not None:
+        reasons.add(STALE)
+    return _fields(want, have, ids)
+
+
+def _without_position(cursor: Op) -> Op:
+    return {name: value for name, value in cursor.items() if name not in _POSITION}
+
+
+def _fields(wanted: Op, got: Op, ids: dict[int, int]) -> str | None:
     for field in sorted(wanted.keys() | got.keys()):
         want, have = wanted.get(field), got.get(field)
-        if in_ledger and field in _POSITION:
-            if not _is_same(field, want, have, dict(ids)):
-                reasons.add(STALE)
-        elif not _is_same(field, want or None, have or None, ids):
+        if not _is_same(field, want or None, have or None, ids):
             return f"{field}: want {want}, got {have}"
     return None
 

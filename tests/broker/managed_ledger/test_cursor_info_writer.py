@@ -14,7 +14,7 @@ from broker.managed_ledger import cursor_info_writer, ledger_cursors
 from broker.managed_ledger.cursor_info_writer import CursorInfoWriter
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger_info import cursor_key
-from broker.managed_ledger.records.limited_info import StoredInfo
+from broker.managed_ledger.records.limited_info import StoredInfo, encode_within
 from foundation.model.errors import MetadataError
 from foundation.model.position import EARLIEST, LATEST, Position
 from tests.broker.managed_ledger.ledger_fakes import (
@@ -332,12 +332,11 @@ async def test_large_info_takes_a_twentieth_of_the_time_at_most(
     ledger = await world.open(mark_delete_rate=1.0)
     cursor = await ledger.cursors.open("s", EARLIEST)
     await fill(ledger, 10)
-    real = cursor_info_writer.encode_within
 
     def slow(*arguments: Any) -> StoredInfo:
         # The clock of the test moves, as it would while a million holes are encoded.
         world.clock.now += 500_000_000
-        return real(*arguments)
+        return encode_within(*arguments)
 
     monkeypatch.setattr(cursor_info_writer, "encode_within", slow)
     world.clock.now += 10_000_000_000

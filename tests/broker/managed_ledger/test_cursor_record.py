@@ -233,6 +233,17 @@ async def test_add_to_the_open_ledger_begins_no_task(shared: World) -> None:
     assert (again.mark_delete_position, again.backlog) == (at(ledger, 2), ENTRIES - 4)
 
 
+async def test_texts_alone_begin_no_ledger(shared: World) -> None:
+    ledger, cursor = await opened(shared)
+    await fill(ledger, ENTRIES)
+    cursor.store.keep_properties({"team": "billing"})
+    await cursor.store.flush()
+    stored = await in_node(shared)
+    assert (stored.ledger_id, stored.info.cursor_properties) == (-1, {"team": "billing"})
+    await acknowledge(ledger, cursor, 0)
+    assert (await in_node(shared)).ledger_id >= 0
+
+
 @pytest.mark.parametrize("end", ["close", "delete"])
 async def test_end_of_a_cursor_waits_for_its_add(shared: World, end: str) -> None:
     ledger, cursor = await opened(shared)
