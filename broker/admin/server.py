@@ -51,6 +51,7 @@ from broker.admin.topics.holes import HOLE_ROUTES
 from broker.admin.topics.internals import INTERNAL_ROUTES
 from broker.admin.topics.lookup import LOOKUP_ROUTES
 from broker.admin.topics.messages import MESSAGE_ROUTES
+from broker.admin.topics.over_owners import ask_all_owners
 from broker.admin.topics.owner_redirect import send_to_owner
 from broker.admin.topics.partitioned_stats import PARTITIONED_STATS_ROUTES
 from broker.admin.topics.partitions import PARTITION_ROUTES
@@ -170,6 +171,7 @@ async def create_app(
         check_rights,
         pressure.guard,
         send_to_owner,
+        ask_all_owners,
     ]
     app = web.Application(middlewares=guards, client_max_size=BODY_BYTES_MAX)
     app.on_cleanup.append(pressure.close)

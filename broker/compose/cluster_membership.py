@@ -40,6 +40,7 @@ def ownership_of(broker: Composed, timers: Timers, tasks: BackgroundTasks) -> To
     from broker.peers.peer_settings import PeerSettings
     from broker.peers.peers import Peers
 
+    PeerSettings.of(broker.settings)  # Raises at the start, and not with the first request.
     ownership = ClusterOwnership(
         store,
         broker.namespaces,
@@ -48,7 +49,7 @@ def ownership_of(broker: Composed, timers: Timers, tasks: BackgroundTasks) -> To
         now_ns=broker.environment.now_ns,
         wall_ms=broker.environment.wall_ms,
         session_s=broker.settings.int("metadataStoreSessionTimeoutMillis") / 1000,
-        peers=Peers(PeerSettings.of(broker.settings)),
+        peers=Peers(lambda: PeerSettings.of(broker.settings)),
     )
     timers.every(REPORT_INTERVAL_S, lambda: tasks.spawn(ownership.tick(), "load report"))
     return ownership

@@ -10,6 +10,9 @@ _CIPHERS = (
     "cipher in it is not offered. Of TLS 1.3 name all three ciphers or none."
 )
 
+_TO_BROKERS = "TLS towards brokers"
+_WITH_TLS = ("brokerClientTlsEnabled", "true")
+
 # fmt: off
 # The formatter would give each argument a line of its own; a key's facts and words read better as one row.
 
@@ -48,21 +51,21 @@ TLS = Section("TLS", (
 ))
 
 PEERS = Section("Requests to other brokers", (
-    Key("brokerClientTlsEnabled", "bool", False,
+    Key("brokerClientTlsEnabled", "bool", False, dynamic=True, asks_for=_TO_BROKERS,
         doc="Talk TLS to the other brokers of the cluster: to webServicePortTls, and never without TLS."),
-    Key("brokerClientTrustCertsFilePath", "string", None, needs=("brokerClientTlsEnabled", "true"),
+    Key("brokerClientTrustCertsFilePath", "string", None, asks_for=_TO_BROKERS, needs=_WITH_TLS,
         doc="File with the certificates that vouch for brokers, as PEM. Unset, those of the operating system do."),
-    Key("brokerClientCertificateFilePath", "string", None, needs=("brokerClientTlsEnabled", "true"),
+    Key("brokerClientCertificateFilePath", "string", None, asks_for=_TO_BROKERS, needs=_WITH_TLS,
         doc="File with the certificate that this broker shows to others, as PEM."),
-    Key("brokerClientKeyFilePath", "string", None, needs=("brokerClientTlsEnabled", "true"),
+    Key("brokerClientKeyFilePath", "string", None, asks_for=_TO_BROKERS, needs=_WITH_TLS,
         doc="File with the private key of that certificate, as PEM."),
-    Key("tlsHostnameVerificationEnabled", "bool", False, v50=True, needs=("brokerClientTlsEnabled", "true"),
+    Key("tlsHostnameVerificationEnabled", "bool", False, v50=True, needs=_WITH_TLS,
         doc="Compare the name in another broker's certificate with its address."),
     Key("brokerClientAuthenticationPlugin", "string",
-        "org.apache.pulsar.client.impl.auth.AuthenticationDisabled",
+        "org.apache.pulsar.client.impl.auth.AuthenticationDisabled", dynamic=True,
         doc="Plugin that proves this broker's role to the others: Apache's AuthenticationToken, AuthenticationBasic or "
             "AuthenticationTls by its full name. The role needs the rights of a superuser."),
-    Key("brokerClientAuthenticationParameters", "string", None,
+    Key("brokerClientAuthenticationParameters", "string", None, dynamic=True,
         doc="Parameters of that plugin: `token:TEXT` or `file:PATH`, `NAME:TEXT`, or `tlsCertFile:PATH,tlsKeyFile:PATH`."),
 ))
 

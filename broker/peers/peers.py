@@ -17,7 +17,8 @@ from broker.service.namespaces.namespaces import Json
 from broker.service.topics.topic_ownership import Addresses
 from foundation.model.errors import BrokerError, ServiceNotReady
 from foundation.model.topic_name import TopicName
-from foundation.tls.contexts import client_context
+from foundation.settings.errors import SettingsError
+from foundation.tls.contexts import ClientFiles, client_context
 from foundation.tls.errors import TlsError
 
 if TYPE_CHECKING:
@@ -54,11 +55,15 @@ class PeerAnswer(NamedTuple):
 class Peers:
     """Requests to the other brokers; the connections stay open. Call `close` at the end."""
 
-    def __init__(self, settings: PeerSettings) -> None:
+    def __init__(self, current: Callable[[], PeerSettings]) -> None:
+        """`current` returns the settings that hold now; a token is read from its file each time."""
         self.brokers: Callable[[], Mapping[str, Addresses]] = dict
         """Returns the brokers of the cluster by name; the ownership sets it."""
-        self._settings = settings
+        self._current = current
+        self._settings = PeerSettings()
         self._session: ClientSession | None = None
+        self._of: tuple[bool, ClientFiles] | None = None
+        """What the connections of `_session` were made with."""
 
     async def request(
         self,
@@ -73,6 +78,10 @@ class Peers:
 
         Raises PeerRefused for an answer that is an error, and ServiceNotReady without an answer.
         """
+        try:
+            self._settings = self._current()
+        except SettingsError as error:
+            raise ServiceNotReady(str(error)) from error
         url = self._url(to, path, query or {})
         for _ in range(STEPS_MAX):
             by = self._broker_at(url)
@@ -101,8 +110,9 @@ class Peers:
 
     async def close(self) -> None:
         """Ends the connections."""
-        if self._session is not None:
-            await self._session.close()
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
 
     def _url(self, to: Addresses, path: str, query: Mapping[str, str]) -> str:
         base = to.admin_url_tls if self._settings.uses_tls else to.admin_url
@@ -143,7 +153,8 @@ class Peers:
             raise ServiceNotReady(f"broker {urlsplit(url).netloc} does not answer: {reason}") from error
 
     async def _opened(self) -> ClientSession:
-        if self._session is None:
+        made_with = self._settings.uses_tls, self._settings.files
+        if self._session is None or self._of != made_with:
             from aiohttp import ClientSession, ClientTimeout, TCPConnector
 
             context = None
@@ -153,11 +164,12 @@ class Peers:
                     context = await asyncio.to_thread(client_context, self._settings.files)
                 except TlsError as error:
                     raise ServiceNotReady(f"TLS towards brokers: {error}") from error
-            if self._session is None:
-                self._session = ClientSession(
-                    connector=TCPConnector(ssl=True if context is None else context),
-                    timeout=ClientTimeout(total=TIMEOUT_S, sock_connect=CONNECT_S),
-                )
+            await self.close()
+            self._of = made_with
+            self._session = ClientSession(
+                connector=TCPConnector(ssl=True if context is None else context),
+                timeout=ClientTimeout(total=TIMEOUT_S, sock_connect=CONNECT_S),
+            )
         return self._session
 
 

@@ -30,7 +30,13 @@ _ANYWHERE: Final = (
 )
 """Ends of paths of a topic, or their beginnings, that any broker answers."""
 _BUNDLE: Final = "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}"
-_OF_BUNDLE: Final = (_BUNDLE + "/unload", _BUNDLE + "/split")
+_OF_BUNDLE: Final = (
+    _BUNDLE + "/unload",
+    _BUNDLE + "/split",
+    _BUNDLE + "/clearBacklog",
+    _BUNDLE + "/clearBacklog/{subscription}",
+    _BUNDLE + "/unsubscribe/{subscription}",
+)
 _ROOTS: Final = (
     "/admin/v2/{domain}",
     "/admin/v2/persistent",

@@ -6,6 +6,7 @@ Each partition is turned into JSON by itself, because the text of a thousand at 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Final
 
 import orjson
@@ -52,23 +53,51 @@ async def stats(request: web.Request) -> web.Response:
     broker, name = request.app[BROKER], topic_of(request)
     options, rates, owner = StatsOptions.of(request.query), request.app[RATES], owner_url(broker)
     each = request.query.get("perPartition", "true").lower() == "true"
-    total: dict[str, Json] = {}
-    texts: list[bytes] = []
+    found = SummedStats(each=each)
     async for topic in partition_topics(broker, name):
         part = str(topic.name)
         one = stats_now(topic, owner, rates(part), options)
         if options.earliest_times:
             await add_earliest_times(one, topic)
-        if each:
-            texts.append(b"%b:%b" % (_json(part), _json(one)))
-        _add(total, one)
-    for key in _NOT_TOGETHER:
-        total.pop(key, None)
-    # Pulsar's value for a partitioned topic.
-    total["oldestBacklogMessageAgeSeconds"] = 0
-    total["metadata"] = await partitioned_shown(broker, name)
-    body = b'%b,"partitions":{%b}}' % (_json(total)[:-1], b",".join(texts))
-    return web.Response(body=body, content_type="application/json")
+        found.add(part, one)
+    return found.answer(await partitioned_shown(broker, name))
+
+
+def joined_stats(
+    request: web.Request, parts: Iterable[tuple[str, dict[str, Json]]], metadata: dict[str, Json]
+) -> web.Response:
+    """Returns the same answer from the statistics of partitions that other brokers have."""
+    found = SummedStats(each=request.query.get("perPartition", "true").lower() == "true")
+    for part, one in parts:
+        found.add(part, one)
+    return found.answer(metadata)
+
+
+class SummedStats:
+    """The sums over partitions."""
+
+    def __init__(self, *, each: bool) -> None:
+        """`each`: those of each partition are shown too."""
+        self._each = each
+        self._total: dict[str, Json] = {}
+        self._texts: list[bytes] = []
+
+    def add(self, part: str, one: dict[str, Json]) -> None:
+        """Adds those of a partition."""
+        if self._each:
+            self._texts.append(b"%b:%b" % (_json(part), _json(one)))
+        _add(self._total, one)
+
+    def answer(self, metadata: dict[str, Json]) -> web.Response:
+        """Returns all, with the stored metadata of the topic."""
+        total = self._total
+        for key in _NOT_TOGETHER:
+            total.pop(key, None)
+        # Pulsar's value for a partitioned topic.
+        total["oldestBacklogMessageAgeSeconds"] = 0
+        total["metadata"] = metadata
+        body = b'%b,"partitions":{%b}}' % (_json(total)[:-1], b",".join(self._texts))
+        return web.Response(body=body, content_type="application/json")
 
 
 def _json(value: Json) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from aiohttp import web
 
@@ -19,6 +20,7 @@ from broker.admin.http.answers import (
 )
 from broker.admin.http.request_path import TOPIC
 from broker.admin.service_view import BROKER
+from broker.admin.topics.over_owners import copy_subscriptions
 from broker.admin.topics.topic_access import clients, partitioned_shown, parts
 from broker.service.namespaces.namespaces import NamespaceNotFound
 from foundation.model.errors import BrokerError, TopicNotFound
@@ -70,7 +72,10 @@ async def grow(request: web.Request) -> web.Response:
         raise Conflict(f"Topic {name} is not partitioned topic")
     if count <= before:
         raise Unprocessable(f"Expect partitions {count} can't less than current partitions {before}.")
-    await broker.partitioned.grow(name, count)
+    is_shared = broker.registry.ownership.is_shared
+    await broker.partitioned.grow(
+        name, count, partial(copy_subscriptions, broker, name) if is_shared else None
+    )
     return done()
 
 

@@ -6,7 +6,7 @@ Used by the admin interface and by PARTITIONED_METADATA, the first request of ev
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
@@ -95,10 +95,13 @@ class PartitionedTopics:
             await self._deletions.partitioned(name, count)
             raise
 
-    async def grow(self, name: TopicName, count: int) -> None:
+    async def grow(
+        self, name: TopicName, count: int, copy: Callable[[range], Awaitable[None]] | None = None
+    ) -> None:
         """Adds partitions up to `count`. They get the durable subscriptions of the first one.
 
-        TopicNotFound, or NotAllowed for a count below the present one.
+        `copy` makes these where other brokers own partitions. TopicNotFound, or NotAllowed for a count below the
+        present one.
         """
         check_partitions(count, self._policies.settings.partitions_max)
         before = await self._metadata.count(name)
@@ -111,7 +114,10 @@ class PartitionedTopics:
         await self._metadata.set_count(name, count)
         try:
             await self._create_partitions(name, range(before, count))
-            await self._copy_subscriptions(name, range(before, count))
+            if copy is not None and name.is_persistent:
+                await copy(range(before, count))
+            else:
+                await self._copy_subscriptions(name, range(before, count))
         except BrokerError:
             await self._remove_partitions(name, range(before, count))
             await self._metadata.set_count(name, before)

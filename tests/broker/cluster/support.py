@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import cast
 
@@ -47,8 +47,8 @@ class FourBundles(SimpleNamespace):
 class AskedNodes(Peers):
     """Requests to other brokers as calls."""
 
-    def __init__(self, settings: PeerSettings) -> None:
-        super().__init__(settings)
+    def __init__(self, current: Callable[[], PeerSettings]) -> None:
+        super().__init__(current)
         self.nodes: list[Node] = []
 
     async def find_owner(self, topic: TopicName, first: Addresses, *, authoritative: bool) -> Addresses:
@@ -72,7 +72,7 @@ class Node:
         self._is_dead = False
         self._tasks: set[asyncio.Task[object]] = set()
         self.namespaces = FourBundles()
-        self.peers = AskedNodes(PeerSettings())
+        self.peers = AskedNodes(PeerSettings)
         self.ownership = ClusterOwnership(
             store,
             cast(Namespaces, self.namespaces),

@@ -123,14 +123,17 @@ async def test_two_concurrent_changes_are_both_stored() -> None:
     assert (rooms.handed[-1].int(SIZE), rooms.handed[-1].int(TTL)) == (32, 500)
 
 
-async def test_start_is_refused_when_a_stored_change_asks_for_a_missing_protection() -> None:
+async def test_start_is_refused_when_a_stored_change_asks_for_a_missing_protection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(BROKER_KEYS.unused.asks_for, "loadBalancerSheddingEnabled", "a protection")
     metadata = FakeMetadata()
     # Beside a value that is left out, because that one must not carry the other away with it.
-    await store_texts(metadata, {TTL: "0", "brokerClientTlsEnabled": "true"})
+    await store_texts(metadata, {TTL: "0", "loadBalancerSheddingEnabled": "false"})
     with pytest.raises(MissingProtection) as caught:
         await opened(metadata)
     assert caught.value.line.startswith(
-        "/admin/configuration in the metadata store: brokerClientTlsEnabled=true: asks for "
+        "/admin/configuration in the metadata store: loadBalancerSheddingEnabled=false: asks for a protection"
     )
 
 
@@ -173,9 +176,16 @@ OTHER: Mapping[str, str] = {
 }
 """Values that no key in use has as its default."""
 
-ELSEWHERE = ("brokerShutdownTimeoutMs", "entryCacheDecisionsKept")
-"""Read by the process when it stops, and by the broker itself: tests/interop/test_settings_at_run_time.py and
-tests/broker/admin/cluster/test_configuration.py see what they change."""
+ELSEWHERE = (
+    "brokerShutdownTimeoutMs",
+    "entryCacheDecisionsKept",
+    "brokerClientTlsEnabled",
+    "brokerClientAuthenticationPlugin",
+    "brokerClientAuthenticationParameters",
+)
+"""Read by the process when it stops, by the broker itself, and with each request to another broker:
+tests/interop/test_settings_at_run_time.py, tests/broker/admin/cluster/test_configuration.py and
+tests/broker/peers/test_peers.py see what they change."""
 
 
 def other_of(key: Key) -> str:

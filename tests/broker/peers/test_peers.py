@@ -118,7 +118,7 @@ async def test_token_goes_to_no_stranger() -> None:
         return web.json_response({})
 
     async with server(note) as stranger, server(_to(stranger)) as known:
-        peers = Peers(PeerSettings(headers={"Authorization": "Bearer x"}))
+        peers = Peers(lambda: PeerSettings(headers={"Authorization": "Bearer x"}))
         peers.brokers = lambda: {known.broker_id: known}
         with pytest.raises(ServiceNotReady, match="no broker of this cluster"):
             await peers.request(known, "GET", "/a")
@@ -136,7 +136,7 @@ async def test_brokers_that_send_a_request_round_are_asked_three_times() -> None
         return web.Response(status=307, headers={"Location": str(request.url)})
 
     async with server(again) as known:
-        peers = Peers(PeerSettings())
+        peers = Peers(lambda: PeerSettings())
         peers.brokers = lambda: {known.broker_id: known}
         with pytest.raises(ServiceNotReady, match="sent on 3 times"):
             await peers.request(known, "GET", "/a")
@@ -149,7 +149,7 @@ async def test_nothing_is_sent_in_the_clear_where_tls_is_asked_for() -> None:
         raise AssertionError(request.path)
 
     async with server(never) as known:
-        peers = Peers(PeerSettings(uses_tls=True))
+        peers = Peers(lambda: PeerSettings(uses_tls=True))
         peers.brokers = lambda: {known.broker_id: known}
         with pytest.raises(ServiceNotReady, match="has no webServicePortTls"):
             await peers.request(known, "GET", "/a")
@@ -170,7 +170,7 @@ async def test_broker_whose_certificate_nothing_vouches_for_gets_no_token(tmp_pa
         assert (
             await peers_of(first).find_owner(TOPIC, second.addresses, authoritative=True) == second.addresses
         )
-        wrong = Peers(PeerSettings(uses_tls=True, files=ClientFiles(trusted=other)))
+        wrong = Peers(lambda: PeerSettings(uses_tls=True, files=ClientFiles(trusted=other)))
         wrong.brokers = lambda: first.registry.ownership.brokers
         with pytest.raises(ServiceNotReady, match="does not answer"):
             await wrong.find_owner(TOPIC, second.addresses, authoritative=True)
@@ -179,3 +179,20 @@ async def test_broker_whose_certificate_nothing_vouches_for_gets_no_token(tmp_pa
 
 def _to(stranger: Addresses) -> Callable[[web.Request], web.Response]:
     return lambda _: web.Response(status=307, headers={"Location": f"{stranger.admin_url}/a"})
+
+
+async def test_changed_credentials_hold_for_the_next_request() -> None:
+    found: list[str | None] = []
+
+    def note(request: web.Request) -> web.Response:
+        found.append(request.headers.get("Authorization"))
+        return web.json_response({})
+
+    async with server(note) as known:
+        tokens = iter(("Bearer one", "Bearer two"))
+        peers = Peers(lambda: PeerSettings(headers={"Authorization": next(tokens)}))
+        peers.brokers = lambda: {known.broker_id: known}
+        await peers.request(known, "GET", "/a")
+        await peers.request(known, "GET", "/a")
+        await peers.close()
+    assert found == ["Bearer one", "Bearer two"]

@@ -99,8 +99,12 @@ class ClusterFaults:
     def disturb_opening(self, process: ClusterProcess) -> None:
         """Lets a broker lose its session at times while it opens a topic."""
         if self._history.loop.time() < LIFE_S - 2 * SESSION_S and self._rng.random() < 0.06:
-            kind = self._rng.choice((self._pause, self._cut, self._expire))
-            self._history.loop.call_later(self._rng.uniform(0.0, 0.1), self._disturb, process, kind)
+            self._soon(process, 0.1)
+
+    def _soon(self, process: ClusterProcess, most_s: float) -> None:
+        """Lets a broker lose its session in the middle of what it begins now."""
+        kind = self._rng.choice((self._pause, self._cut, self._expire))
+        self._history.loop.call_later(self._rng.uniform(0.0, most_s), self._disturb, process, kind)
 
     def _disturb(self, process: ClusterProcess, kind: Callable[[ClusterProcess], None]) -> None:
         if process.is_up:
@@ -142,6 +146,8 @@ class ClusterFaults:
                 else ""
             )
             process.spawn(process.ownership.unload(bundle, to), "unload")
+            if self._rng.random() < 0.3 and self._history.loop.time() < LIFE_S - 2 * SESSION_S:
+                self._soon(process, 0.5)
 
     async def _remove(self, admin: FollowerStore) -> None:
         """Removes a node by hand that a broker relies on."""

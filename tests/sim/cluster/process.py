@@ -46,8 +46,8 @@ def addresses(place: int) -> Addresses:
 class SimPeers(Peers):
     """Requests to other brokers, as clients send theirs."""
 
-    def __init__(self, history: ClusterHistory, settings: PeerSettings) -> None:
-        super().__init__(settings)
+    def __init__(self, history: ClusterHistory) -> None:
+        super().__init__(PeerSettings)
         self._history = history
 
     async def find_owner(self, topic: TopicName, first: Addresses, *, authoritative: bool) -> Addresses:
@@ -105,7 +105,7 @@ class ClusterProcess:
             now_ns=loop.now_ns,
             wall_ms=self.clock.now_ms,
             session_s=SESSION_S,
-            peers=SimPeers(history, PeerSettings()),
+            peers=SimPeers(history),
         )
         self.registry = TopicRegistry(
             self.environment,

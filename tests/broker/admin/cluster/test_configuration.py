@@ -152,14 +152,16 @@ async def test_key_without_effect_is_stored_with_a_warning(admin: ClientSession)
 
 
 async def test_key_that_asks_for_a_missing_protection_is_refused_and_not_stored(
-    broker: BrokerService, admin: ClientSession
+    broker: BrokerService, admin: ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reason = await refusal(admin, f"POST {PATH}/brokerClientTlsEnabled/true")
+    name = "loadBalancerSheddingEnabled"
+    monkeypatch.setitem(BROKER_KEYS.unused.asks_for, name, "a protection")
+    reason = await refusal(admin, f"POST {PATH}/{name}/false")
     assert reason[0] == 412
-    assert reason[1].startswith("Invalid dynamic-config value: brokerClientTlsEnabled=true: asks for ")
+    assert reason[1].startswith(f"Invalid dynamic-config value: {name}=false: asks for a protection")
     assert await call(admin, f"GET {PATH}/values") == (200, {})
     assert await stored_texts(broker.environment.metadata) == {}
-    assert await call(admin, f"POST {PATH}/brokerClientTlsEnabled/false") == (200, "")
+    assert await call(admin, f"POST {PATH}/{name}/true") == (200, "")
 
 
 async def test_secret_is_masked_in_a_refusal(admin: ClientSession) -> None:

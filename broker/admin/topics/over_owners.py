@@ -1,0 +1,282 @@
+"""The middleware for requests about a topic whose partitions several brokers own, and about a namespace: it asks all owners.
+
+As Apache's brokers do, it sends the request on for each partition, or for each bundle of the namespace, and joins the
+answers. Where this broker owns all partitions the handler does the whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
+from urllib.parse import quote
+
+from aiohttp import web
+
+from broker.admin.http.answers import answer, body_of, done, topic_of
+from broker.admin.http.principal import PRINCIPAL
+from broker.admin.http.request_path import NAMESPACE, template_of
+from broker.admin.service_view import BROKER, BrokerView
+from broker.admin.topics.owner_redirect import Handler
+from broker.admin.topics.partitioned_stats import joined_stats
+from broker.admin.topics.topic_access import partitioned_shown
+from broker.peers.peers import PeerAnswer, PeerRefused
+from broker.service.internal_cursors import INTERNAL_CURSORS
+from broker.service.namespaces.bundles import bundles_of
+from broker.service.namespaces.namespaces import Json
+from foundation.model.errors import BrokerError, Unauthorized
+from foundation.model.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from broker.cluster.ownership import ClusterOwnership
+
+Part = TypeVar("Part")
+
+AT_ONCE: Final = 20
+"""Requests to other brokers that are out at the same time for one request."""
+_MISSING: Final = 404
+_CONFLICT: Final = 409
+
+
+class Outcome(NamedTuple):
+    """What the owner of a partition or bundle answered."""
+
+    name: str
+    """Full name of the partition, or the bundle."""
+    body: Json = None
+    """The body of an answer that is no error."""
+    error: BrokerError | None = None
+    """The refusal."""
+
+
+Join = Callable[[web.Request, Sequence[Outcome]], Awaitable[web.Response]]
+"""Makes the answer of those of all parts, or raises the error that stands for all."""
+
+
+class Rule(NamedTuple):
+    """How a request is divided."""
+
+    join: Join
+    """Makes the answer."""
+    path: str = ""
+    """End of the path for a partition where it is not that of the request."""
+
+
+def _bodies(outcomes: Iterable[Outcome]) -> list[tuple[str, Json]]:
+    """Returns all bodies. Raises the first error."""
+    found = []
+    for one in outcomes:
+        if one.error is not None:
+            raise one.error
+        found.append((one.name, one.body))
+    return found
+
+
+async def _done_in_some(status: int, _: web.Request, outcomes: Sequence[Outcome]) -> web.Response:
+    """Succeeds where one part did it and all others answered `status`: it was done there, or there was nothing to do."""
+    refused = [one.error for one in outcomes if one.error is not None]
+    others = [error for error in refused if error.status != status]
+    if others or len(refused) == len(outcomes):
+        raise (others or refused)[0]
+    return done()
+
+
+_done = partial(_done_in_some, 0)
+_done_where_it_is = partial(_done_in_some, _MISSING)
+
+
+async def _names(_: web.Request, outcomes: Sequence[Outcome]) -> web.Response:
+    found = {str(name) for _, body in _bodies(outcomes) if isinstance(body, list) for name in body}
+    return answer([*sorted(found)])
+
+
+async def _merged(_: web.Request, outcomes: Sequence[Outcome]) -> web.Response:
+    merged: dict[str, Json] = {}
+    for _name, body in _bodies(outcomes):
+        if isinstance(body, dict):
+            merged.update(body)
+    return answer(merged)
+
+
+async def _by_index(_: web.Request, outcomes: Sequence[Outcome]) -> web.Response:
+    return answer({str(index): body for index, (_name, body) in enumerate(_bodies(outcomes))})
+
+
+async def _by_partition(request: web.Request, outcomes: Sequence[Outcome]) -> web.Response:
+    shown = await partitioned_shown(request.app[BROKER], topic_of(request))
+    return answer({"metadata": shown, "partitions": dict(_bodies(outcomes))})
+
+
+async def _stats(request: web.Request, outcomes: Sequence[Outcome]) -> web.Response:
+    found = [(name, body) for name, body in _bodies(outcomes) if isinstance(body, dict)]
+    return joined_stats(request, found, await partitioned_shown(request.app[BROKER], topic_of(request)))
+
+
+_TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+_SUBSCRIPTION: Final = "/subscription/{subscription}"
+_SECONDS: Final = "{seconds}"
+RULES: Final[dict[tuple[str, str], Rule]] = {
+    ("GET", "/subscriptions"): Rule(_names),
+    ("PUT", _SUBSCRIPTION): Rule(partial(_done_in_some, _CONFLICT)),
+    ("DELETE", _SUBSCRIPTION): Rule(_done_where_it_is),
+    ("POST", f"{_SUBSCRIPTION}/resetcursor/{{timestamp}}"): Rule(_done),
+    ("GET", f"{_SUBSCRIPTION}/properties"): Rule(_merged),
+    ("PUT", f"{_SUBSCRIPTION}/properties"): Rule(_done),
+    ("GET", f"{_SUBSCRIPTION}/replicatedSubscriptionStatus"): Rule(_merged),
+    ("POST", f"{_SUBSCRIPTION}/replicatedSubscriptionStatus"): Rule(_done),
+    ("POST", f"{_SUBSCRIPTION}/skip_all"): Rule(_done_where_it_is),
+    ("POST", f"{_SUBSCRIPTION}/expireMessages/{_SECONDS}"): Rule(_done_where_it_is),
+    ("POST", f"/all_subscription/expireMessages/{_SECONDS}"): Rule(_done),
+    ("PUT", "/unload"): Rule(_done),
+    ("POST", "/terminate/partitions"): Rule(_by_index, "/terminate"),
+    ("PUT", "/compaction"): Rule(_done),
+    ("DELETE", "/truncate"): Rule(_done),
+    ("POST", "/trim"): Rule(_done),
+    ("GET", "/partitioned-stats"): Rule(_stats, "/stats"),
+    ("GET", "/partitioned-internalStats"): Rule(_by_partition, "/internalStats"),
+}
+"""By method and end of the template, after the topic."""
+_ALL_SUBSCRIPTIONS: Final = f"/all_subscription/expireMessages/{_SECONDS}"
+_OF_NAMESPACE: Final = {
+    ("PUT", "/unload"),
+    ("POST", "/clearBacklog"),
+    ("POST", "/clearBacklog/{subscription}"),
+    ("POST", "/unsubscribe/{subscription}"),
+}
+"""By method and end of the template, after the namespace; each route has one for a bundle."""
+
+
+@web.middleware
+async def ask_all_owners(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Sends a request about several bundles on to the owner of each, and answers with what they say together."""
+    broker = request.app[BROKER]
+    template = template_of(request)
+    if not broker.registry.ownership.is_shared or template is None:
+        return await handler(request)
+    ownership = cluster_of(broker)
+    of_namespace = request.method, template.removeprefix(NAMESPACE)
+    if of_namespace in _OF_NAMESPACE:
+        return await _ask_bundles(request, ownership)
+    rule = RULES.get((request.method, template.removeprefix(_TOPIC)))
+    if rule is None:
+        return await handler(request)
+    name = topic_of(request)
+    partitions = await _partitions_elsewhere(broker, ownership, name)
+    if not partitions:
+        return await handler(request)
+    if template.endswith(_ALL_SUBSCRIPTIONS):
+        await _check_subscriptions(request, ownership, partitions)
+    ask = partial(_ask_partition, request, ownership, rule, await body_of(request))
+    return await rule.join(request, await _all_of(partitions, ask))
+
+
+def cluster_of(broker: BrokerView) -> ClusterOwnership:
+    """Returns the ownership of a broker that shares its store."""
+    # The class is imported by brokers with such a store alone.
+    return cast("ClusterOwnership", broker.registry.ownership)
+
+
+async def _partitions_elsewhere(
+    broker: BrokerView, ownership: ClusterOwnership, name: TopicName
+) -> list[TopicName]:
+    """Returns all partitions of a topic, none where this broker owns all of them."""
+    count = await broker.registry.partitions.count(name) if name.partition < 0 else 0
+    found = [name.with_partition(index) for index in range(count)]
+    if all(ownership.bundle_of(one) in ownership.leases for one in found):
+        return []
+    return found
+
+
+async def _ask_partition(
+    request: web.Request, ownership: ClusterOwnership, rule: Rule, body: Json, name: TopicName
+) -> Outcome:
+    path = _path_of(name, rule.path or _end_of(request))
+    return await _ask(request, ownership, str(name), ownership.bundle_of(name), path, body)
+
+
+async def _ask_bundles(request: web.Request, ownership: ClusterOwnership) -> web.Response:
+    broker = request.app[BROKER]
+    namespace = f"{request.match_info['tenant']}/{request.match_info['namespace']}"
+    bundles = [str(one) for one in bundles_of(broker.namespaces, namespace).all()]
+    end = request.rel_url.raw_path.removeprefix(f"/admin/v2/namespaces/{namespace}")
+
+    async def ask(bundle: str) -> Outcome:
+        path = f"/admin/v2/namespaces/{namespace}/{bundle}{end}"
+        return await _ask(request, ownership, bundle, f"{namespace}/{bundle}", path, None)
+
+    return await _done(request, await _all_of(bundles, ask))
+
+
+async def _ask(
+    request: web.Request, ownership: ClusterOwnership, name: str, bundle: str, path: str, body: Json
+) -> Outcome:
+    """Sends the request to the owner of the bundle, which may be this broker."""
+    try:
+        owner = await ownership.owner_of_bundle(bundle)
+        query = {"authoritative": "true"} if owner.authoritative else {}
+        found = await ownership.peers.request(
+            owner.addresses, request.method, path, query={**request.query, **query}, body=body
+        )
+    except BrokerError as error:
+        return Outcome(name, error=error)
+    return Outcome(name, found.body)
+
+
+async def _check_subscriptions(
+    request: web.Request, ownership: ClusterOwnership, partitions: Sequence[TopicName]
+) -> None:
+    """Raises Unauthorized unless the client may use each subscription: other brokers know this broker's role alone."""
+    broker = request.app[BROKER]
+    for name in partitions:
+        found = (await _ask_about(ownership, "GET", name, "/subscriptions", None)).body
+        for one in found if isinstance(found, list) else ():
+            allowed = broker.authorizer.may_consume(request[PRINCIPAL], name, str(one))
+            if one not in INTERNAL_CURSORS and not allowed:
+                raise Unauthorized(f"Unauthorized to expire messages of subscription {one}: it needs consume")
+
+
+def _end_of(request: web.Request) -> str:
+    """Returns the part of the path after the topic, quoted as the client has quoted it."""
+    return "/" + request.rel_url.raw_path.split("/", 7)[7]
+
+
+async def _all_of(parts: Sequence[Part], ask: Callable[[Part], Awaitable[Outcome]]) -> list[Outcome]:
+    """Asks about all parts, some at a time; returns the outcomes in their order."""
+    found: list[Outcome] = []
+    for first in range(0, len(parts), AT_ONCE):
+        found += await asyncio.gather(*map(ask, parts[first : first + AT_ONCE]))
+    return found
+
+
+async def copy_subscriptions(broker: BrokerView, name: TopicName, new: range) -> None:
+    """Makes the durable subscriptions of the first partition on new ones, at their owners. Raises BrokerError."""
+    ownership, first = cluster_of(broker), name.with_partition(0)
+    shown = (await _ask_about(ownership, "GET", first, "/stats", None)).body
+    subscriptions = shown.get("subscriptions") if isinstance(shown, dict) else None
+    durable = [
+        one
+        for one, values in (subscriptions.items() if isinstance(subscriptions, dict) else ())
+        if isinstance(values, dict) and values.get("isDurable") and one not in INTERNAL_CURSORS
+    ]
+    for index in new:
+        for one in durable:
+            end = f"/subscription/{quote(one, safe='')}"
+            try:
+                await _ask_about(ownership, "PUT", name.with_partition(index), end, "earliest")
+            except PeerRefused as error:
+                if error.status != _CONFLICT:  # A client has made it.
+                    raise
+
+
+async def _ask_about(
+    ownership: ClusterOwnership, method: str, name: TopicName, end: str, body: Json
+) -> PeerAnswer:
+    """Sends a request about a topic to its owner, which may be this broker. Raises as `Peers.request`."""
+    owner = await ownership.owner_of(name)
+    query = {"authoritative": "true"} if owner.authoritative else {}
+    return await ownership.peers.request(owner.addresses, method, _path_of(name, end), query=query, body=body)
+
+
+def _path_of(name: TopicName, end: str) -> str:
+    return f"/admin/v2/{name.domain}/{name.namespace}/{quote(name.local, safe='')}{end}"

@@ -1,0 +1,163 @@
+"""Requests about all partitions of a topic, and about a namespace, where two brokers own them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+from aiohttp import ClientSession
+
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.admin.topics.over_owners import RULES
+from broker.compose.broker_service import BrokerService
+from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.model.topic_name import parse_topic_name
+from tests.support.memory_broker import memory_broker
+
+BASE = parse_topic_name("persistent://public/default/t")
+PARTITIONS = 6
+PATH = "persistent/public/default/t"
+
+
+class Two:
+    """Two brokers that own three and three partitions, and which broker owns each."""
+
+    def __init__(self, brokers: list[BrokerService]) -> None:
+        self.brokers = brokers
+        self.owners: dict[int, BrokerService] = {}
+
+    async def ask(self, method: str, path: str, body: object = None, *, at: int = 0) -> tuple[int, object]:
+        url = f"{self.brokers[at].addresses.admin_url}/admin/v2/{path}"
+        async with ClientSession() as session, session.request(method, url, json=body) as answer:
+            content = await answer.read()
+            return answer.status, json.loads(content) if content else None
+
+    async def topic(self, index: int) -> PersistentTopic:
+        found = await self.owners[index].registry.get(BASE.with_partition(index), create=True)
+        assert isinstance(found, PersistentTopic)
+        return found
+
+    async def subscriptions(self) -> list[set[str]]:
+        """The subscriptions of each partition, at its owner."""
+        count = await self.brokers[0].registry.partitions.count(BASE)
+        found = []
+        for index in range(count):
+            await self.own(index)
+            found.append(set((await self.topic(index)).subscriptions))
+        return found
+
+    async def own(self, index: int) -> None:
+        name = BASE.with_partition(index)
+        answer = await self.brokers[0].registry.ownership.owner_of(name, authoritative=True)
+        self.owners[index] = next(one for one in self.brokers if one.addresses == answer.addresses)
+
+
+@pytest.fixture
+async def two() -> AsyncIterator[Two]:
+    first = MemoryMetadataStore()
+    async with AsyncExitStack() as stack:
+        found = Two(
+            [
+                await stack.enter_async_context(memory_broker(metadata=store))
+                for store in (first, first.another())
+            ]
+        )
+        assert await found.ask("PUT", f"{PATH}/partitions", PARTITIONS) == (204, None)
+        bundles: dict[str, BrokerService] = {}
+        for index in range(PARTITIONS):
+            name = BASE.with_partition(index)
+            ownership = found.brokers[0].registry.ownership
+            owner = bundles.setdefault(ownership.bundle_of(name), found.brokers[len(bundles) % 2])
+            await owner.registry.ownership.owner_of(name, authoritative=True)
+            found.owners[index] = owner
+        assert len({id(one) for one in found.owners.values()}) == 2, "both own partitions"
+        yield found
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_subscription_is_made_listed_and_deleted_on_all_partitions(two: Two, at: int) -> None:
+    path = f"{PATH}/subscription/s%2F1"
+    assert await two.ask("PUT", path, "earliest", at=at) == (204, None)
+    assert await two.subscriptions() == [{"s/1"}] * PARTITIONS
+    assert await two.ask("GET", f"{PATH}/subscriptions", at=at) == (200, ["s/1"])
+    status, body = await two.ask("PUT", path, "earliest", at=at)
+    assert (status, body) == (409, {"reason": "Subscription already exists for topic"})
+    assert await two.ask("PUT", f"{path}/properties", {"a": "b"}, at=at) == (204, None)
+    assert await two.ask("GET", f"{path}/properties", at=at) == (200, {"a": "b"})
+    assert await two.ask("POST", f"{path}/skip_all", at=at) == (204, None)
+    assert await two.ask("DELETE", path, at=at) == (204, None)
+    assert await two.subscriptions() == [set()] * PARTITIONS
+    assert (await two.ask("DELETE", path, at=at))[0] == 404
+
+
+async def test_subscription_that_some_partitions_lack_is_made_there(two: Two) -> None:
+    await (await two.topic(0)).subscribing.create("s", (await two.topic(0)).ledger.last_confirmed)
+    assert await two.ask("PUT", f"{PATH}/subscription/s") == (204, None)
+    assert await two.subscriptions() == [{"s"}] * PARTITIONS
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_statistics_of_partitions_are_summed_over_their_owners(two: Two, at: int) -> None:
+    assert await two.ask("PUT", f"{PATH}/subscription/s") == (204, None)
+    for index in range(PARTITIONS):
+        (await two.topic(index)).messages_in += index
+    status, body = await two.ask("GET", f"{PATH}/partitioned-stats", at=at)
+    assert status == 200
+    assert isinstance(body, dict)
+    assert body["msgInCounter"] == sum(range(PARTITIONS))
+    assert list(body["subscriptions"]) == ["s"]
+    assert body["metadata"] == {"partitions": PARTITIONS, "deleted": False}
+    names = [str(BASE.with_partition(index)) for index in range(PARTITIONS)]
+    assert list(body["partitions"]) == names
+    assert [body["partitions"][name]["msgInCounter"] for name in names] == [*range(PARTITIONS)]
+    _, whole = await two.ask("GET", f"{PATH}/partitioned-stats?perPartition=false", at=at)
+    assert isinstance(whole, dict)
+    assert whole["partitions"] == {}
+    status, body = await two.ask("GET", f"{PATH}/partitioned-internalStats", at=at)
+    assert isinstance(body, dict)
+    assert (status, list(body["partitions"])) == (200, names)
+
+
+async def test_partitions_are_terminated_compacted_and_unloaded_at_their_owners(two: Two) -> None:
+    topics = [await two.topic(index) for index in range(PARTITIONS)]
+    assert await two.ask("PUT", f"{PATH}/compaction") == (204, None)
+    for topic in topics:
+        await topic.compaction.wait()
+        assert topic.compaction.counts.succeeded + topic.compaction.counts.failed == 1
+    status, body = await two.ask("POST", f"{PATH}/terminate/partitions")
+    assert isinstance(body, dict)
+    assert (status, list(body)) == (200, [str(index) for index in range(PARTITIONS)])
+    assert all(topic.is_terminated for topic in topics)
+    assert await two.ask("PUT", f"{PATH}/unload") == (204, None)
+    assert all(topic.closed for topic in topics)
+
+
+async def test_new_partitions_get_the_subscriptions_of_the_first_one_wherever_they_are(two: Two) -> None:
+    assert await two.ask("PUT", f"{PATH}/subscription/s") == (204, None)
+    assert await two.ask("POST", f"{PATH}/partitions", PARTITIONS + 4) == (204, None)
+    assert await two.subscriptions() == [{"s"}] * (PARTITIONS + 4)
+
+
+async def test_request_about_a_namespace_asks_the_owners_of_all_bundles(two: Two) -> None:
+    assert await two.ask("PUT", f"{PATH}/subscription/s") == (204, None)
+    topics = [await two.topic(index) for index in range(PARTITIONS)]
+    assert await two.ask("POST", "namespaces/public/default/clearBacklog/s") == (204, None)
+    assert await two.ask("POST", "namespaces/public/default/unsubscribe/s") == (204, None)
+    assert [set(topic.subscriptions) for topic in topics] == [set()] * PARTITIONS
+    assert await two.ask("PUT", "namespaces/public/default/unload") == (204, None)
+    assert all(topic.closed for topic in topics)
+
+
+async def test_every_rule_is_about_a_route(two: Two) -> None:
+    from broker.admin.server import create_app
+
+    app = create_app(two.brokers[0])
+    served = {
+        (route.method, route.resource.canonical)
+        for route in app.router.routes()
+        if route.resource is not None
+    }
+    topic = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+    assert {(method, topic + end) for method, end in RULES} <= served
