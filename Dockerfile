@@ -28,7 +28,7 @@ RUN /opt/magnetar/bin/pip --disable-pip-version-check --no-cache-dir install -q 
     && find /opt/magnetar \( -name tests -o -name test \) -type d -prune -exec rm -rf {} + \
     && find /opt/magnetar \( -name '*.c' -o -name '*.h' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.pyi' \) -delete \
     && find /opt/magnetar -name '*.so' -exec strip --strip-unneeded {} + \
-    && /opt/magnetar/bin/python -c 'import aiohttp, bcrypt, crc32c, cryptography.x509, google.protobuf.message, hdrh.histogram, joserfc.jwt, passlib.apache, pulsar, re2, rocksdict, uvloop'
+    && /opt/magnetar/bin/python -c 'import aiohttp, bcrypt, crc32c, cryptography.x509, google.protobuf.message, hdrh.histogram, joserfc.jwt, kazoo.client, passlib.apache, pulsar, re2, rocksdict, uvloop'
 
 FROM ${BASE} AS trim
 COPY --from=install /opt/magnetar /opt/magnetar

@@ -1,7 +1,7 @@
 """Writes constraints.txt: every package that the project installs, with its version and hashes.
 
-Two parts in one file. Above the line `# development` is what a running broker and the demo need; `make run`
-installs that part alone. Below it is what tests, linters and generators need on top. One resolution for all
+Two parts in one file. Above the line `# development` is what a running broker, on ZooKeeper too, and the demo need;
+`make run` installs that part alone. Below it is what tests, linters and generators need on top. One resolution for all
 Pythons from 3.11 on; neither registries nor paths are named. Run by `make constraints`.
 """
 
@@ -45,7 +45,7 @@ def compile_pins(extras: tuple[str, ...], constraints: Path | None) -> dict[str,
 
 
 def main() -> int:
-    run = compile_pins(("client",), None)
+    run = compile_pins(("client", "zookeeper"), None)
     with tempfile.TemporaryDirectory() as folder:
         fixed = Path(folder) / "run.txt"
         fixed.write_text("".join(run.values()))

@@ -76,7 +76,7 @@ class DeadOwners:
         if probe is None or (probe.done() and now_ns - probed_ns > PROBE_EVERY_NS):
             probe = asyncio.ensure_future(_refuses(url))
             self._probes[url] = now_ns, probe
-        return await asyncio.shield(probe)
+        return probe.result() if probe.done() else await asyncio.shield(probe)
 
 
 async def _refuses(url: str) -> bool:

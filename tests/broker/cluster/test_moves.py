@@ -93,7 +93,7 @@ async def test_bundle_that_another_broker_took_meanwhile_is_lost() -> None:
     # The session ends; the broker learns of it when it is back.
     key = f"/namespace/{BUNDLE}"
     await nodes[1].store.delete(key)
-    await owned(nodes[1])
+    assert await nodes[1].ownership.leases.acquire(BUNDLE) == nodes[1].addresses
     nodes[0].ownership._told(SessionState.LOST)
     nodes[0].ownership._told(SessionState.RE_ESTABLISHED)
     await settle(*nodes)
