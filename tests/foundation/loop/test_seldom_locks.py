@@ -1,0 +1,44 @@
+"""Locks that exist while somebody holds them or waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+from foundation.loop import seldom_locks
+from foundation.loop.seldom_locks import lock_of
+
+
+class Owner:
+    pass
+
+
+async def test_one_at_a_time_holds_the_lock_of_an_owner_and_others_do_not_wait_for_it() -> None:
+    owner, other, order = Owner(), Owner(), list[str]()
+
+    async def work(name: str, of: Owner) -> None:
+        async with lock_of(of):
+            order.append(f"{name} begins")
+            for _ in range(3):
+                await asyncio.sleep(0)
+            order.append(f"{name} ends")
+
+    await asyncio.gather(
+        work("first", owner), work("second", owner), work("third", owner), work("free", other)
+    )
+    alone = [each for each in order if not each.startswith("free")]
+    assert alone == [f"{name} {what}" for name in ("first", "second", "third") for what in ("begins", "ends")]
+    assert order.index("free begins") < order.index("first ends")
+
+
+async def test_free_lock_is_forgotten_with_its_owner() -> None:
+    owner = Owner()
+    async with lock_of(owner):
+        assert lock_of(owner).locked()
+        assert owner in seldom_locks._IN_USE
+    assert not lock_of(owner).locked()
+    gc.disable()
+    try:
+        assert owner not in seldom_locks._IN_USE, "no collection is needed for it"
+    finally:
+        gc.enable()
