@@ -55,6 +55,26 @@ class Port(SinglePort):
         """Fails: everything is stored here."""
         raise AssertionError(error)
 
+    def pause(self) -> None:
+        """Fails: no rate is limited here."""
+        raise AssertionError
+
+    def go_on(self) -> None:
+        """Fails: nothing was paused."""
+        raise AssertionError
+
+    def ready(self, topic_epoch: int | None) -> None:
+        """Fails: the producer does not wait for access."""
+        raise AssertionError
+
+    def failed(self, error: BrokerError) -> None:
+        """Fails: likewise."""
+        raise AssertionError(error)
+
+    def closed_by_broker(self) -> None:
+        """Ignores the end of the topic."""
+        return
+
 
 async def fill(topic: PersistentTopic, entries: int) -> None:
     """Publishes so many entries."""

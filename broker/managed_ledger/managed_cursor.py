@@ -29,11 +29,21 @@ from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError, ServiceNotReady
 from foundation.model.position import Position
 from foundation.model.range_set import EntryRange, RangeSet
+from foundation.when_used import when_used
 
 log = logging.getLogger("magnetar")
 
 NOTHING_DEFERRED = RangeSet()
 """Stays empty: the `deferred` of a cursor whose dispatcher delivers everything at once."""
+
+
+def sought(position: Position, acks: Acks) -> tuple[Position, int, int]:
+    """Returns `ManagedCursor.sought` for a position that a client has asked for, by which the acknowledgements were set."""
+    return position, acks.ledger_id, acks.entry_id
+
+
+def _redelivery_of(cursor: ManagedCursor) -> RedeliveryReads:
+    return RedeliveryReads(cursor._parts, cursor, cursor.acks)
 
 
 class ManagedCursor:
@@ -49,7 +59,6 @@ class ManagedCursor:
         "_read_ledger",
         "_reading_cursors",
         "_ready",
-        "_redelivery",
         "_request",
         "acks",
         "active",
@@ -58,6 +67,7 @@ class ManagedCursor:
         "context",
         "deferred",
         "durable",
+        "known_redelivery",
         "last_error",
         "name",
         "on_acknowledged",
@@ -66,6 +76,9 @@ class ManagedCursor:
         "sought",
         "store",
     )
+
+    redelivery: RedeliveryReads = when_used("known_redelivery", _redelivery_of)
+    """Reads of single positions that must be delivered again."""
 
     def __init__(self, name: str, parts: LedgerParts, acks: Acks, store: CursorStore) -> None:
         self.name = name
@@ -98,7 +111,8 @@ class ManagedCursor:
         For readers of a compacted ledger, which has positions that the log has lost."""
         self.seeks = 0
         """Seeks since it was opened; work that waits before it acknowledges compares it."""
-        self._redelivery: RedeliveryReads | None = None
+        self.known_redelivery: RedeliveryReads | None = None
+        """`redelivery`, None before its first use."""
         self._parts = parts
         self._reading_cursors = parts.reading_cursors
         self._cache = self.context.cache
@@ -109,13 +123,6 @@ class ManagedCursor:
         # The position in two fields: a tuple per entry read would cost more than the rest of `take`.
         self._read_ledger, self._read_entry = self._ledgers.next_valid(acks.mark_delete)
         self._left_ledger = acks.ledger_id
-
-    @property
-    def redelivery(self) -> RedeliveryReads:
-        """Reads of single positions that must be delivered again; made by the first use."""
-        if self._redelivery is None:
-            self._redelivery = RedeliveryReads(self._parts, self, self.acks)
-        return self._redelivery
 
     @property
     def read_position(self) -> Position:
@@ -157,8 +164,8 @@ class ManagedCursor:
             self._ready.drop()
         if self._request is not None:
             self._request.withdraw()
-        if self._redelivery is not None:
-            self._redelivery.withdraw()
+        if self.known_redelivery is not None:
+            self.known_redelivery.withdraw()
 
     # Reading
 
@@ -460,7 +467,7 @@ class ManagedCursor:
         start = self._ledgers.at_or_after(position)
         # The mark-delete position is the entry before; the entry sought itself must be delivered.
         self.acks.reset(self._ledgers.previous(start))
-        self.note_sought(position)
+        self.sought = sought(position, self.acks)
         self.seeks += 1
         self.context.note_change()
         self.jump(start)
@@ -469,10 +476,6 @@ class ManagedCursor:
         self.store.changed()
         # Past the rate limit: after a crash a client that has sought must not find the old position.
         await self.store.flush()
-
-    def note_sought(self, position: Position) -> None:
-        """Notes the position that a client has asked for; the mark-delete position has just been set by it."""
-        self.sought = position, self.acks.ledger_id, self.acks.entry_id
 
     # Ends
 

@@ -30,7 +30,7 @@ from broker.service.subscriptions.backlog.evictions import QuotaEvictions
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.dormant_topic import DormantTopic
 from broker.service.topics.non_persistent_topic import NonPersistentTopic
-from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic, transaction_buffer
 from broker.service.topics.topic import Topic
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.model.topic_name import parse_topic_name
@@ -156,7 +156,7 @@ class TopicReader:
             consumers += sums.consumers
             messages_out += sums.messages_out
             bytes_out += sums.bytes_out
-        buffer, evictions = topic.transaction_buffer, topic.quotas.evictions
+        buffer, evictions = transaction_buffer(topic), topic.quotas.evictions
         return TopicReading(
             topic.name.namespace,
             str(topic.name),

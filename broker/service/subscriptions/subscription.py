@@ -94,22 +94,16 @@ class SubscribedTopic(MayMove, Protocol):
     """Rates of publishing, delivering and subscribing."""
     delays: DelayedDelivery
     """Messages that wait for their delivery time."""
+    positions: TopicPositions
+    """Entries by time, and the last message."""
+    transactions: TopicTransactions
+    """Transactions that publish to the topic or acknowledge on it."""
+    compaction: TopicCompaction
+    """The compacted ledger, for consumers with `readCompacted`."""
 
     @property
     def subscribing(self) -> SubscriptionOwner:
         """The collection that the subscription belongs to."""
-
-    @property
-    def compaction(self) -> TopicCompaction:
-        """The compacted ledger, for consumers with `readCompacted`."""
-
-    @property
-    def transactions(self) -> TopicTransactions:
-        """Transactions that publish to the topic or acknowledge on it."""
-
-    @property
-    def positions(self) -> TopicPositions:
-        """Entries by time, and the last message."""
 
     @property
     def expiry(self) -> Expiry:

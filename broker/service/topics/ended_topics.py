@@ -19,10 +19,11 @@ from foundation.units import NS_PER_SECOND
 KEPT_NS: Final = 120 * NS_PER_SECOND
 """Time for which a closed topic stays whole: four times as long as a read or a request lasts at most."""
 _PARTS: Final = (
-    "_compaction",
-    "_transactions",
     "_writer",
     "delays",
+    "known_compaction",
+    "known_expiry",
+    "known_transactions",
     "ledger",
     "quotas",
     "rates",

@@ -25,10 +25,9 @@ from broker.service.internal_cursors import COMPACTION_CURSOR, DEDUPLICATION_CUR
 from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.limits.storage_pause import StoragePause
 from broker.service.policies.effective_policies import EffectivePolicies
-from broker.service.policies.table import DEDUPLICATION_SNAPSHOTS, DELAYED
+from broker.service.policies.table import DEDUPLICATION_SNAPSHOTS, DELAYED, MESSAGE_TTL
 from broker.service.ports import AddedSends, ConsumerPort, Sends
 from broker.service.settings import ServiceSettings
-from broker.service.subscriptions.backlog.expiring_delays import ExpiringDelays
 from broker.service.subscriptions.backlog.message_expiry import MessageExpiry
 from broker.service.subscriptions.backlog.quotas import TopicQuotas
 from broker.service.subscriptions.delayed_delivery import DelayedDelivery
@@ -50,26 +49,45 @@ from foundation.model.errors import (
 )
 from foundation.model.position import EARLIEST, Position
 from foundation.model.topic_name import TopicName
+from foundation.when_used import when_used
 
 _EPOCH_PROPERTY: Final = "topicEpoch"
 OWN_PROPERTIES: Final = frozenset((_EPOCH_PROPERTY, INDEX, TIMESTAMP))
 """Properties of a log that the broker itself keeps; administrators neither see nor set them."""
 
 
+def _transactions_of(topic: PersistentTopic) -> TopicTransactions:
+    call_later = topic.subscribing.call_later
+    return TopicTransactions(topic.name, topic.ledger, topic.settings, call_later=call_later)
+
+
+def _compaction_of(topic: PersistentTopic) -> TopicCompaction:
+    return TopicCompaction(topic, topic.compactor)
+
+
+def _positions_of(topic: PersistentTopic) -> TopicPositions:
+    return TopicPositions(topic.ledger)
+
+
+def _expiry_of(topic: PersistentTopic) -> MessageExpiry:
+    return MessageExpiry(topic)
+
+
 class PersistentTopic(Topic):
     """A topic whose messages are stored; opened and closed by the topic registry alone."""
 
     __slots__ = (
-        "_compaction",
         "_on_fenced",
         "_pause",
-        "_positions",
-        "_transactions",
         "_writer",
+        "compactor",
         "deduplication",
         "delays",
         "dispatch_settings",
-        "expiring_delays",
+        "known_compaction",
+        "known_expiry",
+        "known_positions",
+        "known_transactions",
         "ledger",
         "mark_delivered",
         "quotas",
@@ -77,6 +95,15 @@ class PersistentTopic(Topic):
         "subscriptions",
         "turn",
     )
+
+    transactions: TopicTransactions = when_used("known_transactions", _transactions_of)
+    """Transactions that publish to the topic or acknowledge on it."""
+    compaction: TopicCompaction = when_used("known_compaction", _compaction_of)
+    """The compacted ledger, and the compactions that make it."""
+    positions: TopicPositions = when_used("known_positions", _positions_of)
+    """Entries by time, and the last message."""
+    expiry: MessageExpiry = when_used("known_expiry", _expiry_of)
+    """Acknowledges messages whose time to live is over."""
 
     def __init__(
         self,
@@ -103,20 +130,24 @@ class PersistentTopic(Topic):
         """Settings for dispatchers, with the topic's own limits in them."""
         self.deduplication: DurableDeduplication | None = None
         """None where no policy asks for it; that keeps it off the path of a message."""
-        self._transactions: TopicTransactions | None = None
+        self.known_transactions: TopicTransactions | None = None
+        """`transactions`, None before their first use."""
         self.delays = DelayedDelivery(ledger, settings, policies.of(name, DELAYED), call_later)
         """Messages that wait for their delivery time."""
-        self._positions: TopicPositions | None = None
-        self._compaction: TopicCompaction | Compactor = compactor
-        """The compactor until `compaction` is asked for: most topics never are."""
+        self.known_positions: TopicPositions | None = None
+        """`positions`, likewise."""
+        self.compactor = compactor
+        """What the compactions of all topics share."""
+        self.known_compaction: TopicCompaction | None = None
+        """`compaction`, likewise."""
         self.subscribing = TopicSubscriptions(self, call_later=call_later)
         """Opens, creates and deletes subscriptions."""
         self.subscriptions: dict[str, Subscription] = self.subscribing.by_name
         """Open subscriptions by name; `subscribing` alone changes it."""
         self.quotas = TopicQuotas(self)
         """Compares the backlog with its quotas."""
-        self.expiring_delays: ExpiringDelays | None = None
-        """Kept for `expiry`."""
+        self.known_expiry: MessageExpiry | None = None
+        """`expiry`, likewise."""
         self.policies.retain(self.name, self.ledger.trimming)
         ledger.writer.listener = self  # type: ignore[assignment]  # The ledger returns contexts as it got them.
         self._on_fenced = on_fenced
@@ -126,49 +157,6 @@ class PersistentTopic(Topic):
         self._writer = ledger.writer
         epoch = ledger.properties.get(_EPOCH_PROPERTY)
         self.access.epoch = None if epoch is None else int(epoch)
-
-    @property
-    def transactions(self) -> TopicTransactions:  # type: ignore[override]  # Made by the first use.
-        """Transactions that publish to the topic or acknowledge on it."""
-        if self._transactions is None:
-            self._transactions = TopicTransactions(
-                self.name, self.ledger, self.settings, call_later=self.subscribing.call_later
-            )
-        return self._transactions
-
-    @property
-    def transaction_buffer(self) -> TransactionBuffer | None:
-        """The messages of transactions; None until a transaction publishes to the topic."""
-        return None if self._transactions is None else self._transactions.buffer
-
-    @property
-    def compaction(self) -> TopicCompaction:
-        """The compacted ledger, and the compactions that make it; made by the first use."""
-        if isinstance(self._compaction, Compactor):
-            self._compaction = TopicCompaction(self, self._compaction)
-        return self._compaction
-
-    @property
-    def known_compaction(self) -> TopicCompaction | None:
-        """The same; None while the topic was not compacted and nobody has asked for that."""
-        return None if isinstance(self._compaction, Compactor) else self._compaction
-
-    async def open_compaction(self) -> None:
-        """Finds what former compactions have left. Raises as `TopicCompaction.open`."""
-        if self.ledger.store.beside or COMPACTION_CURSOR in self.ledger.cursors.by_name:
-            await self.compaction.open()
-
-    @property
-    def expiry(self) -> MessageExpiry:
-        """Acknowledges messages whose time to live is over."""
-        return MessageExpiry(self)
-
-    @property
-    def positions(self) -> TopicPositions:
-        """Entries by time, and the last message; made by the first question."""
-        if self._positions is None:
-            self._positions = TopicPositions(self.ledger)
-        return self._positions
 
     @property
     def is_terminated(self) -> bool:
@@ -279,9 +267,9 @@ class PersistentTopic(Topic):
             entry_id += count
         if self._pause is not None:
             self._pause = None
-        if self._transactions is not None and self._transactions.buffer is not None:
+        if self.known_transactions is not None and self.known_transactions.buffer is not None:
             # Before the dispatchers: an open transaction moves the end of what they may read.
-            self._transactions.entries_added(entries)
+            self.known_transactions.entries_added(entries)
         self.subscribing.wake()
         if self.ledger.shadows:
             self.ledger.grown()
@@ -343,11 +331,11 @@ class PersistentTopic(Topic):
         self.closed = True
         self.delays.close()
         self.disconnect_producers()
-        if (compaction := self.known_compaction) is not None:
-            await compaction.close()
+        if self.known_compaction is not None:
+            await self.known_compaction.close()
         await self.subscribing.close()
-        if self._transactions is not None:
-            self._transactions.close()
+        if self.known_transactions is not None:
+            self.known_transactions.close()
 
     async def close(self) -> None:
         """Disconnects the clients, writes acknowledgements and closes the last ledger."""
@@ -358,3 +346,20 @@ class PersistentTopic(Topic):
         """Disconnects the clients and stores nothing more of the log."""
         await self._disconnect()
         await self.ledger.abandon()
+
+
+def transaction_buffer(topic: PersistentTopic) -> TransactionBuffer | None:
+    """Returns the messages of transactions; None until a transaction publishes to the topic."""
+    return None if topic.known_transactions is None else topic.known_transactions.buffer
+
+
+async def open_compaction(topic: PersistentTopic) -> None:
+    """Finds what former compactions of the topic have left. Raises as `TopicCompaction.open`."""
+    if topic.ledger.store.beside or COMPACTION_CURSOR in topic.ledger.cursors.by_name:
+        await topic.compaction.open()
+
+
+async def expire(topic: PersistentTopic) -> None:
+    """Expires what is old enough, if messages have a time to live. Raises as `MessageExpiry.look`."""
+    if topic.policies.of(topic.name, MESSAGE_TTL) > 0:
+        await topic.expiry.look()

@@ -48,8 +48,8 @@ class ShadowTopic(PersistentTopic):
             on_fenced=on_fenced,
             compactor=compactor,
         )
-        self._transactions = ShadowTransactions(name, ledger, settings, call_later=call_later)
-        ledger.context.view = self._transactions
+        self.known_transactions = ShadowTransactions(name, ledger, settings, call_later=call_later)
+        ledger.context.view = self.known_transactions
         # Producers ask the source for delays, so each entry must be looked at.
         self.delays.asked = True
         ledger.on_growth = self.subscribing.wake

@@ -14,7 +14,7 @@ from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.namespaces.partitioned_metadata import StoredPartitions
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.topics.dormant_topic import DormantTopic
-from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic, open_compaction
 from broker.service.topics.shadow_topic import ShadowTopic
 from broker.service.topics.shadows import Shadows, shadow_properties
 from broker.service.topics.transaction_recovery import recover_transactions
@@ -79,7 +79,7 @@ class TopicOpener:
             on_fenced=self._on_fenced,
             compactor=self._compactor,
         )
-        await topic.open_compaction()
+        await open_compaction(topic)
         await topic.set_deduplication(self._policies.deduplicates(name))
         await recover_transactions(topic, transaction_states)
         return topic

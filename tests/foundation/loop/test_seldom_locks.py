@@ -3,24 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 from foundation.loop.seldom_locks import is_locked, lock_of
 
 
-async def test_lock_lives_while_it_is_held_or_waited_for() -> None:
-    owner, order = object(), list[str]()
+class Owner:
+    pass
 
-    async def hold(name: str) -> None:
-        async with lock_of(owner):
-            order.append(f"{name} in")
-            await asyncio.sleep(0)
-            order.append(f"{name} out")
 
-    assert not is_locked(owner)
-    tasks = [asyncio.ensure_future(hold(name)) for name in ("first", "second")]
-    await asyncio.sleep(0)
-    assert is_locked(owner)
-    await asyncio.gather(*tasks)
-    assert order == ["first in", "first out", "second in", "second out"]
-    tasks.clear()
-    assert not is_locked(owner)
+async def test_one_at_a_time_holds_the_lock_of_an_owner_and_others_do_not_wait_for_it() -> None:
+    owner, other, order = Owner(), Owner(), list[str]()
+
+    async def work(name: str, of: Owner) -> None:
+        async with lock_of(of):
+            order.append(f"{name} begins")
+            for _ in range(3):
+                await asyncio.sleep(0)
+            order.append(f"{name} ends")
+
+    await asyncio.gather(
+        work("first", owner), work("second", owner), work("third", owner), work("free", other)
+    )
+    alone = [each for each in order if not each.startswith("free")]
+    assert alone == [f"{name} {what}" for name in ("first", "second", "third") for what in ("begins", "ends")]
+    assert order.index("free begins") < order.index("first ends")
+
+
+async def test_free_lock_is_forgotten_with_its_owner() -> None:
+    owner = Owner()
+    async with lock_of(owner):
+        assert lock_of(owner).locked()
+        assert is_locked(owner)
+    assert not lock_of(owner).locked()
+    gc.disable()
+    try:
+        assert not is_locked(owner), "no collection is needed for it"
+    finally:
+        gc.enable()

@@ -43,17 +43,16 @@ class ExpiringTopic(SubscribedTopic, Protocol):
 
     subscriptions: dict[str, Subscription]
     """Open subscriptions by name."""
-    expiring_delays: ExpiringDelays | None
-    """Entries that the looks have found to be delayed; None before the first message that is old enough."""
 
 
 class MessageExpiry:
     """The time to live of one topic's messages."""
 
-    __slots__ = ("_topic",)
+    __slots__ = ("_delays", "_topic")
 
     def __init__(self, topic: ExpiringTopic) -> None:
         self._topic = topic
+        self._delays: ExpiringDelays | None = None
 
     async def look(self) -> None:
         """Expires what is old enough. Raises as `ManagedLedger.read_entry`; the next look tries again."""
@@ -77,7 +76,7 @@ class MessageExpiry:
         held = None
         if not topic.settings.ttl_ignores_delays:
             # Made now: most topics never have a message that is old enough.
-            delays = topic.expiring_delays = topic.expiring_delays or ExpiringDelays(topic.ledger)
+            delays = self._delays = self._delays or ExpiringDelays(topic.ledger)
             await delays.begin(slowest, before_ms)
             newest = await delays.find(newest, topic.delays)
             held = delays.held
