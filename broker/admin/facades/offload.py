@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from aiohttp import web
 
 from broker.admin.http.answers import body_of
-from broker.admin.namespaces.policy_owner import existing_namespace
+from broker.admin.policy_owner import existing_namespace
 from broker.admin.service_view import BROKER
 from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import ANY_LONG, named

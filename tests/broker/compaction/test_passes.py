@@ -23,7 +23,7 @@ from broker.compaction.latest_messages import DROP, KEEP, REWRITE
 from broker.compaction.passes import Passes, PassesSettings, PassOneResult
 from broker.compaction.worker import serve
 from protocol.pulsar_api_pb2 import CompressionType
-from protocol.sent_body import PLAIN, judge_body
+from protocol.sent_body import Judgement, judge_body
 from tests.fakes.batches import Item, batch, items_of, single
 
 RULES = PassesSettings(retain_null_key=False, memory_bytes=1 << 30)
@@ -134,7 +134,7 @@ def test_rewritten_batch_keeps_indexes_of_its_messages(compression: int) -> None
     metadata, _ = read_entry(rewritten)
     assert (metadata.num_messages_in_batch, list(metadata.compacted_batch_indexes)) == (4, [1, 3])
     assert metadata.compression == compression
-    assert judge_body(bytearray(rewritten), 0, memoryview(rewritten)) == PLAIN
+    assert judge_body(bytearray(rewritten), 0, memoryview(rewritten)) == Judgement.PLAIN
 
 
 def test_batch_can_be_rewritten_again() -> None:
