@@ -171,7 +171,7 @@ class Miniature:
         self._manager.open(log).invalidate_before(position)
 
     def invalidate_ledger(self, log: str, ledger_id: int) -> None:
-        """Removes the entries of a ledger that is gone."""
+        """Removes the entries of a ledger that no longer exists."""
         self._manager.open(log).invalidate_ledger(ledger_id)
 
     def forget_closed(self, is_open: Callable[[str], bool]) -> None:
