@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pipeline.spark_master import in_one_process
 
 EVERY_S: Final = 5.0
-"""Seconds between two looks at the tasks."""
+"""Seconds between two checks of the tasks."""
 
 _Answer = TypeVar("_Answer")
 
@@ -24,7 +24,7 @@ def collected(
 ) -> list[_Answer]:
     """Returns the answers of all tasks, in their order: a partition is a task.
 
-    `say` is called with the number of finished tasks, when it has grown since the last look `every_s` ago. An error of a
+    `say` is called with the number of finished tasks, when it has grown since the last check `every_s` ago. An error of a
     task is raised as Spark's.
     """
     context = spark.sparkContext

@@ -14,7 +14,7 @@ from protocol.frame import CHECKSUM_BLOCK_BYTES
 
 
 class Judgement(Enum):
-    """What is to be done with a body."""
+    """The judgement of a body: whether it may be stored, and what must be read of it first."""
 
     CORRUPT = "corrupt"
     """The checksum is wrong: the body was damaged on its way."""

@@ -115,5 +115,5 @@ class DiskReserve:
 
     def _run(self) -> None:
         while not self._closing.wait(_INTERVAL_S):
-            with contextlib.suppress(OSError):  # the next look tries again
+            with contextlib.suppress(OSError):  # the next check tries again
                 self.look()

@@ -23,7 +23,7 @@ AtEndOfTurn = Callable[[Callable[[int], None]], object]
 
 
 def post_quietly(post: Post, callback: BoundCompletion) -> None:
-    """Posts a callback. Drops it when the loop is closed, since its caller is gone."""
+    """Posts a callback. Drops it when the loop is closed, since its caller has ended."""
     try:
         post(callback)
     except RuntimeError:

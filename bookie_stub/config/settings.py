@@ -70,6 +70,7 @@ class CollectionSettings(RoomSettings):
     by_whole_logs: bool = bookie_key.bool("useTargetEntryLogSizeForGc")
     index_interval_s: float = bookie_key.float("entryLocationCompactionInterval")
     rate: float = bookie_key.rule(_compaction_rate)
+    """Entries or bytes copied per second; 0 = no limit."""
     rate_in_bytes: bool = bookie_key.bool("isThrottleByBytes")
     force_when_full: bool = bookie_key.bool("isForceGCAllowWhenNoSpace")
 
@@ -177,12 +178,15 @@ class BookieSettings(RoomSettings):
     port: int = bookie_key.int("bookiePort")
     http_port: int = bookie_key.int("prometheusStatsHttpPort")
     tls: TlsFiles | None = bookie_key.rule(tls_files)
+    """Files of TLS on the data port; None = TLS is off."""
     journal_sync_data: bool = bookie_key.bool("journalSyncData")
     journal_alignment: int = bookie_key.rule(_journal_alignment)
+    """Bytes to whose multiple a group is padded."""
     journal_bytes_max: int = bookie_key.int("journalMaxSizeMB", "bytes")
     journal_allocate_bytes: int = bookie_key.int("journalPreAllocSizeMB", "bytes")
     journal_backups: int = bookie_key.int("journalMaxBackups")
     journal_group: GroupSettings = bookie_key.rule(GroupSettings.of)
+    """End of the wait for a group."""
     skip_invalid_records: bool = bookie_key.bool("skipReplayJournalInvalidRecord")
     write_cache_bytes: int = bookie_key.int("dbStorage_writeCacheMaxSizeMb", "bytes")
     throttle_s_max: float = bookie_key.float("dbStorage_maxThrottleTimeMs", "s")
@@ -200,5 +204,7 @@ class BookieSettings(RoomSettings):
     batch_bytes_max: int = bookie_key.int("maxBatchReadSize")
     read_only: bool = bookie_key.bool("forceReadOnlyBookie")
     collection: CollectionSettings = bookie_key.rule(CollectionSettings.of)
+    """Garbage collection and compaction."""
     disk: DiskSettings = bookie_key.rule(DiskSettings.of)
+    """Shares of the disks."""
     integrity_checking: bool = bookie_key.bool("dataIntegrityCheckingEnabled")

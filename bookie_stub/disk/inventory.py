@@ -86,7 +86,7 @@ class Inventory:
         """How much the indexes had when the file was written."""
         found = log_ids(directory)
         self.missing = sorted({*self._finished, *self._growing}.difference(found))
-        """Listed logs that are gone."""
+        """Listed logs that do not exist."""
         self.shorter: list[int] = []
         """Listed logs that have fewer bytes than were synced."""
         for log_id in found:

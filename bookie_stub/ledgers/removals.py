@@ -102,7 +102,7 @@ class Removals:
             if self._closed or not still_here or not ledger.fence_durable or not self._may_empty(ledger):
                 continue
             self._stats.deleted_ledgers += 1
-            # Without a journal record, unlike a deletion: a replay may bring the entries back, and the next look gives
+            # Without a journal record, unlike a deletion: a replay may bring the entries back, and the next check gives
             # them up once more.
             self._deletions.empty(ledger.ledger_id)
             self._ledgers[ledger.ledger_id] = ledger.emptied()

@@ -191,6 +191,6 @@ class JournalReplay:
     def _delete(self, ledger_id: int) -> None:
         self._ledgers.pop(ledger_id, None)
         self.cache.entries.pop(ledger_id, None)
-        # `flush` looks up every changed ledger, and this one is gone.
+        # `flush` looks up every changed ledger, and this one no longer exists.
         self.changed.discard(ledger_id)
         self.deleted.add(ledger_id)

@@ -153,7 +153,7 @@ def _make_available(storage: LedgerStorage, marked: Path, new_id: int) -> None:
 
 def _update_index(storage: LedgerStorage, moves: list[_Move]) -> None:
     for start in range(0, len(moves), _INDEX_SLICE):
-        with storage.flushing:  # no flush may come between the look and the change
+        with storage.flushing:  # no flush may come between the check and the change
             puts = [
                 (move.key, LOCATION.pack(move.new))
                 for move in moves[start : start + _INDEX_SLICE]

@@ -1,4 +1,4 @@
-"""GarbageCollectorThread: frees the disk space of ledgers that are gone.
+"""GarbageCollectorThread: frees the disk space of ledgers that no longer exist.
 
 BookKeeper: `GarbageCollectorThread`, `ScanAndCompareGarbageCollector`. A complete round
 
@@ -73,7 +73,7 @@ class KnownLedgers:
     def living(self, ledger_id: int) -> bool:
         """Returns whether an entry log is still needed for a ledger.
 
-        It is while the index may have rows of a deleted ledger, since a row must never name a log that is gone.
+        It is while the index may have rows of a deleted ledger, since a row must never name a log that no longer exists.
         """
         return ledger_id in self._hidden or self._needs_logs(ledger_id)
 

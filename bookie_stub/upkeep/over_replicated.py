@@ -54,7 +54,7 @@ class OverReplicatedLedgers:
     ) -> None:
         """`with_entries` returns the ledgers that may have entries here, ascending.
 
-        `empty` gives up the entries of ledgers and calls back when they are out of the index. `wait_s` 0 turns the look
+        `empty` gives up the entries of ledgers and calls back when they are out of the index. `wait_s` 0 turns the check
         off; the first one is due `wait_s` after the start. `rate` is the number of metadata requests in a second.
         """
         self._metadata = metadata
@@ -67,13 +67,13 @@ class OverReplicatedLedgers:
         self._last_s = time.monotonic()
 
     def remove_if_due(self) -> None:
-        """Looks for over-replicated ledgers if it is time. An error is logged, and the next look tries again."""
+        """Looks for over-replicated ledgers if it is time. An error is logged, and the next check tries again."""
         if self._wait_s <= 0 or time.monotonic() - self._last_s < self._wait_s:
             return
         try:
             self._remove()
         except (BookieError, OSError) as error:
-            log.warning("over-replicated ledgers stay until the next look in %g s: %s", self._wait_s, error)
+            log.warning("over-replicated ledgers stay until the next check in %g s: %s", self._wait_s, error)
         self._last_s = time.monotonic()
 
     def _remove(self) -> None:
@@ -101,7 +101,7 @@ class OverReplicatedLedgers:
                 for ledger_id in ledger_ids
                 if locks.enter_context(self._metadata.replication_lock(ledger_id, self._bookie_id))
             ]
-            # Again under the locks: re-replication may have chosen this bookie since the first look.
+            # Again under the locks: re-replication may have chosen this bookie since the first check.
             still = self._metadata.elsewhere(locked, self._bookie_id)
             if not still:
                 return

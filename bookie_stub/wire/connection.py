@@ -349,7 +349,7 @@ class ServedConnection(asyncio.BufferedProtocol):
         self.send(answer)
 
     def send(self, frame: bytes) -> None:
-        """Queues an answer for the write at the end of the turn. Drops it when the connection is gone."""
+        """Queues an answer for the write at the end of the turn. Drops it when the connection is closed."""
         if self._transport is not None:
             if not self._answers:
                 self._server.has_answers(self)

@@ -51,7 +51,7 @@ class LongPoll:
             self._bookie.last_confirmed.find(self._asked.ledgerId, self._wait_or_read)
 
     def cancel(self) -> None:
-        """Ends the wait without an answer: the connection is gone."""
+        """Ends the wait without an answer: the connection is closed."""
         self._cancelled = True
         self._stop_waiting()
 

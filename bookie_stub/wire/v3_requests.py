@@ -120,7 +120,7 @@ class V3Requests:
         self._peer.end_adds(count, size, encode_add_answers_v3(rc, ledger_id, txns, entries, count))
 
     def close(self) -> None:
-        """Cancels the long polls: the connection is gone."""
+        """Cancels the long polls: the connection is closed."""
         for poll in self._polls:
             poll.cancel()
         self._polls.clear()

@@ -126,7 +126,7 @@ class BookKeeperLedgerClient:
         self._next_batch = 0
         self._add_bytes = 0
         self._oldest_seen: _Oldest = ()
-        """For each kind of request, the oldest that was out at the last look."""
+        """For each kind of request, the oldest that was out at the last check."""
         self._times: RequestTimes | None = None
         """Measures requests, while somebody wants it."""
         self._timed: tuple[_Key | None, _Key | None, int] = (None, None, 0)

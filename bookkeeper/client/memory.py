@@ -1,4 +1,4 @@
-"""MemoryLedgerClient: a bookie in dictionaries, for `--memory` and tests; gone with the process.
+"""MemoryLedgerClient: a bookie in dictionaries, for `--memory` and tests; lost when the process ends.
 
 It answers as a bookie does (keys, fences, missing entries), one turn of the loop later, in the order of the calls.
 """

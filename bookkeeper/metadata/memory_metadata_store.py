@@ -1,4 +1,4 @@
-"""MemoryMetadataStore: a metadata store in a dictionary, for `--memory` and tests; gone with the process.
+"""MemoryMetadataStore: a metadata store in a dictionary, for `--memory` and tests; lost when the process ends.
 
 It keeps the laws of `MetadataStore` except durability, and never waits. Each object is one session; `another` makes one more
 on the same values.

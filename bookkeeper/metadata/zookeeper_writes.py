@@ -6,7 +6,7 @@ Three laws:
 2. ZooKeeper keeps a tree: a node needs its parents. Those that no caller has put hold no bytes, count as absent, and are
    removed with the last key below them. That is why a value has at least one byte.
 3. A write that was asked twice and then refused may be refused because of its own first attempt. The node tells: it has
-   our value, one version further, and an ephemeral one our session. Without this look a log would give up its ledger for a
+   our value, one version further, and an ephemeral one our session. Without this check a log would give up its ledger for a
    write that succeeded.
 
 Writes that belong together are one transaction of ZooKeeper's (`multi`).

@@ -68,12 +68,12 @@ class Auditor:
         self._now_ns = now_ns
         self._wall_ms = wall_ms
         self._known: frozenset[str] = frozenset()
-        """Bookies that were registered at the last look."""
+        """Bookies that were registered at the last check."""
         self._lost_since_ns: dict[str, int] = {}
         self._marked_for: frozenset[str] = frozenset()
         """Lost bookies whose ledgers are marked."""
         self._searched_ns: int | None = None
-        """When all ledgers were searched for lost bookies last; None makes the next look search."""
+        """When all ledgers were searched for lost bookies last; None makes the next check search."""
         self._delay_version: int | None = None
 
     def forget(self) -> None:

@@ -21,7 +21,7 @@ from protocol.underreplication import DELAY
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""Seconds between two looks of the auditor and of the worker."""
+"""Seconds between two checks of the auditor and of the worker."""
 
 
 class AutoRecovery:
@@ -104,6 +104,6 @@ class AutoRecovery:
                 if not failed:
                     log.warning("the %s waits: %s", name, error)
                 failed = True
-            except Exception:  # A defect in one look must not end re-replication for good.
+            except Exception:  # A defect in one check must not end re-replication for good.
                 log.exception("the %s failed", name)
             await asyncio.sleep(LOOK_S)

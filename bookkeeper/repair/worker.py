@@ -329,7 +329,7 @@ class ReplicationWorker:
             for fragment in fragments_of(metadata):
                 if not fragment.is_open and await look(fragment=fragment):
                     return RepairOutcome.DEFERRED
-        # Without the lock a bookie may have given up what was copied to it (law 1), and the look came too early.
+        # Without the lock a bookie may have given up what was copied to it (law 1), and the check came too early.
         if not await lock.is_held() or not await self._marks.remove(marked):
             return RepairOutcome.DEFERRED
         self._stats.finished += 1

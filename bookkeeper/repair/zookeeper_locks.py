@@ -148,7 +148,7 @@ class ZookeeperElection:
         owners = [await self._nodes.owner(vote) for vote in votes]
         if session_id not in owners:
             await self._nodes.create_in_order(f"{ELECTION}/{VOTE_PREFIX}", self._vote)
-            return False  # The next look tells; another candidate may have made its vote at the same moment.
+            return False  # The next check tells; another candidate may have made its vote at the same moment.
         first = next((owner for owner in owners if owner is not None), None)
         if first != session_id:
             return False

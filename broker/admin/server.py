@@ -44,7 +44,7 @@ from broker.admin.openapi import openapi_route
 from broker.admin.rights.audit import note_outcome
 from broker.admin.rights.guard import check_rights
 from broker.admin.rights.permissions import PERMISSION_ROUTES
-from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
+from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView, RatesOf
 from broker.admin.topics.backlogs import BACKLOG_ROUTES
 from broker.admin.topics.compaction import COMPACTION_ROUTES
 from broker.admin.topics.holes import HOLE_ROUTES
@@ -59,7 +59,6 @@ from broker.admin.topics.produce import PRODUCE_ROUTES
 from broker.admin.topics.replication import replication_routes
 from broker.admin.topics.schemas import SCHEMA_ROUTES
 from broker.admin.topics.shadow_topics import SHADOW_ROUTES
-from broker.admin.topics.stats import RatesOf
 from broker.admin.topics.subscription_rates import SUBSCRIPTION_RATE_ROUTES
 from broker.admin.topics.subscriptions import SUBSCRIPTION_ROUTES
 from broker.admin.topics.topic_lists import LIST_ROUTES

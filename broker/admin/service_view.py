@@ -11,8 +11,8 @@ from typing import Protocol
 
 from aiohttp import web
 
-from broker.admin.topics.stats import RatesOf
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.numbers.windows import TopicWindow
 from broker.security.audit import AuditTrail
 from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
@@ -101,6 +101,8 @@ BROKER = web.AppKey("broker", BrokerView)
 """The broker."""
 CLUSTERS = web.AppKey("clusters", Clusters)
 """The stored descriptions of clusters."""
+RatesOf = Callable[[str], TopicWindow]
+"""Returns the rates of a topic by its full name."""
 RATES: web.AppKey[RatesOf] = web.AppKey("rates")
 """Returns the rates of a topic."""
 HEALTH = web.AppKey("health", HealthProbe)

@@ -1,4 +1,4 @@
-"""Backlog rounds: the looks at every topic's backlog that fall due with time.
+"""Backlog rounds: the checks of every topic's backlog that fall due with time.
 
 Quotas, the time to live of messages, and subscriptions without a consumer have an interval each; a changed interval acts at
 the next start. The search for forgotten entries obeys changes at run time. Dormant topics that are due are opened for all of

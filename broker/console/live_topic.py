@@ -1,4 +1,4 @@
-"""LiveTopic: the moving parts of one topic, with rates between two looks at it.
+"""LiveTopic: the moving parts of one topic, with rates between two readings of it.
 
 A page that shows a topic gets this each second, so all lists are bounded; counts of what is left out stand beside them.
 """
@@ -47,14 +47,14 @@ class LiveTopic:
         self._looked_ns = 0
         self._seconds = 0.0
         self._traffic = Rates()
-        # Counters of producers, consumers and subscriptions at the last look.
+        # Counters of producers, consumers and subscriptions at the last reading.
         self._before: dict[Hashable, tuple[int, int]] = {}
         # Consumers and holes that this look may still list.
         self._consumers_left = self._holes_left = 0
         self._after: dict[Hashable, tuple[int, int]] = {}
 
     def look(self, topic: Topic) -> dict[str, Json]:
-        """Returns the topic as it is now; rates are None at the first look."""
+        """Returns the topic as it is now; rates are None at the first reading."""
         now_ns = self._now_ns()
         self._seconds = (now_ns - self._looked_ns) / 1e9 if self._looked_ns else 0.0
         self._looked_ns = now_ns
@@ -81,7 +81,7 @@ class LiveTopic:
         return shown
 
     def _rates(self, key: Hashable, messages: int, size: int) -> tuple[float | None, float | None]:
-        """Returns messages and bytes per second since the last look at `key`; None at the first one."""
+        """Returns messages and bytes per second since the last reading of `key`; None at the first one."""
         self._after[key] = messages, size
         before = self._before.get(key)
         if before is None or self._seconds <= 0:

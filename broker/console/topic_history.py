@@ -1,4 +1,4 @@
-"""The last hour of topics that pages show: sampled from the first look at a topic until an hour after the last one."""
+"""The last hour of topics that pages show: sampled from the first request for a topic until an hour after the last one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from foundation.json_value import Json
 TOPICS_MAX: Final = 32
 """Topics that are sampled, the last ones that pages showed: 4 MB of samples."""
 KEPT_NS: Final = 3_600_000_000_000
-"""Time after the last look for which a topic is sampled."""
+"""Time after the last check for which a topic is sampled."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class TopicHistories:
         self._followed: dict[str, _Followed] = {}
 
     def look(self, name: str) -> None:
-        """Notes that a page shows the topic; its sampling begins with the first look."""
+        """Notes that a page shows the topic; its sampling begins with the first check."""
         followed = self._followed.pop(name, None) or _Followed(self._wall_ms(), 0)
         followed.looked_ns = self._now_ns()
         self._followed[name] = followed

@@ -97,7 +97,9 @@ class ManagedLedgerSettings(RoomSettings):
     cursor_rollover_ns: int = broker_key.int("managedLedgerCursorRolloverTimeInSeconds", "ns")
     batch_ack_sets_max: int = broker_key.int("managedLedgerMaxBatchDeletedIndexToPersist")
     list_compression: Compression = broker_key.rule(_list_compression)
+    """Of the stored list of ledgers."""
     cursor_compression: Compression = broker_key.rule(_cursor_compression)
+    """Of the stored positions of cursors."""
     read_bytes_max: int = broker_key.rule(_read_bytes_max)
     """Bytes that one batch read asks of the ledger client."""
     track_mark_delete: bool = broker_key.bool("cacheEvictionByMarkDeletedPosition")

@@ -78,7 +78,7 @@ def _reason_against(host: str, connections: int, at_host: int, settings: NetSett
 
 def _subtract(counter: Counter[str], host: str) -> None:
     counter[host] -= 1
-    # Addresses that are gone must not pile up.
+    # Addresses without a connection must not pile up.
     if counter[host] <= 0:
         del counter[host]
 

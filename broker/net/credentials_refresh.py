@@ -25,7 +25,7 @@ from broker.security.authentication.authenticator import Authenticator
 from protocol import answers
 
 LOOK_S_MAX: Final = 600.0
-"""Longest time between two looks at the clock, which may be set meanwhile."""
+"""Longest time between two readings of the clock, which may be set meanwhile."""
 
 
 class RefreshedConnection(OpenConnection, Protocol):

@@ -1,4 +1,4 @@
-"""Liveness: closes a connection whose client is gone although TCP has not noticed.
+"""Liveness: closes a connection whose client has left although TCP has not noticed.
 
 Three checks. Keep-alive, per `keepAliveIntervalSeconds`: one silent interval earns a PING, a second one the end. And a
 PING at once when another client needs a name or an exclusive place that this one holds; a client that reconnects is often

@@ -186,7 +186,7 @@ class SchemaStore:
         return [f"{namespace}/{unquote(name)}" for name in await self._store.children(f"{ROOT}/{namespace}")]
 
     def drop(self, schema_id: str) -> None:
-        """Forgets the index in memory, so that the next look reads the store."""
+        """Forgets the index in memory, so that the next use reads the store."""
         self._remove(_index_key(schema_id))
 
     async def _delete_definitions(self, schema_id: str) -> None:

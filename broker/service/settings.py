@@ -44,6 +44,7 @@ class ServiceSettings(RoomSettings):
     cluster: str = broker_key.str("clusterName")
     auto_topic_creation: bool = broker_key.bool("allowAutoTopicCreation")
     auto_topic_partitions: int = broker_key.rule(_auto_topic_partitions)
+    """Partitions of a topic created so; 0 = a topic without partitions."""
     auto_subscription_creation: bool = broker_key.bool("allowAutoSubscriptionCreation")
     partitions_max: int = broker_key.int("maxNumPartitionsPerPartitionedTopic")
     tenants_max: int = broker_key.int("maxTenants")
@@ -69,6 +70,7 @@ class ServiceSettings(RoomSettings):
     deduplication_snapshot_s: int = broker_key.int("brokerDeduplicationSnapshotIntervalSeconds")
     deduplication_producers_max: int = broker_key.int("brokerDeduplicationMaxNumberOfProducers")
     schema_strategy: str = broker_key.rule(_schema_strategy)
+    """Compatibility strategy of schemas where no policy names one."""
     system_schema_strategy: str = broker_key.str("systemTopicSchemaCompatibilityStrategy")
     schema_updates: bool = broker_key.bool("isAllowAutoUpdateSchemaEnabled")
     schema_validation: bool = broker_key.bool("isSchemaValidationEnforced")
@@ -117,6 +119,7 @@ class ServiceSettings(RoomSettings):
     topic_policies: bool = broker_key.bool("topicLevelPoliciesEnabled")
     encryption_required: bool = broker_key.bool("encryptionRequireOnProducer")
     subscription_types: tuple[str, ...] = broker_key.rule(_subscription_types)
+    """Names of the subscription types that are allowed."""
     key_shared: bool = broker_key.bool("subscriptionKeySharedEnable")
     failover_delay_ms: int = broker_key.int("activeConsumerFailoverDelayTimeMillis")
     failover_consistent_hashing: bool = broker_key.bool("activeConsumerFailoverConsistentHashing")
@@ -144,6 +147,7 @@ class ServiceSettings(RoomSettings):
     quotas_checked: bool = broker_key.bool("backlogQuotaCheckEnabled")
     quota_interval_s: int = broker_key.int("backlogQuotaCheckIntervalInSeconds")
     quota_bytes: int = broker_key.rule(_quota_bytes)
+    """Bytes of backlog that a topic may have; -1 = no limit."""
     quota_age_s: int = broker_key.int("backlogQuotaDefaultLimitSecond")
     quota_reaction: str = broker_key.str("backlogQuotaDefaultRetentionPolicy")
     quota_age_precise: bool = broker_key.bool("preciseTimeBasedBacklogQuotaCheck")
@@ -153,4 +157,6 @@ class ServiceSettings(RoomSettings):
     ack_quorum: int = broker_key.int("managedLedgerDefaultAckQuorum")
     mark_delete_rate: float = broker_key.float("managedLedgerDefaultMarkDeleteRateLimit")
     entry_timestamp: bool = broker_key.rule(_entry_timestamp)
+    """Stamp entries with the broker's clock."""
     entry_index: bool = broker_key.rule(_entry_index)
+    """Stamp entries with the index of their last message in the topic."""

@@ -45,7 +45,7 @@ from protocol.errors import ProtocolError
 log = logging.getLogger("magnetar.websocket")
 
 TICK_S: Final = 0.1
-"""Time between two looks for messages that are to be sent again."""
+"""Time between two checks for messages that are to be sent again."""
 
 
 class ConsumerSession(WebSocketSession):

@@ -24,7 +24,7 @@ log = logging.getLogger("magnetar.websocket")
 OUTGOING_BYTES_MAX: Final = 64 * 1024
 """Characters in the queue at which nothing more is added but answers to what was read already."""
 LOOK_S_MAX: Final = 600.0
-"""Longest time between two looks at the clock, which may be set meanwhile."""
+"""Longest time between two readings of the clock, which may be set meanwhile."""
 LAST_TEXTS_S: Final = 30.0
 """Time for the client to take the texts that wait, and the close after them, once the session is to end."""
 REASON_BYTES_MAX: Final = 123

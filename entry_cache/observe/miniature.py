@@ -17,7 +17,7 @@ from entry_cache.cache_stats import Reason
 from entry_cache.compose import ComposedCache
 from entry_cache.entry_cache import EntryCache
 from entry_cache.observe.decisions import Decisions
-from entry_cache.observe.repeated_inputs import NOTHING_PINNED, bodiless_entry
+from entry_cache.observe.repeated_inputs import NOTHING_PINNED, bodiless_entry, read_again
 from entry_cache.observe.spatial_sample import FOLDS, SpatialSample
 from entry_cache.settings import CacheSettings
 from foundation.model.entry import Entry
@@ -118,17 +118,15 @@ class Miniature:
         went to storage in the real cache too, which reports the return by itself, and -1 for one that fills no cache.
         """
         cache = self._manager.open(run.log)
-        present = cache.get_present(cache.reader(reader), run.ledger_id, run.first, run.end - 1)
+        present, missing = read_again(cache, reader, run.ledger_id, run.first, run.end)
         counts = self._manager.policy.counts
         # Written to a consumer in the same turn, nearly always.
         counts.mark_delivered(present)
         count = run.end - run.first
         self.reads[run.fold] += count
-        self.misses[run.fold] += count - len(present)
-        if len(present) == count:
+        self.misses[run.fold] += len(missing)
+        if not missing:
             return
-        held = {entry.entry_id for entry in present}
-        missing = [entry_id for entry_id in range(run.first, run.end) if entry_id not in held]
         if refill is None:
             for entry_id in missing:
                 place = run.ledger_id, entry_id
@@ -173,7 +171,7 @@ class Miniature:
         self._manager.open(log).invalidate_before(position)
 
     def invalidate_ledger(self, log: str, ledger_id: int) -> None:
-        """Removes the entries of a ledger that is gone."""
+        """Removes the entries of a ledger that no longer exists."""
         self._manager.open(log).invalidate_ledger(ledger_id)
 
     def forget_closed(self, is_open: Callable[[str], bool]) -> None:

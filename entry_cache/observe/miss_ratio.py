@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import Final
 
-from entry_cache.active_cursors import ActiveCursors, count_to
+from entry_cache.active_cursors import ActiveCursors
 from entry_cache.cache_stats import Reason
 from entry_cache.observe.cache_events import (
     NOT_COUNTED,
@@ -27,6 +27,7 @@ from entry_cache.observe.cache_events import (
 )
 from entry_cache.observe.curve import Curve, Point
 from entry_cache.observe.miniature import Miniature, SampledRun
+from entry_cache.observe.repeated_inputs import refill_reads
 from entry_cache.observe.spatial_sample import BLOCK_BITS, FOLDS, SpatialSample
 from entry_cache.policy import NO_LIMIT
 from entry_cache.reader import LOOKS_ONLY
@@ -168,10 +169,7 @@ class MissRatios:
         cursors = self._cursors_of(run.log)
         if cursors is None or not self._counts_reads.get(run.log, True):
             return -1
-        position = cursors.position(reader)
-        if position is None:
-            return -1
-        return 1 if position > (run.ledger_id, run.first) else count_to(cursors.places, position)
+        return refill_reads(cursors, reader, (run.ledger_id, run.first))
 
     def _follow(self, log: str) -> None:
         if self._settings.policy == "magnetar" and (cursors := self._cursors_of(log)) is not None:

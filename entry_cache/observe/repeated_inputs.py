@@ -27,7 +27,7 @@ from entry_cache.observe.cache_events import (
 from entry_cache.observe.decisions import Decisions
 from entry_cache.observe.recorded import Recorded
 from entry_cache.policy import NO_LIMIT
-from entry_cache.reader import Reader
+from entry_cache.reader import LOOKS_ONLY, Reader
 from entry_cache.settings import CacheSettings
 from foundation.model.entry import Entry
 from foundation.model.position import Position
@@ -58,6 +58,26 @@ def _entries_of(parts: Sequence[Recorded]) -> list[Entry]:
         for part in parts
         for entry_id in part.ids
     ]
+
+
+def read_again(
+    cache: EntryCache, reader: str, ledger_id: int, first: int, end: int
+) -> tuple[list[Entry], list[int]]:
+    """Reads the cached entries of a range, which may have gaps, and returns them and the ids of the others."""
+    present = cache.get_present(cache.reader(reader), ledger_id, first, end - 1)
+    held = {entry.entry_id for entry in present}
+    return present, [entry_id for entry_id in range(first, end) if entry_id not in held]
+
+
+def refill_reads(cursors: ActiveCursors, reader: str, place: tuple[int, int]) -> int:
+    """Returns the expected reads with which a log fetches what this reader lacks; -1 where that fills no cache.
+
+    An entry before the reader's position is fetched for a redelivery, which no other reader waits for.
+    """
+    position = cursors.position(reader)
+    if position is None or reader == LOOKS_ONLY:
+        return -1
+    return 1 if position > place else cursors.rank(reader)
 
 
 class ReplayedLog:

@@ -34,7 +34,7 @@ class Reloaded(Generic[T]):
     ) -> None:
         """Makes the first value. Raises the `error` of `make`.
 
-        `check_s`: seconds between two looks at the files; 0 looks at each use. `warn` gets one line, about the `subject`,
+        `check_s`: seconds between two checks of the files; 0 looks at each use. `warn` gets one line, about the `subject`,
         for each change that cannot be used.
         """
         self._make = make
@@ -44,7 +44,7 @@ class Reloaded(Generic[T]):
         self._check_ns = int(check_s * 10**9)
         self._now_ns = now_ns
         self._warn = warn
-        # Before the files are read: a change while they are read is found at the next look.
+        # Before the files are read: a change while they are read is found at the next check.
         self._state = _state_of(files)
         self._value = make()
         self._next_ns = now_ns() + self._check_ns

@@ -18,7 +18,7 @@ from magnetar.clients.admin_client import AdminAddress, Response, send, text_or_
 from magnetar.clients.client import CommandError
 
 POLL_S: Final = 1.0
-"""Pause between two looks at a process that still runs, as in pulsar-admin."""
+"""Pause between two checks of a process that still runs, as in pulsar-admin."""
 SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
 """The property of a shadow topic that names its source."""
 _SEPARATOR: Final = "-" * 73 + "\n"

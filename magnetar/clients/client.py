@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from magnetar.process.config_files import default_file
+from magnetar.clients.config_files import default_file
 
 if TYPE_CHECKING:
     import pulsar

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magnetar.clients.client import CommandError, fail
-from magnetar.commands.shared_options import (
+from magnetar.clients.shared_options import (
     CommandParser,
     add_process_options,
     add_settings_options,

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from magnetar.commands.shared_options import CommandParser, add_process_options, add_settings_options
+from magnetar.clients.shared_options import CommandParser, add_process_options, add_settings_options
 from magnetar.process.options import BrokerOptions, Role
 
 if TYPE_CHECKING:

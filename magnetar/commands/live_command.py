@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Jobs = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _POLL_S = 1
-"""Seconds between two looks at Ctrl-C, and the most that its effect is late."""
+"""Seconds between two checks for Ctrl-C, and the most that its effect is late."""
 
 
 def add_to(jobs: Jobs) -> None:

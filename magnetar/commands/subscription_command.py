@@ -8,89 +8,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Any, TypedDict
 from urllib.parse import quote
 
 from magnetar.admin.output import aligned
 from magnetar.clients.client import CommandError, fail
-from magnetar.commands.shared_options import CommandParser, add_admin_url, topic_path
+from magnetar.clients.members import Members
+from magnetar.clients.shared_options import CommandParser, add_admin_url, topic_path
 
 PATH = "/admin/v2/magnetar"
 """In front of each route of `broker/admin/topics/holes.py`."""
-
-
-class HoleRunRow(TypedDict):
-    """Consecutive unacknowledged entries in the same place."""
-
-    first: str
-    """Position of the first one, `ledger:entry`."""
-    last: str
-    """Position of the last one."""
-    entries: int
-    """Their number."""
-    place: str
-    """`consumer`, `redelivery`, `delayed`, `transaction`, `ahead` or `lost`."""
-    consumer: str | None
-    """Name of the consumer in the place `consumer`."""
-    readAfter: str | None
-    """Time of the last look before the first entry was read; None = not known."""
-    readBefore: str | None
-    """Time of the first look after that; None = it was read since the last look."""
-
-
-class SubscriptionWhy(TypedDict):
-    """`GET /admin/v2/magnetar/subscriptions/why/…`, as far as it is shown."""
-
-    topic: str
-    """Full name."""
-    subscription: str
-    """Name of the subscription."""
-    type: str
-    """Pulsar's word for the type."""
-    backlog: int
-    """Unacknowledged entries, those included that were not read yet."""
-    acknowledgedRanges: int
-    """Ranges of acknowledged entries after unacknowledged ones."""
-    acknowledgedInMemoryOnly: int
-    """Acknowledged entries that a crash would deliver again."""
-    redelivered: int
-    """Entries that were lost and are delivered again."""
-    holes: list[HoleRunRow]
-    """The first runs of holes."""
-    holesLeftOut: int
-    """Further runs."""
-    conclusion: str
-    """The answer in sentences."""
-
-
-class EvictionRow(TypedDict):
-    """Messages that a quota took from a subscription."""
-
-    at: str
-    """Time."""
-    subscription: str
-    """Name of the subscription."""
-    quota: str
-    """Type of the quota."""
-    limit: int
-    """The quota in bytes or seconds."""
-    after: str
-    """The mark-delete position before."""
-    through: str
-    """The last entry taken."""
-    entries: int
-    """Entries taken."""
-
-
-class Evictions(TypedDict):
-    """`GET /admin/v2/magnetar/evictions/…`."""
-
-    topic: str
-    """Full name."""
-    entriesEvicted: dict[str, int]
-    """Entries taken since the topic was opened, by type of the quota."""
-    evictions: list[EvictionRow]
-    """The newest ones, the oldest of them first."""
 
 
 def main(argv: list[str]) -> int:
@@ -140,60 +66,56 @@ def _evictions(arguments: argparse.Namespace) -> str:
     return _answer(arguments, f"/evictions/{topic_path(arguments.topic)}", evictions_text)
 
 
-def _answer(arguments: argparse.Namespace, path: str, in_words: Callable[[Any], str]) -> str:
+def _answer(arguments: argparse.Namespace, path: str, in_words: Callable[[Members], str]) -> str:
     """Returns the broker's answer in words, or as it is with `--json`."""
     from magnetar.clients.admin_client import admin_address, as_text, ask_for_object
 
     body = ask_for_object(admin_address(arguments), PATH + path, "a description")
-    return as_text(body) if arguments.json else in_words(body)
+    return as_text(body) if arguments.json else in_words(Members(body))
 
 
-def why_text(why: SubscriptionWhy) -> str:
+def why_text(why: Members) -> str:
     """Returns a head, a line per run of holes, and the conclusion."""
     head = (
-        f"{why['topic']} {why['subscription']} ({why['type']}): backlog {why['backlog']:,}, "
-        f"{why['acknowledgedRanges']:,} acknowledged ranges"
+        f"{why.text('topic')} {why.text('subscription')} ({why.text('type')}): backlog {why.amount('backlog'):,}, "
+        f"{why.amount('acknowledgedRanges'):,} acknowledged ranges"
     )
-    if why["acknowledgedInMemoryOnly"]:
-        head += f", {why['acknowledgedInMemoryOnly']:,} acknowledged entries in memory only"
-    if why["redelivered"]:
-        head += f", {why['redelivered']:,} lost entries delivered again"
+    if in_memory := why.amount("acknowledgedInMemoryOnly"):
+        head += f", {in_memory:,} acknowledged entries in memory only"
+    if redelivered := why.amount("redelivered"):
+        head += f", {redelivered:,} lost entries delivered again"
     rows: list[tuple[str, ...]] = [("FIRST", "LAST", "ENTRIES", "PLACE", "READ BETWEEN", "AND")]
-    rows += [_hole(one) for one in why["holes"]]
+    rows += map(_hole, why.each("holes"))
     lines = [head, *(aligned(rows) if len(rows) > 1 else [])]
-    if why["holesLeftOut"]:
-        lines.append(f"… and {why['holesLeftOut']:,} more (-n)")
-    return "\n".join([*lines, why["conclusion"]])
+    if left_out := why.amount("holesLeftOut"):
+        lines.append(f"… and {left_out:,} more (-n)")
+    return "\n".join([*lines, why.text("conclusion")])
 
 
-def _hole(one: HoleRunRow) -> tuple[str, ...]:
-    place = f"{one['place']} {one['consumer']}" if one["consumer"] else one["place"]
+def _hole(one: Members) -> tuple[str, ...]:
+    place = one.text("place")
     return (
-        one["first"],
-        one["last"],
-        f"{one['entries']:,}",
-        place,
-        one["readAfter"] or "?",
-        one["readBefore"] or "now",
+        one.text("first"),
+        one.text("last"),
+        f"{one.amount('entries'):,}",
+        f"{place} {one.text('consumer')}" if one.value["consumer"] else place,
+        str(one.value["readAfter"] or "?"),
+        str(one.value["readBefore"] or "now"),
     )
 
 
-def evictions_text(found: Evictions) -> str:
+def evictions_text(found: Members) -> str:
     """Returns a line per eviction, and the sums."""
-    if not found["evictions"]:
-        return f"{found['topic']}: no backlog quota has taken a message since the topic was opened"
+    topic, evictions = found.text("topic"), list(found.each("evictions"))
+    if not evictions:
+        return f"{topic}: no backlog quota has taken a message since the topic was opened"
     rows: list[tuple[str, ...]] = [("AT", "SUBSCRIPTION", "QUOTA", "LIMIT", "AFTER", "THROUGH", "ENTRIES")]
-    rows += [
-        (
-            one["at"],
-            one["subscription"],
-            one["quota"],
-            f"{one['limit']:,}",
-            one["after"],
-            one["through"],
-            f"{one['entries']:,}",
+    for one in evictions:
+        at, subscription, quota, after, through = map(
+            one.text, ("at", "subscription", "quota", "after", "through")
         )
-        for one in found["evictions"]
-    ]
-    sums = ", ".join(f"{entries:,} by {kind}" for kind, entries in found["entriesEvicted"].items())
-    return "\n".join([f"{found['topic']}: entries taken {sums}", *aligned(rows)])
+        limit, entries = one.amount("limit"), one.amount("entries")
+        rows.append((at, subscription, quota, f"{limit:,}", after, through, f"{entries:,}"))
+    taken = Members(found.value["entriesEvicted"])
+    sums = ", ".join(f"{taken.amount(kind):,} by {kind}" for kind in taken.value)
+    return "\n".join([f"{topic}: entries taken {sums}", *aligned(rows)])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magnetar.clients.client import CommandError, fail
-from magnetar.commands.shared_options import CommandParser
+from magnetar.clients.shared_options import CommandParser
 
 if TYPE_CHECKING:
     from broker.security.authentication.signatures import Claims
@@ -102,7 +102,7 @@ def _keys(parser: argparse.ArgumentParser, short: str, long: str) -> None:
 def _create_secret_key(arguments: argparse.Namespace) -> None:
     import base64
 
-    from magnetar.commands.token_keys import new_secret
+    from magnetar.clients.token_keys import new_secret
 
     key = new_secret(arguments.signature_algorithm)
     data = base64.b64encode(key) if arguments.base64 else key
@@ -114,7 +114,7 @@ def _create_secret_key(arguments: argparse.Namespace) -> None:
 
 
 def _create_key_pair(arguments: argparse.Namespace) -> None:
-    from magnetar.commands.token_keys import new_pair
+    from magnetar.clients.token_keys import new_pair
 
     pair = new_pair(arguments.signature_algorithm)
     _write_secret(arguments.output_private_key, pair.private)
@@ -124,7 +124,7 @@ def _create_key_pair(arguments: argparse.Namespace) -> None:
 def _create(arguments: argparse.Namespace) -> None:
     from broker.security.authentication.credentials import checked_role
     from broker.security.authentication.key_files import read_key
-    from magnetar.commands.token_keys import expiry_after, token_by_private_key, token_by_secret
+    from magnetar.clients.token_keys import expiry_after, token_by_private_key, token_by_secret
 
     claims: dict[str, object] = {"sub": checked_role(arguments.subject)}
     if claims["sub"] is None:
@@ -144,7 +144,7 @@ def _validate(arguments: argparse.Namespace) -> None:
 
     from broker.security.authentication.key_files import read_key
     from broker.security.authentication.signatures import check_times
-    from magnetar.commands.token_keys import claims_by_key
+    from magnetar.clients.token_keys import claims_by_key
 
     key = read_key(arguments.secret_key or arguments.pair_key)
     claims = claims_by_key(_token(arguments), key, is_secret=bool(arguments.secret_key))

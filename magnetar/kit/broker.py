@@ -204,7 +204,7 @@ class Broker(PulsarUnderTest):
         if self._secret is None:
             raise KitError("this broker asks for no token of the kit: make it with Broker(tokens=True)")
         # Imported here: most tests need no cryptography.
-        from magnetar.commands.token_keys import token_by_secret
+        from magnetar.clients.token_keys import token_by_secret
 
         for namespace, actions in (permissions or {}).items():
             if namespace.count("/") != 1:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Final
 
+from magnetar.clients.cache_words import CAUSES, REASONS
 from magnetar.clients.client import visible
 from magnetar.clients.members import Members
-from magnetar.commands.cache_text import CAUSES, REASONS
 from magnetar.top.numbers import count, fitted, percent, rate, size
 
 COLUMN: Final = 76

@@ -17,10 +17,16 @@ from broker.recorder.record_reader import BrokerLifetime, events, events_of
 from broker.recorder.schema import COLUMNS
 from entry_cache.observe.cache_events import HIT_MOVES, HIT_REDELIVERY, Op
 from entry_cache.observe.recorded import Recorded
-from entry_cache.observe.repeated_inputs import NOTHING_PINNED, RepeatedInputs, bodiless_entry, nothing
+from entry_cache.observe.repeated_inputs import (
+    NOTHING_PINNED,
+    RepeatedInputs,
+    bodiless_entry,
+    nothing,
+    read_again,
+    refill_reads,
+)
 from entry_cache.observe.replay import OUTPUTS, Replay
 from entry_cache.observe.totals import totals_of
-from entry_cache.reader import LOOKS_ONLY
 from entry_cache.settings import CacheSettings
 from foundation.model.entry import Entry
 from foundation.model.position import Position
@@ -199,15 +205,13 @@ class WhatIf:
 
     def _read(self, event: Recorded) -> None:
         log = self._repeated.log_of(event)
-        reader = log.cache.reader(event.reader)
-        expected_reads = self._expected_reads(event)
+        reader, place = log.cache.reader(event.reader), (event.ledger_id, event.first)
+        expected_reads = refill_reads(log.cursors, event.reader, place) if log.counts_reads else -1
         # Not `read_run`: in this cache the run may have gaps, which the recorded one had not.
-        present = log.cache.get_present(reader, event.ledger_id, event.first, event.first + event.entries - 1)
+        present, missing = read_again(log.cache, event.reader, *place, event.first + event.entries)
         if event.detail == HIT_REDELIVERY:
             for entry in present:
                 log.cache.listener.redelivery_read(reader, entry)
-        held = {entry.entry_id for entry in present}
-        missing = [entry_id for entry_id in event.ids if entry_id not in held]
         mean = event.size_bytes // max(event.entries, 1)
         missing_bytes = sum([self._sizes.get((event.ledger_id, entry_id), mean) for entry_id in missing])
         # As if read from storage at once: the record has no time of an arrival for a read that was a hit.
@@ -217,17 +221,6 @@ class WhatIf:
             self._insert(event, missing, expected_reads)
         if event.detail == HIT_MOVES:
             log.move(event.reader, Position(event.ledger_id, event.first + event.entries))
-
-    def _expected_reads(self, event: Recorded) -> int:
-        """Returns the expected reads of an entry from storage, or -1.
-
-        -1: the read does not fill the cache.
-        """
-        log = self._repeated.logs[event.log]
-        position = log.cursors.position(event.reader)
-        if not log.counts_reads or position is None or event.reader == LOOKS_ONLY:
-            return -1
-        return 1 if position > (event.ledger_id, event.first) else log.cursors.rank(event.reader)
 
     def _ask(self, event: Recorded) -> None:
         cache = self._repeated.log_of(event).cache

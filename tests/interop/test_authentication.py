@@ -22,7 +22,7 @@ import websocket
 from passlib.hash import apr_md5_crypt, bcrypt
 
 from broker.config.security_keys import BASIC_PROVIDER, TLS_PROVIDER, TOKEN_PROVIDER
-from magnetar.commands.token_keys import new_pair, token_by_private_key
+from magnetar.clients.token_keys import new_pair, token_by_private_key
 from magnetar.kit.controls import Clock
 from pyspark_pulsar.client.cluster import Cluster
 from pyspark_pulsar.errors import BrokerRefused

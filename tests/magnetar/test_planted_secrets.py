@@ -23,7 +23,7 @@ import pulsar
 import pytest
 
 from broker.config.security_keys import BASIC_PROVIDER, TLS_PROVIDER, TOKEN_PROVIDER
-from magnetar.commands.token_keys import token_by_secret
+from magnetar.clients.token_keys import token_by_secret
 from protocol.pulsar_api_pb2 import BaseCommand
 from tests.support.certificates import Certificates
 from tests.support.raw_client import simple_frame

@@ -12,9 +12,9 @@ from typing import Final, cast
 from aiohttp import web
 
 from broker.admin.http.answers import Conflict, NotAcceptable, answer, done
-from broker.admin.service_view import BROKER, RATES, BrokerView
+from broker.admin.service_view import BROKER, RATES, BrokerView, RatesOf
 from broker.admin.topics.dormant_stats import dormant_stats
-from broker.admin.topics.stats import RatesOf, stats_now
+from broker.admin.topics.stats import stats_now
 from broker.service.namespaces.bundles import Bundles, bundles_of
 from foundation.json_value import Json
 from foundation.model.topic_name import TopicName, parse_topic_name

@@ -7,7 +7,7 @@ from typing import Final
 from aiohttp import web
 
 from broker.admin.http.answers import BadRequest, answer, body_of, done, empty, namespace_of
-from broker.admin.namespaces.policy_owner import existing_namespace
+from broker.admin.policy_owner import existing_namespace
 from broker.admin.service_view import BROKER
 from broker.service.limits.resource_groups import ResourceGroups
 from broker.service.policies.effective_policies import RESOURCE_GROUP

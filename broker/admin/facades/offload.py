@@ -12,7 +12,7 @@ from uuid import UUID
 from aiohttp import web
 
 from broker.admin.http.answers import body_of
-from broker.admin.namespaces.policy_owner import existing_namespace
+from broker.admin.policy_owner import existing_namespace
 from broker.admin.service_view import BROKER
 from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, managed_ledger_key
 from broker.managed_ledger.offload.tier import NOT_FOUND, UNKNOWN, ScannedObject

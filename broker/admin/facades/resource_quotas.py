@@ -12,7 +12,7 @@ from aiohttp import web
 
 from broker.admin.http.answers import PreconditionFailed, namespace_of
 from broker.admin.http.fields import fields_of
-from broker.admin.namespaces.policy_owner import existing_namespace
+from broker.admin.policy_owner import existing_namespace
 from broker.admin.service_view import BROKER
 from broker.service.namespaces.bundles import Bundles, bundles_of
 from broker.service.namespaces.documents import JsonDocuments

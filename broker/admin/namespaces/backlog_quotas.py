@@ -7,8 +7,8 @@ from aiohttp.typedefs import Handler
 
 from broker.admin.http.answers import answer, done, is_true, namespace_of, object_of
 from broker.admin.http.request_path import NAMESPACE, TOPIC
-from broker.admin.namespaces.policy_owner import FindOwner, PolicyOwner, topic_owner
 from broker.admin.namespaces.quota_rules import checked_quota, refuse_quota
+from broker.admin.policy_owner import FindOwner, PolicyOwner, topic_owner
 from broker.admin.service_view import BROKER
 from broker.service.policies.backlog_quota import QUOTA, QUOTA_TYPES
 from broker.service.policies.table import BACKLOG, RETAINED

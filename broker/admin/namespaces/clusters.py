@@ -20,7 +20,7 @@ from broker.admin.http.answers import (
 )
 from broker.admin.http.fields import names_of
 from broker.admin.http.request_path import NAMESPACE
-from broker.admin.namespaces.policy_owner import existing_namespace
+from broker.admin.policy_owner import existing_namespace
 from broker.admin.service_view import BROKER, CLUSTERS
 from broker.service.namespaces.stored_forms import REPLICATION
 from broker.service.policies.forms import Flag, named

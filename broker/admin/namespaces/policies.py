@@ -25,7 +25,8 @@ from broker.admin.http.answers import (
     is_true,
 )
 from broker.admin.http.request_path import NAMESPACE, TOPIC
-from broker.admin.namespaces.policy_owner import (
+from broker.admin.namespaces.quota_rules import refuse_retention
+from broker.admin.policy_owner import (
     FindOwner,
     PolicyOwner,
     existing_namespace,
@@ -33,7 +34,6 @@ from broker.admin.namespaces.policy_owner import (
     namespace_owner,
     topic_owner,
 )
-from broker.admin.namespaces.quota_rules import refuse_retention
 from broker.admin.service_view import BROKER, BrokerView
 from broker.service.namespaces.stored_forms import LOCAL, RATES
 from broker.service.policies.backlog_quota import QUOTA_TYPES

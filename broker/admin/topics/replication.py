@@ -21,7 +21,7 @@ from broker.admin.http.answers import (
     topic_of,
 )
 from broker.admin.http.request_path import TOPIC
-from broker.admin.namespaces.policy_owner import existing_topic
+from broker.admin.policy_owner import existing_topic
 from broker.admin.service_view import BROKER
 from broker.admin.topics.shadow_topics import names_in
 from broker.admin.topics.topic_access import existing_persistent

@@ -7,7 +7,7 @@ these are not in use. Rates are those of the metrics' last whole window.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,8 +28,6 @@ from broker.service.topics.persistent_topic import PersistentTopic, transaction_
 from broker.service.topics.topic import Topic
 from broker.service.topics.topic_subscriptions import TopicSubscriptions
 
-RatesOf = Callable[[str], TopicWindow]
-"""Returns the rates of a topic by its full name."""
 TOPIC_RATES: Final = {
     "msgRateIn": "pulsar_rate_in",
     "msgThroughputIn": "pulsar_throughput_in",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from broker.admin.http.answers import answer, body_of, done, empty, is_true
-from broker.admin.namespaces.policy_owner import existing_topic
+from broker.admin.policy_owner import existing_topic
 from broker.admin.service_view import BROKER
 from broker.service.namespaces.namespaces import GLOBAL
 from broker.service.policies.effective_policies import SUBSCRIPTION_POLICIES

@@ -10,6 +10,7 @@ class AuthenticationSettings(RoomSettings):
     """Rules for credentials. Keys and passwords themselves stand in the providers that read them."""
 
     providers: tuple[str, ...] = broker_key.rule(lambda settings: settings.list("authenticationProviders"))
+    """Apache's class names, in order."""
     anonymous_role: str = broker_key.str("anonymousUserRole")
     checks_original: bool = broker_key.bool("authenticateOriginalAuthData")
     checks_metrics: bool = broker_key.bool("authenticateMetricsEndpoint")
@@ -22,9 +23,11 @@ class AuthenticationSettings(RoomSettings):
     openid_issuers: tuple[str, ...] = broker_key.rule(
         lambda settings: settings.list("openIDAllowedTokenIssuers")
     )
+    """URLs of the accepted OpenID providers."""
     openid_audiences: tuple[str, ...] = broker_key.rule(
         lambda settings: settings.list("openIDAllowedAudiences")
     )
+    """Audiences of which a token must name one."""
     openid_role_claim: str = broker_key.str("openIDRoleClaim")
     openid_certificates: str = broker_key.str("openIDTokenIssuerTrustCertsFilePath")
     openid_skew_s: int = broker_key.int("openIDAcceptedTimeLeewaySeconds")

@@ -11,5 +11,7 @@ class AuthorizationSettings(RoomSettings):
 
     enabled: bool = broker_key.bool("authorizationEnabled")
     superusers: tuple[str, ...] = broker_key.rule(lambda settings: settings.list("superUserRoles"))
+    """Roles that may do everything."""
     proxies: tuple[str, ...] = broker_key.rule(lambda settings: settings.list("proxyRoles"))
+    """Roles that speak for other roles and must name them."""
     wildcards: bool = broker_key.bool("authorizationAllowWildcardsMatching")

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Put, Versioned
-from broker.service.namespaces.partitioned_metadata import PARTITIONED_ROOT
 from foundation.model.errors import BadVersion
 from foundation.model.topic_name import NON_PERSISTENT, PERSISTENT
 
@@ -26,27 +25,27 @@ _SLICE: Final = 100
 log = logging.getLogger("magnetar.namespaces")
 
 
-async def move_earlier_partitions(store: MetadataStore) -> None:
-    """Moves all of them. Raises MetadataError; a later call goes on."""
+async def move_earlier_partitions(store: MetadataStore, root: str) -> None:
+    """Moves all of them below `root`. Raises MetadataError; a later call goes on."""
     moved = 0
     for domain in _DOMAINS:
-        async for namespace, names in _earlier(store, domain):
+        async for namespace, names in _earlier(store, root, domain):
             for start in range(0, len(names), _SLICE):
                 part = names[start : start + _SLICE]
-                await asyncio.gather(*(_move(store, domain, namespace, name) for name in part))
+                await asyncio.gather(*(_move(store, root, domain, namespace, name) for name in part))
             moved += len(names)
     if moved:
         log.info("the metadata of %d partitioned topics now stands at Pulsar's path", moved)
 
 
-async def _earlier(store: MetadataStore, domain: str) -> AsyncIterator[tuple[str, list[str]]]:
+async def _earlier(store: MetadataStore, root: str, domain: str) -> AsyncIterator[tuple[str, list[str]]]:
     """Yields each namespace with old keys, and the last parts of these keys."""
-    for tenant in await store.children(f"{PARTITIONED_ROOT}/{domain}"):
-        for name in await store.children(f"{PARTITIONED_ROOT}/{domain}/{tenant}"):
+    for tenant in await store.children(f"{root}/{domain}"):
+        for name in await store.children(f"{root}/{domain}/{tenant}"):
             if name not in _DOMAINS or await _is_namespace(store, domain, tenant, name):
                 yield (
                     f"{tenant}/{name}",
-                    await store.children(f"{PARTITIONED_ROOT}/{domain}/{tenant}/{name}"),
+                    await store.children(f"{root}/{domain}/{tenant}/{name}"),
                 )
 
 
@@ -58,9 +57,9 @@ async def _is_namespace(store: MetadataStore, domain: str, tenant: str, name: st
     return old is not None and new is None
 
 
-async def _move(store: MetadataStore, domain: str, namespace: str, name: str) -> None:
-    old = f"{PARTITIONED_ROOT}/{domain}/{namespace}/{name}"
-    new = f"{PARTITIONED_ROOT}/{namespace}/{domain}/{name}"
+async def _move(store: MetadataStore, root: str, domain: str, namespace: str, name: str) -> None:
+    old = f"{root}/{domain}/{namespace}/{name}"
+    new = f"{root}/{namespace}/{domain}/{name}"
     while (found := await store.get(old)) is not None:
         try:
             if found.value != _MOVED:

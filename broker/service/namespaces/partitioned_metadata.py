@@ -69,7 +69,7 @@ class PartitionedMetadata:
                 # Imported late: stores of this version have no such keys.
                 from broker.service.namespaces.earlier_partitions import move_earlier_partitions
 
-                await move_earlier_partitions(self._store)
+                await move_earlier_partitions(self._store, PARTITIONED_ROOT)
                 return
 
     async def find(self, name: TopicName) -> StoredPartitions | None:

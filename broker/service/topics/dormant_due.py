@@ -11,7 +11,7 @@
 Delayed messages need no moment: nothing can be delivered without a consumer, and a consumer opens the topic. Nor do quotas
 that hold producers: the topic is compared with them when it opens.
 
-A moment is never earlier than one interval of the round that looks at open topics after the last look. So a dormant topic
+A moment is never earlier than one interval of the round that checks open topics after the last check. So a dormant topic
 is opened at most as often as an open one is looked at, also where a look finds nothing to do.
 """
 

@@ -35,7 +35,7 @@ class ReadingCursor:
         self.removed = False
         """True once the cursor is no longer active."""
         self.stopped = False
-        """True if it had not moved for a long time at the last look, and has not moved since."""
+        """True if it had not moved for a long time at the last check, and has not moved since."""
         self.look_soon = False
         """True while it stands in the queue of cursors that the next view looks at first."""
         self.moved_ns = -1
@@ -44,7 +44,7 @@ class ReadingCursor:
         self._speed = SPEED_GUESS
 
     def look(self, position: Position, now_ns: int) -> None:
-        """Measures the speed by how far the cursor has come since the last look."""
+        """Measures the speed by how far the cursor has come since the last check."""
         seen = self._seen_position
         # `moved_ns` stays: it must tell since when the cursor stands here, or a stopped cursor would never be
         # found.
@@ -52,7 +52,7 @@ class ReadingCursor:
             return
         if seen is not None:
             entries = _entries_moved(seen, position)
-            # A jump back or into another ledger says nothing about speed, and two looks at one time would
+            # A jump back or into another ledger says nothing about speed, and two checks at one time would
             # divide by zero.
             if entries and now_ns > self.moved_ns:
                 speed = entries * 1e9 / (now_ns - self.moved_ns)

@@ -100,7 +100,7 @@ class SegmentQueue:
 
     @property
     def scan_runs(self) -> bool:
-        """True from the first look of a scan to its end."""
+        """True from the first check of a scan to its end."""
         return self.scan_left > 0 or bool(self._front)
 
     def keep(self, segment: CacheSegment) -> None:

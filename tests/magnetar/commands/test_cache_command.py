@@ -10,8 +10,10 @@ from typing import ClassVar
 
 import pytest
 
+from foundation.json_value import Json
+from magnetar.clients.members import Members
 from magnetar.commands.cache_command import main
-from magnetar.commands.cache_text import CacheWhy, EventRow, Top, TopicUse, top_text, why_text
+from magnetar.commands.cache_text import top_text, why_text
 
 
 class Broker(http.server.BaseHTTPRequestHandler):
@@ -99,7 +101,7 @@ def test_answer_of_another_kind_of_server_is_refused(url: str, capsys: pytest.Ca
     assert "name a Magnetar broker with --admin-url" in capsys.readouterr().err
 
 
-def why(*events: EventRow) -> CacheWhy:
+def why(*events: dict[str, Json]) -> dict[str, Json]:
     return {
         "topic": "persistent://public/default/t",
         "ledgerId": 12,
@@ -109,7 +111,7 @@ def why(*events: EventRow) -> CacheWhy:
     }
 
 
-def top(*topics: TopicUse) -> Top:
+def top(*topics: dict[str, Json]) -> dict[str, Json]:
     return {
         "sort": "bytes",
         "usedBytes": 3 << 20,
@@ -121,41 +123,43 @@ def top(*topics: TopicUse) -> Top:
 
 
 def test_why_text_has_a_line_per_event_and_the_conclusion() -> None:
-    many = ["a", "b"]
+    many: list[Json] = ["a", "b"]
     text = why_text(
-        why(
-            {"secondsAgo": 3723, "event": "miss", "cursor": "a"},
-            {"secondsAgo": 62, "event": "coalesced", "cursor": "b"},
-            {"secondsAgo": 61, "event": "failed", "cursor": "b"},
-            {"secondsAgo": 60, "event": "not_cached", "reason": "full"},
-            {
-                "secondsAgo": 9,
-                "event": "insert",
-                "firstEntryId": 5,
-                "lastEntryId": 9,
-                "expectedReads": 2,
-                "cursors": many,
-            },
-            {
-                "secondsAgo": 8,
-                "event": "insert",
-                "firstEntryId": 7,
-                "lastEntryId": 7,
-                "expectedReads": None,
-                "cursors": [],
-            },
-            {
-                "secondsAgo": 7,
-                "event": "insert",
-                "firstEntryId": 7,
-                "lastEntryId": 7,
-                "expectedReads": 0,
-                "cursors": [],
-            },
-            {"secondsAgo": 0.25, "event": "kept_back"},
-            {"secondsAgo": 0.1, "event": "replay"},
-            {"secondsAgo": 0.0001, "event": "requeue", "cause": "may_return"},
-            {"secondsAgo": 0, "event": "evict", "reason": "a_new_reason", "expected": True},
+        Members(
+            why(
+                {"secondsAgo": 3723, "event": "miss", "cursor": "a"},
+                {"secondsAgo": 62, "event": "coalesced", "cursor": "b"},
+                {"secondsAgo": 61, "event": "failed", "cursor": "b"},
+                {"secondsAgo": 60, "event": "not_cached", "reason": "full"},
+                {
+                    "secondsAgo": 9,
+                    "event": "insert",
+                    "firstEntryId": 5,
+                    "lastEntryId": 9,
+                    "expectedReads": 2,
+                    "cursors": many,
+                },
+                {
+                    "secondsAgo": 8,
+                    "event": "insert",
+                    "firstEntryId": 7,
+                    "lastEntryId": 7,
+                    "expectedReads": None,
+                    "cursors": [],
+                },
+                {
+                    "secondsAgo": 7,
+                    "event": "insert",
+                    "firstEntryId": 7,
+                    "lastEntryId": 7,
+                    "expectedReads": 0,
+                    "cursors": [],
+                },
+                {"secondsAgo": 0.25, "event": "kept_back"},
+                {"secondsAgo": 0.1, "event": "replay"},
+                {"secondsAgo": 0.0001, "event": "requeue", "cause": "may_return"},
+                {"secondsAgo": 0, "event": "evict", "reason": "a_new_reason", "expected": True},
+            )
         )
     )
     assert text.splitlines() == [
@@ -176,8 +180,8 @@ def test_why_text_has_a_line_per_event_and_the_conclusion() -> None:
 
 
 def test_top_text_is_a_table_with_a_row_per_topic() -> None:
-    assert top_text(top()) == "3.0 MiB of 4.0 MiB in 12,345 entries, 1 topic open; first by bytes"
-    full: TopicUse = {
+    assert top_text(Members(top())) == "3.0 MiB of 4.0 MiB in 12,345 entries, 1 topic open; first by bytes"
+    full: dict[str, Json] = {
         "topic": "persistent://a/b/full",
         "bytes": 3 << 20,
         "entries": 12345,
@@ -187,7 +191,7 @@ def test_top_text_is_a_table_with_a_row_per_topic() -> None:
         "hitRatio": 1000 / 1015,
         "evictions": {"ttl": 1, "size": 20, "ledger": 2, "invalidate": 3},
     }
-    idle: TopicUse = {
+    idle: dict[str, Json] = {
         "topic": "persistent://a/b/idle",
         "bytes": 0,
         "entries": 0,
@@ -197,7 +201,7 @@ def test_top_text_is_a_table_with_a_row_per_topic() -> None:
         "hitRatio": None,
         "evictions": {"ttl": 0, "size": 0, "ledger": 0, "invalidate": 0},
     }
-    assert top_text(top(full, idle)).splitlines()[1:] == [
+    assert top_text(Members(top(full, idle))).splitlines()[1:] == [
         "",
         "   size  entries  hit ratio   hits  misses  coalesced  evicted by time  by size  other  topic",
         "3.0 MiB   12,345     98.5 %  1,000      10          5                1       20      5  persistent://a/b/full",

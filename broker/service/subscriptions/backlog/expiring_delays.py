@@ -26,7 +26,7 @@ from foundation.model.range_set import EntryRange, RangeSet
 _READ_AT_ONCE: Final = 100
 """Entries of one read."""
 _READ_PER_LOOK: Final = 50_000
-"""Entries that one look reads; the next look goes on. They are read once in the broker's lifetime."""
+"""Entries that one check reads; the next one goes on. They are read once in the broker's lifetime."""
 _PER_SLICE: Final = 1000
 """Entries whose time has come that are taken out before other work of the loop: about a millisecond."""
 _SEGMENT: Final = 1000

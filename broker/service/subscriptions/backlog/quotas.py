@@ -1,7 +1,7 @@
 """TopicQuotas: compares a topic's backlog with its quotas, and holds producers or evicts messages above them.
 
 A look compares every `backlogQuotaCheckIntervalInSeconds`. In between a new producer is compared by size, which costs no
-read; with the age, the last look counts until the slowest subscription moves on. So producers that are held come back
+read; with the age, the last check counts until the slowest subscription moves on. So producers that are held come back
 as soon as there is room.
 
 Mechanism: Pulsar's BacklogQuotaManager. The backlog is that of the slowest subscription; the broker's own cursors count
@@ -28,7 +28,7 @@ from foundation.units import MS_PER_SECOND
 log = logging.getLogger("magnetar")
 
 _LEFT_PERCENT: Final = 90
-"""Share of the limit that an eviction leaves, as in Pulsar, so that the next look does not evict again at once."""
+"""Share of the limit that an eviction leaves, as in Pulsar, so that the next check does not evict again at once."""
 _NONE_OLDEST: Final[Mapping[str, tuple[Position, int | None]]] = MappingProxyType({})
 _TEXT: Final = "Cannot create producer on topic with backlog quota exceeded"
 
@@ -53,7 +53,7 @@ class Backlog(NamedTuple):
 
 
 class TopicQuotas:
-    """The quotas of one topic, and the result of the last look."""
+    """The quotas of one topic, and the result of the last check."""
 
     __slots__ = (
         "_oldest",
@@ -75,7 +75,7 @@ class TopicQuotas:
         self.age = topic.policies.backlog_quota(topic.name, AGE)
         """The quota by age that holds now."""
         self.oldest_age_s = -1
-        """Age of the oldest unacknowledged message at the last look; -1 without one, or while it is not known."""
+        """Age of the oldest unacknowledged message at the last check; -1 without one, or while it is not known."""
         self.evictions = NO_EVICTIONS
         """Entries that were taken from subscriptions. To be read only."""
 
@@ -137,7 +137,7 @@ class TopicQuotas:
     def age_of(self, subscription: str) -> int:
         """Returns the age in seconds of a subscription's oldest unacknowledged message; -1 where it is not known.
 
-        Known with `exposeSubscriptionBacklogAgeInPrometheus` alone, from the first look on. Source: PIP-492.
+        Known with `exposeSubscriptionBacklogAgeInPrometheus` alone, from the first check on. Source: PIP-492.
         """
         _, stored_ms = self._oldest.get(subscription, (None, None))
         return self._age_s(stored_ms)
@@ -219,7 +219,7 @@ class TopicQuotas:
     def _evict(self, target: Position, kind: str, limit: int, seeks: Mapping[str, int]) -> None:
         """Takes all entries through the target from the subscriptions that are before it.
 
-        Those that a seek has moved since the look began, when they had `seeks` by name, are left to the next look.
+        Those that a seek has moved since the check began, when they had `seeks` by name, are left to the next check.
         """
         topic = self._topic
         why = f"its size, quota {limit} bytes" if kind == SIZE else f"its age, quota {limit} s"
