@@ -14,8 +14,9 @@ One group takes one system call where the kernel has synced writes (pwritev with
 fdatasync. The loop's thread gathers the records of a turn (`append`, `append_run`) in the order of the adds, and at the
 end of the turn there are two ways:
 
-* The loop writes a small group itself while nothing is in the thread and the disk syncs quickly (`_end_turn`). The
-  turns of the interpreter's lock and the two wake-ups between the threads would cost several times as much as the write.
+* The loop writes a small group itself while the disk syncs quickly (`_end_turn`). The turns of the interpreter's lock and
+  the two wake-ups between the threads would cost several times as much as the write. While the thread has a group, the
+  records wait for its answer.
 * It hands everything else to the thread, in one piece. A group of the thread consists of the records that were handed over
   while the group before it was written, so it grows with the load; `GroupSettings` can make it wait for more. One call
   into the loop answers a group. BookKeeper uses one thread for writes and one for syncs; here one thread does both.
@@ -54,10 +55,13 @@ Done = Callable[[int, int], None]
 _Item = tuple[Record, int, Done, int]
 """Records in one piece, their count, their completion, and the number for the completion."""
 
-OWN_BYTES_MAX = 64 << 10
+OWN_BYTES_MAX = 256 << 10
 """The loop writes a group of at most so many bytes itself: the thread writes more while the loop goes on."""
 OWN_SYNC_NS_MAX = 1_000_000
-"""The loop writes itself while a sync takes less than this on average. A slow disk must not hold the loop up."""
+"""The loop writes itself while a write with its sync takes less than this. A slow disk must not hold the loop up."""
+BUSY_SYNC_NS_MAX = 4_000_000
+"""The same for a loop that was busy with other things for `BUSY_FACTOR` times as long since its last write."""
+BUSY_FACTOR = 4
 GROUP_BYTES_MAX = 8 << 20
 """Bytes of a group; a longer queue becomes several groups. A reader holds a whole group in memory."""
 _PART_BYTES_MIN = 16 << 10
@@ -124,7 +128,9 @@ class Journal:
         if at_end_of_turn is not None:
             self._begin_group = partial(at_end_of_turn, self._end_turn)
         self._waiting: list[_Item] = []
-        """Records of this turn. This and the next two belong to the loop's thread."""
+        """Records without a group. This and the next three belong to the loop's thread."""
+        self._own_end_ns = 0
+        """When the loop's last own group was written."""
         self._unanswered = 0
         """Items that left `_waiting` and have no answer yet."""
         self._handed = 0
@@ -185,25 +191,32 @@ class Journal:
         # Nothing waits any more after a failure or a close, which empty the list within a turn.
         if not items:
             return
+        now_ns = time.perf_counter_ns()
+        writes_itself = self._writes_itself(now_ns)
+        # The thread needs the interpreter's lock twice for a group, for which it waits up to 5 ms each while the loop is
+        # busy. With each turn's group in its queue it would never be without one, and write all further groups.
+        if writes_itself and self._unanswered:
+            return
         size, records = _measured(items)
-        channel = self._channel
-        if (
-            size > OWN_BYTES_MAX
-            or channel.write_ns >= OWN_SYNC_NS_MAX
-            or self._unanswered
-            or self._group.wait_s
-            # A new file or a reservation of disk blocks takes milliseconds. After a failure there is no file before the
-            # thread has begun the next one.
-            or not channel.has_room(size)
-        ):
+        # A new file or a reservation of disk blocks takes milliseconds. After a failure there is no file before the
+        # thread has begun the next one.
+        if not writes_itself or size > OWN_BYTES_MAX or not self._channel.has_room(size):
             self._hand_over()
             return
         self._waiting = []
-        self._oldest_ns = time.perf_counter_ns()
+        self._oldest_ns = now_ns
         if self._write(items, size, records):
+            self._own_end_ns = time.perf_counter_ns()
             complete(items, RC_OK)
         else:
             self._unanswered += len(items)
+
+    def _writes_itself(self, now_ns: int) -> bool:
+        write_ns = self._channel.write_ns
+        return not self._group.wait_s and (
+            write_ns < OWN_SYNC_NS_MAX
+            or (write_ns < BUSY_SYNC_NS_MAX and now_ns - self._own_end_ns > BUSY_FACTOR * write_ns)
+        )
 
     def _hand_over(self) -> None:
         """Gives the thread everything that waits, with one wake-up."""
@@ -368,6 +381,9 @@ class Journal:
     def _answered(self, items: list[_Item], rc: int) -> None:
         self._unanswered -= len(items)
         complete(items, rc)
+        # Records that `_end_turn` left for this moment.
+        if self._waiting and not self._unanswered:
+            self._begin_group()
 
     def _failed(self, items: list[_Item], *, full: bool) -> None:
         # `_RESUME` goes into the queue before the completions run: an add that a completion makes at once is then queued

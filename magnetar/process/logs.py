@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -19,6 +20,8 @@ from logging.handlers import QueueHandler, QueueListener
 from queue import SimpleQueue
 from typing import TextIO
 
+GATHER_S = 0.02
+"""The writer thread wakes up at most once in this time."""
 QUEUE_RECORDS_MAX = 10_000
 """Records that may wait for the writer thread."""
 LEVEL_VARIABLE = "PULSAR_LOG_LEVEL"
@@ -51,7 +54,7 @@ def running(log_format: str = "auto", stream: TextIO | None = None) -> Iterator[
     writer.setFormatter(PlainFormatter() if plain else JsonFormatter())
     records: SimpleQueue[logging.LogRecord] = SimpleQueue()
     handler = BoundedQueueHandler(records)
-    listener = QueueListener(records, writer)
+    listener = GatheringListener(records, writer)
     _skip_unused_fields()
     root = logging.getLogger()
     level_before = root.level
@@ -120,6 +123,20 @@ class BoundedQueueHandler(QueueHandler):
             f"{count} log records were dropped: standard error is slower than the log; raise PULSAR_LOG_LEVEL"
         )
         return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)
+
+
+class GatheringListener(QueueListener):
+    """Writes the records that gathered in `GATHER_S`. Each wake-up takes the interpreter's lock from the event loop."""
+
+    queue: SimpleQueue[logging.LogRecord]
+
+    def dequeue(self, block: bool) -> logging.LogRecord:
+        """Returns the next record, at once while there are more."""
+        waits = block and self.queue.empty()
+        record = self.queue.get(block)
+        if waits:
+            time.sleep(GATHER_S)
+        return record
 
 
 class PlainFormatter(logging.Formatter):

@@ -20,6 +20,8 @@ from tests.crash.records import Message, Recorder
 
 SIZE = 200
 BATCH = 10
+BURST = 8
+"""Messages that a producer sends at once, so that the broker reads several in one piece: a run."""
 
 
 def main() -> None:
@@ -34,10 +36,11 @@ def main() -> None:
     number, due = 0, time.monotonic()
     while not stop.is_set():
         for each, producer in producers:
-            message = Message(each.name, number)
-            producer.send_async(message.body(SIZE), partial(_receipt, recorder, message))
-        number += 1
-        due += 1 / plan.rate
+            for place in range(BURST):
+                message = Message(each.name, number + place)
+                producer.send_async(message.body(SIZE), partial(_receipt, recorder, message))
+        number += BURST
+        due += BURST / plan.rate
         time.sleep(max(0.0, due - time.monotonic()))
     for _, producer in producers:
         producer.flush()

@@ -66,7 +66,10 @@ def _run(seeds: range) -> int:
     print(f"{lives} histories of topics: {counts.text()}")
     print(f"{len(seeds)} histories of sessions: {sessions.text()}")
     print(f"{len(seeds)} seeds in {time.monotonic() - began:.1f} s, {len(failed)} failed {failed or ''}")
-    return 1 if failed else 0
+    without_runs = bool(lives) and not counts.runs_of_several
+    if without_runs:
+        print("FAILED: no run had more than one SEND")
+    return 1 if failed or without_runs else 0
 
 
 def _run_sessions(seeds: range) -> int:

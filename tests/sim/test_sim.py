@@ -148,6 +148,7 @@ def test_simulation_notices_a_disabled_rule(rule: str) -> None:
 @pytest.mark.parametrize("seed", slow_but((1, 103), LIVES_SEEDS))
 def test_simulated_topics_break_no_invariant(seed: int) -> None:
     counts = simulate_lives(seed)
+    assert counts.runs_of_several > 0
     assert min(counts.confirmed, counts.trimmed, counts.compacted, counts.expired, counts.deleted) > 0
     assert counts.leaks_deleted >= 2
 

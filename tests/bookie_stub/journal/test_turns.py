@@ -6,13 +6,14 @@ import asyncio
 import errno
 import random
 import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from bookie_stub.journal.journal import OWN_BYTES_MAX, OWN_SYNC_NS_MAX, Journal
+from bookie_stub.journal.journal import BUSY_SYNC_NS_MAX, OWN_BYTES_MAX, OWN_SYNC_NS_MAX, Journal
 from protocol.bookie_frame import RC_IO_ERROR, RC_OK
 from tests.bookie_stub.conftest import Bench, FaultyFileSystem
 from tests.bookie_stub.files import crash
@@ -76,12 +77,47 @@ async def test_slow_disk_is_left_to_the_thread_until_it_is_quick(
 ) -> None:
     bench, disk = watched
     channel = journal_of(bench)._channel
-    channel.write_ns = OWN_SYNC_NS_MAX
+    channel.write_ns = BUSY_SYNC_NS_MAX
     assert await bench.add(1, 1) == RC_OK
     assert disk.by_loop == [False]
     channel.write_ns = OWN_SYNC_NS_MAX - 1
     assert await bench.add(1, 2) == RC_OK
     assert disk.by_loop == [False, True]
+
+
+async def test_loop_that_was_busy_writes_itself_on_a_slower_disk(
+    watched: tuple[Bench, WatchedFileSystem],
+) -> None:
+    bench, disk = watched
+    journal = journal_of(bench)
+    journal._channel.write_ns = OWN_SYNC_NS_MAX
+    # The loop has done nothing since its last group.
+    journal._own_end_ns = time.perf_counter_ns() + 10**12
+    assert await bench.add(1, 1) == RC_OK
+    assert disk.by_loop == [False]
+    journal._channel.write_ns = OWN_SYNC_NS_MAX
+    journal._own_end_ns = 0
+    assert await bench.add(1, 2) == RC_OK
+    assert disk.by_loop == [False, True]
+    assert journal._own_end_ns
+
+
+async def test_time_of_a_write_is_that_of_the_quickest_of_late(
+    watched: tuple[Bench, WatchedFileSystem],
+) -> None:
+    bench, disk = watched
+    channel = journal_of(bench)._channel
+    channel.write_ns = OWN_SYNC_NS_MAX - 1
+    disk.may_sync.clear()
+    add = bench.start_add(1, 1, b"x" * OWN_BYTES_MAX)
+    await bench.until(lambda: "wait" in disk.calls)
+    await asyncio.sleep(0.02)
+    disk.may_sync.set()
+    assert await add == RC_OK
+    assert OWN_SYNC_NS_MAX <= channel.write_ns < 2 * OWN_SYNC_NS_MAX
+    channel.write_ns = 10**12
+    assert await bench.add(1, 2) == RC_OK
+    assert channel.write_ns < 10**12
 
 
 async def test_group_follows_those_that_the_thread_has(watched: tuple[Bench, WatchedFileSystem]) -> None:
@@ -101,12 +137,25 @@ async def test_group_follows_those_that_the_thread_has(watched: tuple[Bench, Wat
         add.add_done_callback(partial(note, entry))
     disk.may_sync.set()
     assert await asyncio.gather(*adds) == [RC_OK] * 2
-    assert disk.by_loop == [False, False]
     assert answered == [1, 2]
-    # The thread has answered everything, so the loop writes again, however long the sync at the gate took.
-    journal_of(bench)._channel.write_ns = 0
+    # The second waited for the thread's answer, and then the loop wrote it.
+    assert disk.by_loop == [False, True]
     assert await bench.add(1, 3) == RC_OK
     assert disk.by_loop[-1]
+
+
+async def test_groups_queue_for_the_thread_on_a_slow_disk(watched: tuple[Bench, WatchedFileSystem]) -> None:
+    bench, disk = watched
+    journal_of(bench)._channel.write_ns = 10 * BUSY_SYNC_NS_MAX
+    disk.may_sync.clear()
+    adds = [bench.start_add(1, 1)]
+    await bench.until(lambda: "wait" in disk.calls)
+    adds.append(bench.start_add(1, 2))
+    await asyncio.sleep(0)
+    assert not journal_of(bench)._waiting
+    disk.may_sync.set()
+    assert await asyncio.gather(*adds) == [RC_OK] * 2
+    assert disk.by_loop == [False, False]
 
 
 async def test_group_that_the_loop_cannot_write_fails_alone(

@@ -110,3 +110,34 @@ def test_auto_format_is_plain_on_a_terminal_and_json_is_only_on_request() -> Non
         with logs.running(log_format, out):
             log.info("topic loaded")
         assert (" - topic loaded" in out.getvalue()) is plain
+
+
+class ComesLate(SimpleQueue[logging.LogRecord]):
+    """Empty when it is first asked; then a record is there."""
+
+    def __init__(self, record: logging.LogRecord) -> None:
+        super().__init__()
+        self._record: logging.LogRecord | None = record
+
+    def empty(self) -> bool:
+        was_empty = super().empty()
+        if self._record is not None:
+            self.put(self._record)
+            self._record = None
+        return was_empty
+
+
+def test_writer_wakes_up_once_for_records_that_gather(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, third = (log.makeRecord("n", logging.INFO, "f", 0, text, (), None) for text in "abc")
+    records = ComesLate(first)
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        records.put(second)
+        records.put(third)
+
+    monkeypatch.setattr("time.sleep", sleep)
+    listener = logs.GatheringListener(records)
+    assert [listener.dequeue(True) for _ in range(3)] == [first, second, third]
+    assert waits == [logs.GATHER_S]

@@ -22,7 +22,6 @@ from foundation.model.position import EARLIEST
 from foundation.model.topic_name import parse_topic_name
 from tests.fakes.messages import message
 from tests.fakes.ports import FakeConsumerPort, FakeProducerPort
-from tests.fakes.sends import send
 from tests.sim.lives.broker import SimBroker
 from tests.sim.lives.life import Kind, Life, Sent
 from tests.sim.metadata import Broken
@@ -33,26 +32,40 @@ if TYPE_CHECKING:
 PAUSE_S = 1.0
 RECEIVER_PERMITS = 1000
 LEAKED_ENTRIES = 8
+RUN_LENGTHS = (1, 1, 2, 5)
 
 
 class Receipts(FakeProducerPort):
-    """Notes each confirmed message at the moment of its receipt."""
+    """Notes each confirmed message at the moment of its receipt; each has one answer, and receipts come in order."""
 
     def __init__(self, history: History, life: Life) -> None:
         super().__init__()
         self._history = history
         self._life = life
         self.asked: dict[int, Sent] = {}
+        """Messages without an answer."""
+        self._last = -1
 
     @property
     def closed(self) -> bool:
         return "closed" in self.events
 
     def receipt(self, sequence_id: int, highest: int, ledger_id: int, entry_id: int, size: int) -> None:
-        self._life.sent[sequence_id] = self.asked[sequence_id]
+        self._life.sent[sequence_id] = self._answered(sequence_id)
+        if sequence_id < self._last:
+            self._history.defect(Broken(f"{self._life.name}: receipt {sequence_id} after {self._last}"))
+        self._last = sequence_id
         self._life.positions[ledger_id, entry_id] = sequence_id
         self._history.state.known(ledger_id)
         self._history.counts.confirmed += 1
+
+    def refused(self, sequence_id: int, highest_sequence_id: int, size: int, error: BrokerError) -> None:
+        self._answered(sequence_id)
+
+    def _answered(self, sequence_id: int) -> Sent:
+        if sequence_id not in self.asked:
+            self._history.defect(Broken(f"{self._life.name}: two answers to {sequence_id}"))
+        return self.asked.pop(sequence_id)
 
 
 class Slot:
@@ -211,14 +224,23 @@ class Slot:
                 return
             if self.kind.leaks and len(life.sent) >= LEAKED_ENTRIES:
                 return
-            number = self._numbers = self._numbers + 1
-            body = b"#%d:%d" % (life.number, number)
-            port.asked[number] = Sent(body, history.loop.time())
-            key = life.key_of(number)
-            send(producer, number, message(body, key=key, at_ms=history.clock.now_ms()))
+            self._send_run(life, producer, port, history.rng.choice(RUN_LENGTHS))
             for reading in consumers:
                 reading.acknowledge()
             await asyncio.sleep(history.rng.expovariate(1 / PAUSE_S))
+
+    def _send_run(self, life: Life, producer: Producer, port: Receipts, length: int) -> None:
+        """Sends messages as one read of a connection brings them."""
+        history = self._history
+        first = self._numbers + 1
+        self._numbers += length
+        bodies = []
+        for number in range(first, first + length):
+            body = b"#%d:%d" % (life.number, number)
+            port.asked[number] = Sent(body, history.loop.time())
+            bodies.append(message(body, key=life.key_of(number), at_ms=history.clock.now_ms()))
+        history.counts.runs_of_several += length > 1
+        producer.publish(first, 0, 1, bodies, sum(map(len, bodies)), False, False)
 
 
 class Reading:

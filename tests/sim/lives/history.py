@@ -57,6 +57,8 @@ class Counts:
     """Operations of one history."""
 
     confirmed: int = 0
+    runs_of_several: int = 0
+    """Runs of more than one SEND."""
     trimmed: int = 0
     compacted: int = 0
     fallen_asleep: int = 0
@@ -149,6 +151,10 @@ class History:
         """Returns a number that nothing else has."""
         self._numbers += 1
         return self._numbers
+
+    def defect(self, error: Broken) -> None:
+        """Notes a violation that the caller cannot raise: the code under test would swallow it."""
+        self._broken = self._broken or error
 
     def note(self, text: str) -> None:
         self.trace.append(f"{self.loop.time():9.4f} {text}")
@@ -372,7 +378,7 @@ class History:
         try:
             self._check_removal(ledger_id)
         except Broken as error:
-            self._broken = self._broken or error
+            self.defect(error)
             raise
 
     def _check_removal(self, ledger_id: int) -> None:
