@@ -166,7 +166,9 @@ class Shadows:
             if (opening := self._registry.opening_of(name)) is not None:
                 await asyncio.wait((opening,))
             if str(name) in self._registry.topics:
-                await self._registry.unload(name)
+                # The registry logs the error. The source must be closed all the same.
+                with suppress(BrokerError):
+                    await self._registry.unload(name)
 
     def opened(self, source: Topic) -> None:
         """Opens the shadows of a source that has woken: what comes to it may fall due for them."""

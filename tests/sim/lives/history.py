@@ -3,6 +3,7 @@
 * No ledger goes while a confirmed message in it is neither acknowledged by each subscription nor expired, nor while
   retention holds it.
 * Each subscription of a living topic gets every confirmed message that it has not acknowledged and that is not expired.
+* A message that its consumer has for too long before an acknowledged one comes again, and never one that is acknowledged.
 * The compacted view has for each key its last confirmed message, or a later one.
 * In the end no ledger is left that each subscription has acknowledged and retention does not hold.
 * No message of a deleted topic comes back; nothing of the topic is left after its deletion.
@@ -60,6 +61,7 @@ class Counts:
     trimmed: int = 0
     compacted: int = 0
     fallen_asleep: int = 0
+    holes_redelivered: int = 0
     expired: int = 0
     deleted: int = 0
     resumed: int = 0
@@ -480,6 +482,12 @@ class History:
             reading.received()
             at = subscriptions[name].cursor.mark_delete_position
             for number, one in life.sent.items():
+                if (
+                    name not in life.kind.never_acks
+                    and one.at_s < LIFE_S
+                    and name in life.needed_by(one, self.clock)
+                ):
+                    raise Broken(f"{one.body!r} of {life.name} stayed at a consumer of {name} for ever")
                 if name in life.needed_by(one, self.clock) and number not in got:
                     raise Broken(f"{one.body!r} of {life.name} is lost for {name}, whose cursor is at {at}")
         if life.kind.keys:

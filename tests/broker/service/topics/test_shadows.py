@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from broker.managed_ledger.ledger_writer import ManagedLedgerState
 from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE, managed_ledger_key
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list, encode_ledger_list
 from broker.service.lifecycle.inactive_topics import in_use
@@ -16,7 +17,7 @@ from broker.service.topics.new_topic import create_shadow
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.shadow_topic import ShadowTopic
 from broker.service.topics.shadows import HasShadows
-from foundation.model.errors import NotAllowed, TopicNotFound
+from foundation.model.errors import MetadataError, NotAllowed, TopicNotFound
 from foundation.model.position import EARLIEST, Position
 from foundation.model.topic_name import parse_topic_name
 from tests.fakes.messages import message
@@ -159,6 +160,18 @@ async def test_closing_of_a_source_closes_its_shadows_and_opening_one_opens_both
     assert isinstance(again, ShadowTopic)
     assert TOPIC in stage.registry.topics
     assert again.ledger.source is stage.registry.topics[TOPIC].ledger  # type: ignore[attr-defined]
+
+
+async def test_source_is_closed_also_when_its_shadow_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    source, _ = await with_shadow(stage)
+
+    async def fails(topic: ShadowTopic) -> None:
+        raise MetadataError("no store")
+
+    monkeypatch.setattr(ShadowTopic, "close", fails)
+    await stage.run(stage.registry.unload(SOURCE_NAME))
+    assert source.ledger.state is ManagedLedgerState.CLOSED
 
 
 async def test_shadow_refuses_messages_and_its_own_end() -> None:
