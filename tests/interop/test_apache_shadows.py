@@ -56,6 +56,17 @@ def status(admin: Admin, method: str, path: str, body: Json = None) -> tuple[int
     return 200, ""
 
 
+def mark_delete(admin: Admin, path: str) -> object:
+    """Returns the position of the subscription `s`."""
+    found = admin.get(f"{path}/internalStats")
+    assert isinstance(found, dict)
+    cursors = found["cursors"]
+    assert isinstance(cursors, dict)
+    one = cursors["s"]
+    assert isinstance(one, dict)
+    return one["markDeletePosition"]
+
+
 def answers(addresses: Addresses, folder: str) -> dict[str, object]:
     """Asks one broker; the answers have nothing in them that is different by chance."""
     admin = Admin(addresses.admin)
@@ -116,7 +127,11 @@ def test_shadow_that_apache_left_is_served_and_deleted_without_harm_to_its_sourc
     consumer = client.subscribe(f"persistent://{folder}/shadow", "s", initial_position=EARLIEST)
     publish(client.create_producer(f"persistent://{folder}/source", batching_enabled=False), numbered(50))
     before = places(consumer, 50, acknowledged=30)
-    wait_until(lambda: admin.subscription("shadow", "s")["msgBacklog"] == 20, "acknowledgements are there")
+    # Not the backlog: Apache 4.2.4 counts that of a shadow with several ledgers wrong.
+    last = f"{before[29][1]}:{before[29][2]}"
+    wait_until(
+        lambda: mark_delete(admin, f"persistent/{folder}/shadow") == last, "acknowledgements are there"
+    )
     client.close()
     turns.apache.stop()
     ours.start()

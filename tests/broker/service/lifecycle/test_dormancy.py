@@ -433,6 +433,16 @@ async def test_shadow_falls_asleep_and_wakes_with_its_source() -> None:
     assert len(port.keys) == 3
 
 
+async def test_shadow_stays_awake_while_its_source_has_a_client() -> None:
+    scene = Scene()
+    await scene.with_backlog(2)
+    await scene.run(create_shadow(scene.registry, parse_topic_name(SHADOW), {SHADOW_SOURCE: TOPIC}))
+    await scene.consume(await scene.open(), EXCLUSIVE)
+    await scene.later(10_000)
+    await scene.later(10_000)
+    assert set(scene.registry.topics) == {TOPIC, SHADOW}
+
+
 async def test_dormant_shadow_is_a_keeper_of_its_source() -> None:
     scene = Scene(entries_per_ledger=2)
     await scene.with_backlog(4)
