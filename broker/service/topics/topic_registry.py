@@ -119,7 +119,7 @@ class TopicRegistry:
         self.environment, self.now_ns = environment, environment.now_ns
         """Shared by all managed ledgers; its monotonic clock is for walks over topics, too (`foundation/loop/slices.py`)."""
         self._ledger_settings, self._call_later = ledger_settings, call_later
-        self.shadows = Shadows(self, environment)
+        self.shadows = Shadows(self, environment, call_later)
         """Shadow topics and their sources."""
         self._opener = TopicOpener(
             environment, self.policies, self.limits, self.shadows, call_later, compactor, self._close_fenced
