@@ -11,7 +11,7 @@ from broker.managed_ledger.cursor_info_writer import CursorInfoWriter
 from broker.managed_ledger.ledger_list_store import LedgerListStore
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.service.topics.dormant_topics import DormantTopics
-from broker.service.topics.topic_registry import TopicRegistry
+from broker.service.topics.topic_opener import TopicOpener
 from magnetar.__main__ import main
 from tests.crash.compaction_broker import ARMED, arm
 from tests.crash.crash_points import POINT
@@ -26,7 +26,7 @@ SLEEP_STEPS: Final[dict[str, tuple[type, str]]] = {
 }
 """In their order: the whole, the end of the last ledger in the list, the last acknowledgements, the read for the record."""
 WAKE_STEPS: Final[dict[str, tuple[type, str]]] = {
-    "wake": (TopicRegistry, "_open_persistent"),
+    "wake": (TopicOpener, "open"),
     "begin": (LedgerListStore, "start_current"),
     "store": (CursorInfoWriter, "_write"),
 }

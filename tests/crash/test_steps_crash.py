@@ -34,7 +34,11 @@ def test_view_is_whole_after_a_kill(point: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "point", slow_but(("store.after", "trim.after", "delete.after"), trimming_broker.POINTS)
+    "point",
+    slow_but(
+        ("store.after", "trim.after", "delete.after", "shadow.delete.before"),
+        (*trimming_broker.POINTS, *(trimming_broker.SHADOW + one for one in trimming_broker.POINTS)),
+    ),
 )
 def test_no_message_and_no_ledger_is_lost_by_a_kill_during_trimming(point: str, tmp_path: Path) -> None:
     from tests.crash.trimming_run import run_point

@@ -24,6 +24,8 @@ STEPS: Final[dict[str, tuple[type, str]]] = {
 }
 """In their order: the cursor's acknowledgements, then marks in the list, then the ledgers, then the list without them."""
 POINTS: Final = tuple(f"{step}.{place}" for step in STEPS for place in ("before", "after"))
+SHADOW: Final = "shadow."
+"""Before the name of a point: the subscription is on a shadow of the topic, and trims the ledgers of its source."""
 
 
 if __name__ == "__main__":

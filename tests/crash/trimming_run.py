@@ -3,7 +3,7 @@
 For each point a topic gets messages in many ledgers. All up to some position expire, and the broker dies while the ledgers
 before it are deleted. After the restart every message behind that position is delivered. Expired ones may come again when
 the kill was before their acknowledgement was stored. Then the store has no ledger that the log's list does not name, and the
-bookie none that the store does not have.
+bookie none that the store does not have. At the points with `shadow.` in front the subscription is on a shadow of the topic.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from http.client import HTTPException
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ from typing import Final
 import pulsar
 
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
-from broker.managed_ledger.managed_ledger_info import managed_ledger_key
+from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE, managed_ledger_key
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from protocol.ledger_metadata import ledger_key
 from tests.crash.bookie_leftovers import left_on_bookie
@@ -28,7 +29,7 @@ from tests.crash.broker_process import BrokerProcess
 from tests.crash.compaction_broker import ARMED
 from tests.crash.crash_points import POINT
 from tests.crash.every_point import try_points
-from tests.crash.trimming_broker import CURSOR, POINTS
+from tests.crash.trimming_broker import CURSOR, POINTS, SHADOW
 
 TOPIC: Final = "persistent://public/default/trimmed"
 LEDGER: Final = "public/default/persistent/trimmed"
@@ -47,8 +48,9 @@ LEDGER_IDS: Final = 3000
 
 def main(*, keep: bool, audit: bool = False) -> int:
     """One line per point; 1 when anything is wrong."""
-    failed = try_points(POINTS, run_point, keep=keep, audit=audit)
-    print(f"{len(POINTS)} points, {len(POINTS) * MESSAGES} confirmed, {failed} failed")
+    points = [*POINTS, *(SHADOW + point for point in POINTS)]
+    failed = try_points(points, run_point, keep=keep, audit=audit)
+    print(f"{len(points)} points, {len(points) * MESSAGES} confirmed, {failed} failed")
     return 1 if failed else 0
 
 
@@ -56,12 +58,17 @@ def run_point(point: str, folder: Path) -> list[str]:
     """Returns what is wrong."""
     broker = BrokerProcess(folder, SETTINGS, module="tests.crash.trimming_broker")
     armed = folder / "armed"
-    broker.environment = {POINT: point, ARMED: str(armed)}
+    broker.environment = {POINT: point.removeprefix(SHADOW), ARMED: str(armed)}
+    front = TOPIC
     try:
         broker.start()
-        position = _publish(broker)
+        if point.startswith(SHADOW):
+            front = f"{TOPIC}-shadow"
+            _request(broker, "PUT", TOPIC, {})
+            _request(broker, "PUT", front, {SHADOW_SOURCE: TOPIC})
+        position = _publish(broker, front)
         armed.touch()
-        _expire(broker, position)
+        _expire(broker, position, front)
         began = time.monotonic()
         while broker.alive():
             if time.monotonic() - began > TIMEOUT_S:
@@ -69,15 +76,17 @@ def run_point(point: str, folder: Path) -> list[str]:
             time.sleep(0.02)
         broker.environment = {}
         broker.start()
-        found = _received(broker)
+        found = _received(broker, front)
         findings = [f"message {number} is lost" for number in range(EXPIRED, MESSAGES) if number not in found]
         # Again, so that the ledgers of a kill before the acknowledgement go too.
-        _expire(broker, position)
+        _expire(broker, position, front)
         if (code := broker.stop()) != 0:
             findings.append(f"SIGTERM ended with exit code {code}")
         broker.start()
         findings += [
-            f"at the end: {number}" for number in range(EXPIRED, MESSAGES) if number not in _received(broker)
+            f"at the end: {number}"
+            for number in range(EXPIRED, MESSAGES)
+            if number not in _received(broker, front)
         ][:3]
         broker.stop()
     finally:
@@ -89,23 +98,23 @@ def _client(broker: BrokerProcess) -> pulsar.Client:
     return pulsar.Client(broker.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
 
 
-def _publish(broker: BrokerProcess) -> pulsar.MessageId:
-    """Publishes, and returns the position of the last message that will expire."""
+def _publish(broker: BrokerProcess, front: str) -> pulsar.MessageId:
+    """Subscribes to `front`, publishes, and returns the position of the last message that will expire."""
     client = _client(broker)
     try:
-        client.subscribe(TOPIC, CURSOR).close()
+        client.subscribe(front, CURSOR).close()
         producer = client.create_producer(TOPIC, batching_enabled=False)
         return [producer.send(b"%d" % number) for number in range(MESSAGES)][EXPIRED - 1]
     finally:
         client.close()
 
 
-def _received(broker: BrokerProcess) -> set[int]:
+def _received(broker: BrokerProcess, front: str) -> set[int]:
     """Receives up to the last message; acknowledges nothing."""
     client = _client(broker)
     found = set[int]()
     try:
-        consumer = client.subscribe(TOPIC, CURSOR)
+        consumer = client.subscribe(front, CURSOR)
         while MESSAGES - 1 not in found:
             found.add(int(consumer.receive(int(TIMEOUT_S * 1000)).data()))
     finally:
@@ -113,14 +122,18 @@ def _received(broker: BrokerProcess) -> set[int]:
     return found
 
 
-def _expire(broker: BrokerProcess, position: pulsar.MessageId) -> None:
-    url = f"{broker.admin_url}/admin/v2/{TOPIC.replace('://', '/')}/subscription/{CURSOR}/expireMessages"
-    body = {"ledgerId": position.ledger_id(), "entryId": position.entry_id(), "partitionIndex": -1}
+def _request(broker: BrokerProcess, method: str, path: str, body: Mapping[str, object]) -> None:
+    url = f"{broker.admin_url}/admin/v2/{path.replace('://', '/')}"
     request = urllib.request.Request(
-        url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
+        url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method=method
     )
+    urllib.request.urlopen(request, timeout=TIMEOUT_S).close()
+
+
+def _expire(broker: BrokerProcess, position: pulsar.MessageId, front: str) -> None:
+    body = {"ledgerId": position.ledger_id(), "entryId": position.entry_id(), "partitionIndex": -1}
     try:
-        urllib.request.urlopen(request, timeout=TIMEOUT_S).close()
+        _request(broker, "POST", f"{front}/subscription/{CURSOR}/expireMessages", body)
     except urllib.error.HTTPError as error:
         if error.code != 409:  # nothing is left to expire
             raise

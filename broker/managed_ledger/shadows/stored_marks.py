@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from bookkeeper.ensembles.awaited_reads import read_entries
+from bookkeeper.ensembles.open_end import OpenEnd, find_open_end
+from bookkeeper.ensembles.own_ledger import read_metadata
+from broker.managed_ledger.cursor_record import NO_LEDGER
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
-from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE, managed_ledger_key, read_cursors
-from broker.managed_ledger.records.pulsar_records import decode_cursor, decode_ledger_list
+from broker.managed_ledger.managed_ledger_info import (
+    SHADOW_SOURCE,
+    CursorInfo,
+    cursor_key,
+    managed_ledger_key,
+    read_cursors,
+)
+from broker.managed_ledger.records.pulsar_records import decode_cursor, decode_ledger_list, decode_position
+from foundation.model.errors import BrokerError
 from foundation.model.position import Position
 
 
@@ -20,5 +31,40 @@ async def source_in_store(environment: ManagedLedgerEnvironment, name: str) -> s
 async def stored_marks(environment: ManagedLedgerEnvironment, name: str) -> dict[str, Position]:
     """Returns the stored mark-delete positions of all cursors by name, or positions before them. Raises MetadataError."""
     nodes = await read_cursors(environment.metadata, name)
-    # A cursor whose position is in a ledger: its node has the position as of the ledger's begin, which is not later.
-    return {cursor_name: decode_cursor(node.value).info.mark_delete for cursor_name, node in nodes}
+    found = {cursor_name: await _stored(environment, node.value) for cursor_name, node in nodes}
+    return {cursor_name: info.mark_delete for cursor_name, info in found.items()}
+
+
+async def stored_cursor(
+    environment: ManagedLedgerEnvironment, name: str, cursor_name: str
+) -> CursorInfo | None:
+    """Returns a cursor as it is stored, or as it was a while ago; None without one. Raises MetadataError."""
+    node = await environment.metadata.get(cursor_key(name, cursor_name))
+    return None if node is None else await _stored(environment, node.value)
+
+
+async def _stored(environment: ManagedLedgerEnvironment, node: bytes) -> CursorInfo:
+    stored = decode_cursor(node)
+    if stored.ledger_id != NO_LEDGER:
+        try:
+            found = await _last_in(environment, stored.ledger_id)
+        except BrokerError:
+            found = None  # The node has the position as of the ledger's begin, which keeps more.
+        if found is not None:
+            info, has_texts = found
+            if not has_texts:
+                info.cursor_properties = stored.info.cursor_properties
+            return info
+    return stored.info
+
+
+async def _last_in(environment: ManagedLedgerEnvironment, ledger_id: int) -> tuple[CursorInfo, bool] | None:
+    """Returns the last position in a cursor's ledger, which its broker may be writing; None without an entry."""
+    metadata = await read_metadata(environment.metadata, ledger_id)
+    if metadata is None:
+        return None
+    end = await find_open_end(ledger_id, metadata[0], environment.ledgers.bookies, OpenEnd(-1, 0))
+    if end.last_entry < 0:
+        return None
+    (entry,) = await read_entries(environment.ledgers, ledger_id, end.last_entry, end.last_entry, 1)
+    return decode_position(b"".join((entry.header, entry.body)))

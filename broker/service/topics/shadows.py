@@ -24,8 +24,9 @@ from broker.managed_ledger.managed_ledger_info import NO_PROPERTIES, SHADOW_SOUR
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list, encode_ledger_list
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.shadows.followed_ledger import FollowedLedger
-from broker.managed_ledger.shadows.stored_marks import source_in_store, stored_marks
+from broker.managed_ledger.shadows.stored_marks import source_in_store, stored_cursor, stored_marks
 from broker.managed_ledger.trimming import Keeper
+from broker.service.internal_cursors import TRANSACTIONS_CURSOR
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.namespaces.partitioned_metadata import (
     NO_PARTITIONS,
@@ -36,6 +37,8 @@ from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 from broker.service.topics.topic_ownership import TopicOwnership
+from broker.service.transactions.topic_transactions import TopicTransactions
+from foundation.loop.clock import CallLater
 from foundation.model.errors import (
     BrokerError,
     MetadataError,
@@ -90,9 +93,12 @@ class TopicsOfBroker(Protocol):
 class Shadows:
     """Ties the shadow topics of one registry to their sources."""
 
-    def __init__(self, registry: TopicsOfBroker, environment: ManagedLedgerEnvironment) -> None:
+    def __init__(
+        self, registry: TopicsOfBroker, environment: ManagedLedgerEnvironment, call_later: CallLater
+    ) -> None:
         self._registry = registry
         self._environment = environment
+        self._call_later = call_later
         self._waking: set[asyncio.Task[None]] = set()
         self._followed: dict[TopicName, FollowedLedger] = {}
         """Logs of sources that other brokers own."""
@@ -130,9 +136,21 @@ class Shadows:
                     await followed.open()
                 except NoSuchLedger:
                     raise TopicNotFound(f"Topic {source} does not exist") from None
+                await self._hide_transactions(source, followed.ledger)
                 self._followed[source] = followed
         followed.begin(partial(self._unfollowed, source))
         return followed.ledger
+
+    async def _hide_transactions(self, source: TopicName, ledger: ManagedLedger) -> None:
+        """Lets shadows read what the source's own readers see.
+
+        Brokers that share a store have no transactions, so what an earlier broker has left of them does not change.
+        """
+        info = await stored_cursor(self._environment, ledger.name, TRANSACTIONS_CURSOR)
+        if info is not None:
+            settings = self._registry.policies.settings
+            transactions = TopicTransactions(source, ledger, settings, call_later=self._call_later)
+            await transactions.restore(info.cursor_properties, info.mark_delete)
 
     async def _unfollowed(self, source: TopicName) -> None:
         """Closes the shadows that are left when a source cannot be followed any more."""
@@ -166,7 +184,9 @@ class Shadows:
             if (opening := self._registry.opening_of(name)) is not None:
                 await asyncio.wait((opening,))
             if str(name) in self._registry.topics:
-                await self._registry.unload(name)
+                # The registry logs the error. The source must be closed all the same.
+                with suppress(BrokerError):
+                    await self._registry.unload(name)
 
     def opened(self, source: Topic) -> None:
         """Opens the shadows of a source that has woken: what comes to it may fall due for them."""

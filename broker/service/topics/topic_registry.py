@@ -118,9 +118,9 @@ class TopicRegistry:
         self.transaction_states: Coordinators | None = None
         """The transaction coordinators; None while the broker runs without them."""
         self.environment, self.now_ns = environment, environment.now_ns
-        """What all managed ledgers share, and its monotonic clock, for walks over topics (`foundation/loop/slices.py`)."""
+        """Shared by all managed ledgers; its monotonic clock is for walks over topics, too (`foundation/loop/slices.py`)."""
         self._ledger_settings, self._call_later = ledger_settings, call_later
-        self.shadows = Shadows(self, environment)
+        self.shadows = Shadows(self, environment, call_later)
         """Shadow topics and their sources."""
         self._opener = TopicOpener(
             environment, self.policies, self.limits, self.shadows, call_later, compactor, self._close_fenced

@@ -122,11 +122,15 @@ class TopicTransactions:
 
     async def recover(self) -> None:
         """Restores the state from the last snapshot and the entries after it. Raises as `Ledgers.read`."""
-        cursor, wall_ms = self._ledger.cursors.by_name[TRANSACTIONS_CURSOR], self._ledger.environment.wall_ms
+        cursor = self._ledger.cursors.by_name[TRANSACTIONS_CURSOR]
+        await self.restore(cursor.store.cursor_properties, cursor.mark_delete_position)
+
+    async def restore(self, texts: Mapping[str, str], through: Position) -> None:
+        """Restores the state from the texts of a cursor, which tell of all entries up to `through`."""
+        wall_ms = self._ledger.environment.wall_ms
         began_ms = wall_ms()
-        texts = cursor.store.cursor_properties
         buffer = TransactionBuffer.of_text(texts.get(_BUFFER) or texts.get(_FORMER_BUFFER, ""))
-        async for entry in entries_after(self._ledger, cursor.mark_delete_position):
+        async for entry in entries_after(self._ledger, through):
             buffer.entry(entry.position, facts_of(entry))
         if self.states is not None:
             undecided = [txn for txn in buffer.open if self.states.is_undecided(txn)]

@@ -16,6 +16,7 @@ from broker.service.compaction.topic_compaction import Compactor
 from broker.service.lifecycle.deletion.deletions import Deletions
 from broker.service.lifecycle.dormancy import Dormancy, stays_open
 from broker.service.lifecycle.dormant_filling import DormantFilling
+from broker.service.lifecycle.hole_rounds import HoleRounds
 from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
 from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.lifecycle.rounds import TopicRounds
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 ENTRIES_PER_LEDGER = 5
 DUE_S, EXPIRY_S, TRIM_S, RESUME_S, COMPACT_S = 0.2, 4.0, 3.0, 6.0, 5.0
-DORMANCY_S, DOZE_S = 1.0, 2.5
+DORMANCY_S, DOZE_S, HOLES_S = 1.0, 2.5, 1.0
 """Seconds between two rounds; a real broker's are longer."""
 
 
@@ -70,6 +71,8 @@ class SimBroker:
                 delete_inactive=False,
                 dormant_after_s=2,
                 ttl_interval_min=0,
+                hole_period_s=5,
+                hole_pending_s=10,
                 trim_interval_s=1,
             ),
             self.namespaces,
@@ -83,6 +86,7 @@ class SimBroker:
             self.registry, InactiveTopicRounds(self.registry, self.deletions, loop.now_ns)
         )
         self._filling = DormantFilling(self.registry, self._dormancy)
+        self._holes = HoleRounds(self.registry, loop.now_ns)
         # Its own: the other histories' draws stay as they were.
         self._dozing = random.Random(f"{history.seed} {number}")
         self.tasks: list[asyncio.Task[None]] = []
@@ -108,6 +112,7 @@ class SimBroker:
         self.spawn(self._every(DORMANCY_S, self._dormancy.run), "dormant topics")
         self.spawn(self._every(DORMANCY_S, self._filling.run, at_once=True), "records")
         self.spawn(self._every(DOZE_S, self._doze), "falling asleep")
+        self.spawn(self._every(HOLES_S, self._fill_holes), "holes")
         self.spawn(self._every(RESUME_S, self.deletions.resume, at_once=True), "deletions")
 
     def spawn(self, work: Coroutine[object, object, None], name: str) -> None:
@@ -166,6 +171,23 @@ class SimBroker:
         if topics and not self._history.is_judged:
             await self.registry.fall_asleep(self._dozing.choice(topics), NOT_KNOWN)
             self._history.counts.fallen_asleep += 1
+
+    async def _fill_holes(self) -> None:
+        """Delivers again what its consumer has for too long; a consumer loses one acknowledgement of twenty."""
+
+        def redelivered() -> int:
+            watches = [
+                one.holes
+                for topic in self.registry.topics.values()
+                if isinstance(topic, PersistentTopic)
+                for one in topic.subscriptions.values()
+            ]
+            return sum(watch.pending_redelivered for watch in watches if watch is not None)
+
+        before = redelivered()
+        await self._holes.run()
+        # A topic that was closed meanwhile takes its count along.
+        self._history.counts.holes_redelivered += max(0, redelivered() - before)
 
     async def _compact(self) -> None:
         """Compacts the topics with keys, one after the other."""

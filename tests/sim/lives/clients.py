@@ -260,6 +260,8 @@ class Reading:
         self._consumer = consumer
         self.port = port
         self._looked = 0
+        self._acked: set[tuple[int, int]] = set()
+        """Entries that this consumer has acknowledged."""
 
     @classmethod
     async def begin(
@@ -290,6 +292,8 @@ class Reading:
             body = b"#" + bytes(entry.body).rpartition(b"#")[2]
             if not body.startswith(b"#%d:" % self._life.number):
                 raise Broken(f"{self._life.name}, life {self._life.number}, gets {body!r}")
+            if (entry.ledger_id, entry.entry_id) in self._acked:
+                raise Broken(f"{self._life.name}: {body!r} is acknowledged and comes again to its consumer")
         return new
 
     def leave(self) -> None:
@@ -311,3 +315,4 @@ class Reading:
                 life.sent[number].acked.add(name)
         if keys:
             self._subscription.acknowledge(self._consumer, keys)
+            self._acked.update(keys)

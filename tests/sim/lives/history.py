@@ -3,6 +3,7 @@
 * No ledger goes while a confirmed message in it is neither acknowledged by each subscription nor expired, nor while
   retention holds it.
 * Each subscription of a living topic gets every confirmed message that it has not acknowledged and that is not expired.
+* A message that its consumer has for too long before an acknowledged one comes again, and never one that is acknowledged.
 * The compacted view has for each key its last confirmed message, or a later one.
 * In the end no ledger is left that each subscription has acknowledged and retention does not hold.
 * No message of a deleted topic comes back; nothing of the topic is left after its deletion.
@@ -15,41 +16,34 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from urllib.parse import quote
 
-from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.ensembles.bookies import BookieSet
 from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.leaks.quarantine import LEDGERS, NODES, ledger_record_key
 from bookkeeper.repair.fragments import bookies_needed
 from broker.compose.ledger_settings import LedgerSettings, QuarantineSettings
 from broker.managed_ledger.managed_ledger_info import managed_ledger_key
-from broker.service.subscriptions.subscription import Subscription
-from broker.service.topics.persistent_topic import PersistentTopic
-from foundation.model.errors import BrokerError, PersistenceError
+from foundation.model.errors import BrokerError
 from foundation.model.topic_name import parse_topic_name
 from magnetar.audit.facts import AuditFinding, gather, judge
 from protocol.ledger_metadata import LedgerState, decode, ledger_key
 from tests.sim.autorecovery import SESSION_S, Processes
 from tests.sim.bookie import SimBookie
-from tests.sim.lives.broker import TRIM_S, SimBroker
-from tests.sim.lives.clients import Reading, Slot
-from tests.sim.lives.life import KINDS, Life, WallClock
+from tests.sim.lives.broker import SimBroker
+from tests.sim.lives.clients import Slot
+from tests.sim.lives.judgement import judge_life
+from tests.sim.lives.life import KINDS, LIFE_S, Life, WallClock
 from tests.sim.lives.operator import Operator, exported
 from tests.sim.lives.store import LivesState
 from tests.sim.loop import SimLoop, run
 from tests.sim.metadata import Broken, SimMetadataStore
 from tests.sim.network import Client, Faults, Network, SimConnection
 
-LIFE_S = 150.0
-"""Simulated seconds with faults."""
 CALM_S = 150.0
 """Simulated seconds for all that is under way."""
-QUIET_S = 20.0
-"""Simulated seconds in which everything that a consumer may get has come."""
 
 
 @dataclass
@@ -62,6 +56,7 @@ class Counts:
     trimmed: int = 0
     compacted: int = 0
     fallen_asleep: int = 0
+    holes_redelivered: int = 0
     expired: int = 0
     deleted: int = 0
     resumed: int = 0
@@ -442,7 +437,7 @@ class History:
             raise Broken(f"locks of {sorted(self._processes.locks.owners)} are left")
         for life in self.lives:
             if not life.ended and not life.leaked:
-                await self._judge_life(broker, life)
+                await judge_life(self, broker, life)
         self.counts.resumed += broker.resumed
         nodes = await self.state.nodes()
         found = list(judge(gather(nodes)))
@@ -450,67 +445,3 @@ class History:
             raise Broken(f"the audit finds {[(one.kind, one.subject, one.reason) for one in found]}")
         if left := [node.path for node in nodes if node.path.startswith((LEDGERS, NODES))]:
             raise Broken(f"the quarantine is not empty: {left}")
-
-    def _judge_first_ledger(
-        self, topic: PersistentTopic, life: Life, subscriptions: Sequence[Subscription]
-    ) -> None:
-        """Raises Broken for a ledger that nothing keeps: it would hold its space and that of all behind it for ever."""
-        first, *others = topic.ledger.ledgers.infos()
-        slowest = min(one.cursor.mark_delete_position for one in subscriptions)
-        closed_ms = first.closed_at_ms or self.clock.now_ms()
-        keep_ms = life.kind.keep_ms
-        # Its retention may be over since the last round of trimming.
-        round_ms = int(2 * TRIM_S * 1000)
-        is_kept = keep_ms < 0 or self.clock.now_ms() - closed_ms < keep_ms + round_ms
-        if others and slowest >= (first.ledger_id, first.entries - 1) and not is_kept:
-            raise Broken(
-                f"ledger {first.ledger_id} of {life.name} is left, although all have acknowledged it"
-            )
-
-    async def _judge_life(self, broker: SimBroker, life: Life) -> None:
-        topics: dict[str, PersistentTopic] = {}
-        for one_name in {life.name, *map(life.name_for, life.kind.subscriptions)}:
-            found = await broker.registry.get(parse_topic_name(one_name), create=False)
-            assert isinstance(found, PersistentTopic)
-            topics[one_name] = found
-        topic = topics[life.name]
-        readings = {
-            name: await Reading.begin(self, topics[life.name_for(name)], life, name)
-            for name in life.kind.subscriptions
-        }
-        await asyncio.sleep(QUIET_S)
-        subscriptions = {name: one for each in topics.values() for name, one in each.subscriptions.items()}
-        self._judge_first_ledger(topic, life, list(subscriptions.values()))
-        for name, reading in readings.items():
-            got = {life.positions.get((one.ledger_id, one.entry_id)) for one in reading.port.got}
-            reading.received()
-            at = subscriptions[name].cursor.mark_delete_position
-            for number, one in life.sent.items():
-                if name in life.needed_by(one, self.clock) and number not in got:
-                    raise Broken(f"{one.body!r} of {life.name} is lost for {name}, whose cursor is at {at}")
-        if life.kind.keys:
-            await self._judge_compacted(topic, life)
-        for (ledger_id, entry_id), number in life.positions.items():
-            one = life.sent[number]
-            if life.is_retained(one, self.clock) or life.needed_by(one, self.clock):
-                try:
-                    (entry,) = await read_entries(
-                        broker.environment.ledgers, ledger_id, entry_id, entry_id, 1 << 20
-                    )
-                except PersistenceError as error:
-                    raise Broken(f"{one.body!r} of {life.name} cannot be read: {error}") from error
-                if one.body not in bytes(entry.body):
-                    raise Broken(f"{ledger_id}:{entry_id} of {life.name} reads {bytes(entry.body)!r}")
-
-    async def _judge_compacted(self, topic: PersistentTopic, life: Life) -> None:
-        """Raises Broken unless the compacted view has for each key its last confirmed message, or a later one."""
-        view = await Reading.begin(self, topic, life, "view", compacted=True)
-        await asyncio.sleep(QUIET_S)
-        got = [int(bytes(one.body).rpartition(b":")[2]) for one in view.received()]
-        view.leave()
-        last = {life.key_of(number): number for number in got}
-        for number in sorted(life.sent):
-            if last.get(key := life.key_of(number), 0) < number:
-                raise Broken(
-                    f"{life.sent[number].body!r} of {life.name} is not in the compacted view of {key}"
-                )

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from tests.sim.loop import SimLoop
 
 BASE_MS = 1_700_000_000_000
+LIFE_S = 150.0
+"""Simulated seconds with faults."""
 
 
 class WallClock:

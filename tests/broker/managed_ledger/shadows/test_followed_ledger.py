@@ -13,14 +13,17 @@ from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.compose.broker_service import BrokerService
 from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
 from broker.service.consumer import KeySharedMeta, SubscribeOptions, SubscriptionType
+from broker.service.internal_cursors import TRANSACTIONS_CURSOR
 from broker.service.producer import AccessMode, Producer
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.new_topic import create_shadow
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.loop import clock
 from foundation.loop.turn import Turn
-from foundation.model.position import EARLIEST
+from foundation.model.position import EARLIEST, Position
 from foundation.model.topic_name import TopicName, parse_topic_name
+from foundation.model.txn_id import TxnId
+from protocol.message_metadata import in_transaction
 from tests.fakes.messages import message
 from tests.fakes.ports import FakeConsumerPort, FakeProducerPort
 from tests.fakes.sends import send
@@ -75,14 +78,15 @@ async def source_and_shadow(
     return source, shadow
 
 
-async def publish(topic: PersistentTopic, count: int) -> None:
+async def publish(topic: PersistentTopic, count: int, txn: TxnId | None = None) -> None:
     producer = Producer(
         topic, FakeProducerPort(), producer_id=0, name="p", access_mode=AccessMode.SHARED, topic_epoch=None
     )
     await topic.add_producer(producer)
     before = topic.ledger.stats.entries_added
     for number in range(count):
-        send(producer, number, message(b"%d" % number), 1)
+        body = message(b"%d" % number)
+        send(producer, number, body if txn is None else in_transaction(body, *txn), 1)
     await until(lambda: topic.ledger.stats.entries_added == before + count)
     await topic.remove_producer(producer)
 
@@ -133,7 +137,10 @@ async def test_source_keeps_what_a_shadow_on_another_broker_needs(
     await shadows.trim(source)
     assert source.ledger.ledgers.entries == 12
     await until(lambda: len(port.keys) == 12)
-    subscription.acknowledge_through(shadow.ledger.last_confirmed)
+    # The first one begins the cursor's ledger with its node; the later ones are in that ledger alone.
+    for place in (0, 5, 11):
+        subscription.acknowledge_through(Position(*port.keys[place]))
+        await subscription.cursor.store.flush()
 
     async def trimmed() -> bool:
         await shadows.trim(source)
@@ -173,3 +180,21 @@ async def test_source_is_followed_no_longer_when_its_last_shadow_is_closed(
     assert caches.find(source.ledger.name) is not None
     await two[1].registry.unload(shadow.name)
     await until(lambda: caches.find(source.ledger.name) is None)
+
+
+async def test_shadow_hides_the_transactions_that_an_earlier_broker_has_left_at_its_source(
+    two: tuple[BrokerService, BrokerService],
+) -> None:
+    source = await opened(two[0], SOURCE)
+    await publish(source, 1)
+    await source.transactions.open_buffer()
+    txn = TxnId(0, 1)
+    await publish(source, 1, txn)
+    await source.transactions.end(txn, 1, commit=False)
+    source.transactions.take_snapshot()
+    await source.ledger.cursors.by_name[TRANSACTIONS_CURSOR].store.flush()
+    await publish(source, 1)
+    _, shadow = await source_and_shadow(two)
+    _, port = await consume(shadow)
+    await until(lambda: len(port.keys) == 2)
+    assert port.keys == [positions(source)[0], positions(source)[3]]

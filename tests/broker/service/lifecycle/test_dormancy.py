@@ -7,11 +7,13 @@ import asyncio
 import pytest
 
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
+from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
 from broker.service.lifecycle.dormancy import Dormancy
 from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
 from broker.service.policies import table
 from broker.service.policies.backlog_quota import EVICTION
 from broker.service.topics.dormant_topic import NEVER, DormantTopic
+from broker.service.topics.new_topic import create_shadow
 from foundation.model.errors import MetadataError, QuotaRefused
 from foundation.model.position import EARLIEST, LATEST
 from foundation.model.topic_name import parse_topic_name
@@ -19,6 +21,7 @@ from tests.fakes.stage import EXCLUSIVE, KEY_SHARED, SHARED, TOPIC, Stage
 
 NAMESPACE = "public/default"
 MINUTE_MS = 60_000
+SHADOW = "persistent://public/default/shadow"
 
 
 class Scene(Stage):
@@ -419,3 +422,54 @@ async def test_terminated_topic_sleeps_and_stays_terminated() -> None:
     assert (await scene.sleep()).due_ns == NEVER
     assert (await scene.open()).is_terminated
     assert last < LATEST
+
+
+async def test_shadow_falls_asleep_and_wakes_with_its_source() -> None:
+    scene = Scene()
+    await scene.with_backlog(2)
+    shadow = parse_topic_name(SHADOW)
+    await scene.run(create_shadow(scene.registry, shadow, {SHADOW_SOURCE: TOPIC}))
+    topic = await scene.open(SHADOW)
+    await scene.run(topic.subscribing.create("front", EARLIEST))
+    # A client of the shadow keeps both open.
+    subscription, consumer, _ = await scene.consume(topic, EXCLUSIVE, subscription="front")
+    await scene.later(10_000)
+    await scene.later(10_000)
+    assert set(scene.registry.topics) == {TOPIC, SHADOW}
+    subscription.remove_consumer(consumer)
+    await scene.sleep()
+    record = scene.registry.dormant.get(SHADOW)
+    assert record is not None
+    assert [(one.name, one.backlog) for one in record.subscriptions] == [("front", 2)]
+    assert scene.registry.topics == {}
+    source = await scene.open()
+    await scene.settle()
+    assert set(scene.registry.topics) == {TOPIC, SHADOW}, (
+        "what comes to the source may fall due for the shadow"
+    )
+    await scene.publish(source, 1)
+    _, _, port = await scene.consume(await scene.open(SHADOW), EXCLUSIVE, permits=10, subscription="front")
+    assert len(port.keys) == 3
+
+
+async def test_shadow_stays_awake_while_its_source_has_a_client() -> None:
+    scene = Scene()
+    await scene.with_backlog(2)
+    await scene.run(create_shadow(scene.registry, parse_topic_name(SHADOW), {SHADOW_SOURCE: TOPIC}))
+    await scene.consume(await scene.open(), EXCLUSIVE)
+    await scene.later(10_000)
+    await scene.later(10_000)
+    assert set(scene.registry.topics) == {TOPIC, SHADOW}
+
+
+async def test_dormant_shadow_is_a_keeper_of_its_source() -> None:
+    scene = Scene(entries_per_ledger=2)
+    await scene.with_backlog(4)
+    await scene.run(create_shadow(scene.registry, parse_topic_name(SHADOW), {SHADOW_SOURCE: TOPIC}))
+    topic = await scene.open(SHADOW)
+    await scene.run(topic.subscribing.create("front", EARLIEST))
+    await scene.sleep()
+    source = await scene.open()
+    source.subscriptions["s"].acknowledge_through(source.ledger.last_confirmed)
+    await scene.settle()
+    assert source.ledger.ledgers.entries == 4

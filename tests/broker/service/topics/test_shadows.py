@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from broker.managed_ledger.ledger_writer import ManagedLedgerState
 from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE, managed_ledger_key
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list, encode_ledger_list
 from broker.service.lifecycle.inactive_topics import in_use
@@ -16,9 +17,10 @@ from broker.service.topics.new_topic import create_shadow
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.shadow_topic import ShadowTopic
 from broker.service.topics.shadows import HasShadows
-from foundation.model.errors import NotAllowed, TopicNotFound
+from foundation.model.errors import MetadataError, NotAllowed, TopicNotFound
 from foundation.model.position import EARLIEST, Position
 from foundation.model.topic_name import parse_topic_name
+from protocol.ledger_metadata import ledger_key
 from tests.fakes.messages import message
 from tests.fakes.sends import send
 from tests.fakes.stage import EXCLUSIVE, SHARED, TOPIC, Stage, port_of
@@ -161,6 +163,18 @@ async def test_closing_of_a_source_closes_its_shadows_and_opening_one_opens_both
     assert again.ledger.source is stage.registry.topics[TOPIC].ledger  # type: ignore[attr-defined]
 
 
+async def test_source_is_closed_also_when_its_shadow_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    source, _ = await with_shadow(stage)
+
+    async def fails(topic: ShadowTopic) -> None:
+        raise MetadataError("no store")
+
+    monkeypatch.setattr(ShadowTopic, "close", fails)
+    await stage.run(stage.registry.unload(SOURCE_NAME))
+    assert source.ledger.state is ManagedLedgerState.CLOSED
+
+
 async def test_shadow_refuses_messages_and_its_own_end() -> None:
     stage = Stage()
     source, shadow = await with_shadow(stage)
@@ -299,8 +313,8 @@ async def test_list_of_a_shadow_that_apache_wrote_is_left_alone() -> None:
     await stage.publish(source, 2)
     assert len(port.keys) == 5, "no ledger of the source was fenced"
     await stage.run(stage.deletions.topic(SHADOW_NAME, force=True))
-    _, _, port = await stage.consume(source, EXCLUSIVE, permits=10)
-    assert len(port.keys) == 5, "no ledger of the source was deleted"
+    for one in source.ledger.ledgers.infos():
+        assert not one.entries or await stage.metadata.get(ledger_key(one.ledger_id)), "it is the source's"
 
 
 async def test_source_with_a_shadow_counts_as_used() -> None:
