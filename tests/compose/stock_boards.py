@@ -51,7 +51,10 @@ REASONS: Final = (
     Group(("kop_*",), "there is no Kafka protocol"),
     Group(("CompactionService.json",), "asks another product's storage"),
     Group(("pulsar_replication_*",), "there is no geo-replication"),
-    Group(("pulsar_ledgeroffloader_*",), "asks for Apache's converted names; brokers print `brk_ledgeroffloader_*`"),
+    Group(
+        ("pulsar_ledgeroffloader_*",),
+        "asks for Apache's converted names; brokers print `brk_ledgeroffloader_*`",
+    ),
     Group(
         ("pulsar_lb_*", "pulsar_sunit_*"),
         "belongs to Pulsar's extensible load manager, which is off by default there; one broker serves all bundles here",
