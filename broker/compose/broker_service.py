@@ -166,8 +166,7 @@ class BrokerService:
         loop, kept = asyncio.get_running_loop(), _own_topics(settings)
         self.settings, self.version, self.addresses = settings, version, Addresses()
         self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
-        self._tasks = BackgroundTasks()
-        self.controls = controls
+        self._tasks, self.controls = BackgroundTasks(), controls
         self._clock = clock = BrokerClock() if controls is None else controls.held.clock
         self._timers = Timers(clock.looks())
         self.loop_watch = LoopWatch(loop.call_later, time.monotonic_ns)
