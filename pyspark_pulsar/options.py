@@ -321,7 +321,7 @@ def _offload(given: GivenOptions, streaming: bool | None) -> OffloadChoice | Non
         return None
     if streaming:
         raise OptionError("ledgers=offloaded is for a batch query: a stream needs the newest messages, too")
-    if uri is None:
+    if not uri:
         raise OptionError("ledgers=offloaded needs offloadUri: file:///FOLDER or s3://BUCKET")
     return OffloadChoice(uri, given.text("offloadRegion") or "", given.text("offloadEndpoint") or "")
 

@@ -30,11 +30,12 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from protocol import ledger_metadata
+from protocol.bookkeeper_metadata_pb2 import LedgerMetadataFormat
 from protocol.checksum import crc32c
 from protocol.ledger_metadata import LedgerMetadata, LedgerMetadataError
 from protocol.varint import read_varint, varint
@@ -127,11 +128,13 @@ class OffloadIndex:
 
 def encode_index(index: OffloadIndex) -> bytes:
     """Returns the bytes of the index object."""
-    # Without the password: whoever reads the storage could write to the ledger by it.
-    value = ledger_metadata.encode(replace(index.metadata, password=b"", creator_token=0))
-    start = len(ledger_metadata.VERSION_LINE)
-    _, start = read_varint(value, start)
-    metadata = value[start:]
+    value = ledger_metadata.encode(index.metadata)
+    _, start = read_varint(value, len(ledger_metadata.VERSION_LINE))
+    message = LedgerMetadataFormat.FromString(value[start:])
+    # Whoever reads the storage could write to the ledger by its password. Apache leaves the two fields out as well.
+    message.ClearField("password")
+    message.ClearField("cToken")
+    metadata = message.SerializeToString()
     size = _INDEX_HEADER.size + len(metadata) + _BLOCK.size * len(index.blocks)
     parts = [
         _INDEX_HEADER.pack(

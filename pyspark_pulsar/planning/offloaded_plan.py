@@ -19,8 +19,21 @@ from pyspark_pulsar.options import TopicChoice
 from pyspark_pulsar.topic_names import base_topic
 
 INDEXES_AT_ONCE: Final = 16
+LOOK_BACK_BYTES: Final = 64 << 20
+"""Bytes before a part in which the first chunks of a message are searched."""
 _OWNER: Final = "pulsar/managed-ledger"
 """Custom metadata of a ledger, with the name of its managed ledger, which Pulsar's brokers write, too."""
+
+
+class EarlierPiece(NamedTuple):
+    """A piece, and its ledger."""
+
+    ledger_id: int
+    """The offloaded ledger."""
+    uuid: UUID
+    """In the names of its objects."""
+    piece: Piece
+    """Its place."""
 
 
 class LedgerPart(NamedTuple):
@@ -34,8 +47,8 @@ class LedgerPart(NamedTuple):
     """In the names of its objects."""
     pieces: tuple[Piece, ...]
     """The pieces to read, in order."""
-    before: tuple[Piece, ...]
-    """The piece of the ledger before these, for a message in chunks that began there."""
+    before: tuple[EarlierPiece, ...]
+    """Pieces of the topic before these, the newest last, for a message in chunks that began there."""
 
 
 async def plan_offloaded(storage: ObjectStorage, topics: TopicChoice, tasks: int) -> list[list[LedgerPart]]:
@@ -44,11 +57,13 @@ async def plan_offloaded(storage: ObjectStorage, topics: TopicChoice, tasks: int
     if not found and topics.pattern is None:
         raise OptionError(f"{storage.uri} has no offloaded ledger of {', '.join(topics.names)}")
     parts: list[LedgerPart] = []
+    earlier: list[EarlierPiece] = []
     for (topic, ledger_id), (uuid, index) in sorted(found.items(), key=lambda one: one[0]):
-        parts += [
-            LedgerPart(topic, ledger_id, uuid, (piece,), index.pieces[max(0, place - 1) : place])
-            for place, piece in enumerate(index.pieces)
-        ]
+        if not parts or parts[-1].topic != topic:
+            earlier = []
+        for piece in index.pieces:
+            parts.append(LedgerPart(topic, ledger_id, uuid, (piece,), tuple(earlier)))
+            earlier = _newest([*earlier, EarlierPiece(ledger_id, uuid, piece)])
     return _into_tasks(parts, tasks)
 
 
@@ -92,6 +107,16 @@ def _chosen(topic: str, topics: TopicChoice) -> bool:
     if topics.pattern is None:
         return topic in topics.names or base_topic(topic) in topics.names
     return re.fullmatch(topics.pattern, base_topic(topic)) is not None
+
+
+def _newest(pieces: list[EarlierPiece]) -> list[EarlierPiece]:
+    """Returns the last of the pieces, of some bytes in all: as far back as a message's first chunk is searched."""
+    size = 0
+    for place in range(len(pieces) - 1, -1, -1):
+        size += pieces[place].piece.length
+        if size > LOOK_BACK_BYTES:
+            return pieces[place:]
+    return pieces
 
 
 def _into_tasks(parts: Sequence[LedgerPart], tasks: int) -> list[list[LedgerPart]]:

@@ -186,12 +186,14 @@ class PartsReader:
     def _look_back(
         self, runner: asyncio.Runner, part: LedgerPart, number: int, _row: int, uuid: bytes
     ) -> Parts:
-        """Reads the chunks of a message in the piece before the part."""
-        if not part.before:
-            return {}
-        messages = messages_of(self._frames(runner, part, part.before, number))
-        opened = self._decryption.decrypt(messages, cut_entries(messages))
-        return parts_of(opened, cut_entries(opened), uuid)
+        """Reads the chunks of a message in the pieces before the part."""
+        parts: Parts = {}
+        for earlier in part.before:
+            owner = part._replace(ledger_id=earlier.ledger_id, uuid=earlier.uuid)
+            messages = messages_of(self._frames(runner, owner, [earlier.piece], number))
+            opened = self._decryption.decrypt(messages, cut_entries(messages))
+            parts |= parts_of(opened, cut_entries(opened), uuid)
+        return parts
 
 
 async def _get(storage: ObjectStorage, key: str, start: int, length: int) -> bytes:

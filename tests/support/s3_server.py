@@ -45,6 +45,8 @@ class S3Server:
             "master.volumeSizeLimitMB": "1024",
             "volume.max": "40",
             "s3.port": str(self.port),
+            "s3.port.iceberg": "0",
+            "s3.port.lance": "0",
             "s3.config": str(folder / "s3.json"),
             **{f"{part}.port": str(free_port()) for part in ("master", "volume", "filer")},
             **{f"{part}.port.grpc": str(free_port()) for part in ("master", "volume", "filer", "s3")},

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import enum
 import logging
+from typing import Final
 
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.ledger_list import LedgerInfo, OffloadContext, OffloadedLedger
@@ -28,6 +29,8 @@ from foundation.model.errors import BrokerError, NotAllowed
 from foundation.model.position import EARLIEST, Position
 
 log = logging.getLogger("magnetar")
+_EXCEPTION: Final = "org.apache.bookkeeper.mledger.ManagedLedgerException"
+"""Begins errors that clients print as they are."""
 
 
 class OffloadStatus(enum.StrEnum):
@@ -94,10 +97,17 @@ class LedgerOffloads:
     def start(self, before: Position) -> None:
         """Begins to copy all closed ledgers whose entries are before the position.
 
-        Raises NotAllowed without a driver, OffloadRunning while a run is under way.
+        Raises OffloadRunning while a run is under way.
         """
         if self.status is OffloadStatus.RUNNING:
             raise OffloadRunning("Offload already in progress")
+        if self._context.settings.offload.place.driver and before > self._context.last_confirmed:
+            # Accepted and failed, as in Pulsar.
+            self.status, self.asked = OffloadStatus.ERROR, True
+            self.last_error = (
+                f"{_EXCEPTION}$InvalidCursorPositionException: Invalid position for offload: {before}"
+            )
+            return
         ids = [
             info.ledger_id
             for info in self._context.ledgers.infos()
@@ -129,10 +139,7 @@ class LedgerOffloads:
         try:
             if not context.settings.offload.place.driver:
                 # Pulsar's words, which clients print.
-                raise NotAllowed(
-                    "org.apache.bookkeeper.mledger.ManagedLedgerException: [NullLedgerOffloader] does not support"
-                    " offload"
-                )
+                raise NotAllowed(f"{_EXCEPTION}: [NullLedgerOffloader] does not support offload")
             tier = context.environment.open_tier()
             for ledger_id in ids:
                 self._trimming.copying = ledger_id

@@ -41,7 +41,7 @@ async def test_a_writer_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert await keys(objects) == []
 
 
-async def test_what_a_killed_writer_left_is_listed_and_deleted(tmp_path: Path) -> None:
+async def test_file_of_a_killed_writer_is_listed_and_deleted(tmp_path: Path) -> None:
     objects = FileObjects(tmp_path)
     (tmp_path / f"a{UNFINISHED}").write_bytes(b"half")
     with pytest.raises(NoSuchObject):

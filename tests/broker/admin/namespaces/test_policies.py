@@ -178,7 +178,7 @@ async def test_offload_policies_need_a_driver_and_its_bucket_and_take_no_secret(
         assert (await refusal(admin, line, driver))[0] == 412
         secret = {"managedLedgerOffloadBucket": "b", "s3ManagedLedgerOffloadCredentialSecret": "planted"}
         status, reason = await refusal(admin, line, driver | secret)
-        assert (status, "planted" in reason, "no offloader" in reason) == (412, False, True)
+        assert (status, "planted" in reason, "keeps no secret" in reason) == (412, False, True)
         assert await call(admin, f"GET {path}/offloadPolicies") == (200, "")
         assert await call(admin, line, {"managedLedgerOffloadDriver": "FileSystem"}) == (204, "")
 

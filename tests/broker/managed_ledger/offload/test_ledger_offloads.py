@@ -94,7 +94,7 @@ class Tiered:
 
     async def offload(self, ledger: ManagedLedger) -> None:
         offloads = ledger.own_offloads()
-        offloads.start(LATEST)
+        offloads.start(ledger.last_confirmed)
         await until(lambda: offloads.status is not OffloadStatus.RUNNING)
 
     async def forget_bookies(self, ledger: ManagedLedger) -> None:
@@ -160,7 +160,7 @@ async def test_a_copy_that_was_begun_is_deleted_before_the_next(tiered: Tiered) 
     ledger = await tiered.open(ENTRIES + 1)
     first = ledger.ledgers.infos()[0]
     tiered.objects.hold = asyncio.Event()
-    ledger.own_offloads().start(LATEST)
+    ledger.own_offloads().start(ledger.last_confirmed)
     await until(lambda: tiered.objects.writes)
     assert first.offload is not None
     assert not first.is_offloaded
@@ -180,7 +180,7 @@ async def test_a_copy_that_was_begun_is_deleted_before_the_next(tiered: Tiered) 
 async def test_trimming_keeps_the_ledger_that_is_being_copied(tiered: Tiered) -> None:
     ledger = await tiered.open(2 * ENTRIES + 1)
     tiered.objects.hold = asyncio.Event()
-    ledger.own_offloads().start(LATEST)
+    ledger.own_offloads().start(ledger.last_confirmed)
     await until(lambda: tiered.objects.writes)
     ledger.trimming.keep_ms = ledger.trimming.keep_bytes = 0
     assert ledger.trimming.trim(tiered.world.wall, without_cursors=True) == []
@@ -314,9 +314,9 @@ async def test_thresholds_begin_an_offload(tiered: Tiered) -> None:
 async def test_a_second_offload_is_refused_while_one_runs(tiered: Tiered) -> None:
     ledger = await tiered.open()
     tiered.objects.hold = asyncio.Event()
-    ledger.own_offloads().start(LATEST)
+    ledger.own_offloads().start(ledger.last_confirmed)
     with pytest.raises(OffloadRunning, match="Offload already in progress"):
-        ledger.own_offloads().start(LATEST)
+        ledger.own_offloads().start(ledger.last_confirmed)
     tiered.objects.hold.set()
     await ledger.close()
 
@@ -324,7 +324,7 @@ async def test_a_second_offload_is_refused_while_one_runs(tiered: Tiered) -> Non
 async def test_a_close_ends_a_running_offload(tiered: Tiered) -> None:
     ledger = await tiered.open()
     tiered.objects.hold = asyncio.Event()
-    ledger.own_offloads().start(LATEST)
+    ledger.own_offloads().start(ledger.last_confirmed)
     await until(lambda: tiered.objects.writes)
     closing = asyncio.create_task(ledger.close())
     await until(lambda: ledger.own_offloads()._stopping)
@@ -341,3 +341,14 @@ async def test_without_a_driver_an_offload_fails_with_pulsars_words(tiered: Tier
         "org.apache.bookkeeper.mledger.ManagedLedgerException: [NullLedgerOffloader] does not support offload"
     )
     assert ledger.own_offloads().first_unoffloaded == EARLIEST
+
+
+async def test_a_position_after_the_last_entry_fails_with_pulsars_words(tiered: Tiered) -> None:
+    ledger = await tiered.open()
+    ledger.own_offloads().start(LATEST)
+    assert ledger.own_offloads().status is OffloadStatus.ERROR
+    assert ledger.own_offloads().last_error == (
+        "org.apache.bookkeeper.mledger.ManagedLedgerException$InvalidCursorPositionException: Invalid position for offload:"
+        f" {LATEST}"
+    )
+    assert tiered.files() == []
