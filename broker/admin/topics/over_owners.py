@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 from urllib.parse import quote
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from broker.admin.http.answers import answer, body_of, done, topic_of
 from broker.admin.http.principal import PRINCIPAL
 from broker.admin.http.request_path import NAMESPACE, template_of
 from broker.admin.service_view import BROKER, BrokerView
-from broker.admin.topics.owner_redirect import Handler
 from broker.admin.topics.partitioned_stats import joined_stats
 from broker.admin.topics.topic_access import partitioned_shown
 from broker.peers.peers import PeerAnswer, PeerRefused

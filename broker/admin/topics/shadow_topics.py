@@ -6,7 +6,7 @@ from aiohttp import web
 
 from broker.admin.http.answers import BadRequest, PreconditionFailed, answer, body_of, done, empty
 from broker.admin.http.request_path import TOPIC
-from broker.admin.namespaces.policy_owner import existing_topic
+from broker.admin.policy_owner import existing_topic
 from broker.admin.service_view import BROKER, BrokerView
 from broker.admin.topics.topic_access import parts
 from broker.service.namespaces.namespaces import Json

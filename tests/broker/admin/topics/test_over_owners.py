@@ -153,7 +153,7 @@ async def test_request_about_a_namespace_asks_the_owners_of_all_bundles(two: Two
 async def test_every_rule_is_about_a_route(two: Two) -> None:
     from broker.admin.server import create_app
 
-    app = create_app(two.brokers[0])
+    app = await create_app(two.brokers[0])
     served = {
         (route.method, route.resource.canonical)
         for route in app.router.routes()
