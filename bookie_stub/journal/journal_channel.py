@@ -55,7 +55,7 @@ class JournalChannel:
         self.short = False
         """True when the last step was cut or refused for want of space."""
         self.write_ns = 0
-        """What a write and its sync take, in nanoseconds: follows a quicker one at once, slower ones step by step."""
+        """Time of a write and its sync, in nanoseconds: follows a quicker one at once, slower ones step by step."""
         self._space = space
         self._directory = directory
         self._settings = settings

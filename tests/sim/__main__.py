@@ -16,7 +16,8 @@ from collections.abc import Sequence
 
 from tests.sim.breakages import BREAKAGES
 from tests.sim.lives.breakages import LIVES_BREAKAGES
-from tests.sim.lives.history import Counts, simulate_lives
+from tests.sim.lives.counts import Counts
+from tests.sim.lives.history import simulate_lives
 from tests.sim.loop import Stuck
 from tests.sim.metadata import Broken
 from tests.sim.session_breakages import SESSION_BREAKAGES
