@@ -193,8 +193,8 @@ class Journal:
             return
         now_ns = time.perf_counter_ns()
         writes_itself = self._writes_itself(now_ns)
-        # The thread needs the interpreter's lock twice for a group, for which it waits up to 5 ms each while the loop is
-        # busy. With each turn's group in its queue it would never be without one, and write all further groups.
+        # In the thread's queue these records would have their answer a turn later, after waits for a processor and twice for
+        # the interpreter's lock; and the thread would never be without a group, so it would write all further ones.
         if writes_itself and self._unanswered:
             return
         size, records = _measured(items)

@@ -55,7 +55,7 @@ class JournalChannel:
         self.short = False
         """True when the last step was cut or refused for want of space."""
         self.write_ns = 0
-        """What a write and its sync take, in nanoseconds: follows a quicker one at once, slower ones step by step."""
+        """Time of a write and its sync, in nanoseconds: follows a quicker one at once, slower ones step by step."""
         self._space = space
         self._directory = directory
         self._settings = settings
@@ -111,8 +111,7 @@ class JournalChannel:
         else:
             self._file_system.write(self._descriptor, buffers, self._position)
             took_ns = time.perf_counter_ns() - started
-        # The least of the last groups: a thread that waits for the interpreter's lock or for a processor takes
-        # milliseconds on a quick disk as well.
+        # The least of the last groups: where processors are short, a write takes milliseconds on a quick disk as well.
         slower_ns = self.write_ns + (self.write_ns >> 3) + _RISE_NS
         self.write_ns = took_ns if took_ns < slower_ns else slower_ns
         is_first = self._position == HEADER_BYTES

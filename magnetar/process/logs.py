@@ -129,6 +129,7 @@ class GatheringListener(QueueListener):
     """Writes the records that gathered in `GATHER_S`. Each wake-up takes the interpreter's lock from the event loop."""
 
     queue: SimpleQueue[logging.LogRecord]
+    """The records that wait."""
 
     def dequeue(self, block: bool) -> logging.LogRecord:
         """Returns the next record, at once while there are more."""

@@ -19,7 +19,8 @@ from tests.sim.breakages import BREAKAGES
 from tests.sim.cluster.breakages import CLUSTER_BREAKAGES
 from tests.sim.cluster.history import ClusterCounts, simulate_cluster
 from tests.sim.lives.breakages import LIVES_BREAKAGES
-from tests.sim.lives.history import Counts, simulate_lives
+from tests.sim.lives.counts import Counts
+from tests.sim.lives.history import simulate_lives
 from tests.sim.loop import Stuck
 from tests.sim.metadata import Broken
 from tests.sim.session_breakages import SESSION_BREAKAGES

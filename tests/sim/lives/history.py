@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
-from dataclasses import dataclass, fields
 from pathlib import Path
 from urllib.parse import quote
 
@@ -34,6 +33,7 @@ from tests.sim.autorecovery import SESSION_S, Processes
 from tests.sim.bookie import SimBookie
 from tests.sim.lives.broker import SimBroker
 from tests.sim.lives.clients import Slot
+from tests.sim.lives.counts import Counts
 from tests.sim.lives.judgement import judge_life
 from tests.sim.lives.life import KINDS, LIFE_S, Life, WallClock
 from tests.sim.lives.operator import Operator, exported
@@ -44,42 +44,6 @@ from tests.sim.network import Client, Faults, Network, SimConnection
 
 CALM_S = 150.0
 """Simulated seconds for all that is under way."""
-
-
-@dataclass
-class Counts:
-    """Operations of one history."""
-
-    confirmed: int = 0
-    runs_of_several: int = 0
-    """Runs of more than one SEND."""
-    trimmed: int = 0
-    compacted: int = 0
-    fallen_asleep: int = 0
-    holes_redelivered: int = 0
-    expired: int = 0
-    deleted: int = 0
-    resumed: int = 0
-    quarantined: int = 0
-    put_back: int = 0
-    exported: int = 0
-    leaks_deleted: int = 0
-    brokers_killed: int = 0
-    brokers_stopped: int = 0
-    operators_killed: int = 0
-    clock_jumps: int = 0
-    bookies_lost: int = 0
-    copied: int = 0
-
-    def add(self, other: Counts) -> None:
-        """Adds another history's."""
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
-
-    def text(self) -> str:
-        return ", ".join(
-            f"{getattr(self, field.name)} {field.name.replace('_', ' ')}" for field in fields(self)
-        )
 
 
 class LivesLoop(SimLoop):
