@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from foundation.json_value import Json
+from foundation.value import Json
 from magnetar.admin.output import shown
 from magnetar.admin.requests import body_of, path_of
 from magnetar.admin.table import Command, Option, commands

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from foundation.json_value import Json
+from foundation.value import Json
 from magnetar.clients.client import CommandError, read_client_conf
 from magnetar.clients.http_credentials import headers_of
 

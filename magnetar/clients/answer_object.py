@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from foundation.json_value import Json
+from foundation.value import Json
 
 
 class AnswerObject:

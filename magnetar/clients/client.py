@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from magnetar.clients.config_files import default_file
+from magnetar.process.config_files import default_file
 
 if TYPE_CHECKING:
     import pulsar
@@ -176,7 +176,7 @@ def read_client_conf() -> dict[str, str]:
         conf = {entry.key: entry.value for entry in parse_properties(text, str(path))}
         if conf.keys() - KEYS_READ:
             # The table is imported only for other keys: that takes longer than reading the few that commands need.
-            from magnetar.clients.client_keys import load_client_settings
+            from magnetar.process.client_keys import load_client_settings
 
             load_client_settings(path, environ={})
         return conf

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import Final
 
-from foundation.json_value import Json
+from foundation.value import Json
 from magnetar.clients.answer_object import AnswerObject
 from magnetar.clients.client import visible
 from magnetar.top.numbers import count, fitted, milliseconds, percent, size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foundation.json_value import Json
+from foundation.value import Json
 from magnetar.clients.answer_object import AnswerObject
 
 FOUND = AnswerObject(
@@ -32,7 +32,7 @@ def test_members_are_returned_by_name_and_type() -> None:
 
 def test_null_is_no_object_and_an_empty_array() -> None:
     assert FOUND.inner("none") is None
-    assert FOUND.list("none") == [*FOUND.each("none")] == [*FOUND.named("none")] == []
+    assert (FOUND.list("none"), [*FOUND.each("none")], [*FOUND.named("none")]) == ([], [], [])
 
 
 @pytest.mark.parametrize("ask", [FOUND.text, FOUND.list, FOUND.inner])

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from foundation.json_value import Json
+from foundation.value import Json
 from magnetar.clients.answer_object import AnswerObject
 from magnetar.commands.cache_command import main
 from magnetar.commands.cache_text import top_text, why_text

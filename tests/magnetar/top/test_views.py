@@ -13,7 +13,7 @@ import pytest
 from textual.widgets import Static
 
 import magnetar
-from foundation.json_value import Json
+from foundation.value import Json
 from magnetar.clients.admin_client import AdminAddress
 from magnetar.clients.answer_object import AnswerObject
 from magnetar.clients.client import CommandError
