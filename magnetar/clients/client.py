@@ -221,3 +221,18 @@ def _log_to_stderr(pulsar: ModuleType) -> object:
     known = {"trace": levels.Debug, "debug": levels.Debug, "info": levels.Info, "error": levels.Error}
     name = os.environ.get("PULSAR_LOG_LEVEL", "warn").strip().lower()
     return pulsar.FileLogger(known.get(name, levels.Warn), "/dev/stderr")
+
+
+def topic_path(text: str) -> str:
+    """Returns a topic's name as the parts of a path. Raises CommandError."""
+    from urllib.parse import quote
+
+    from foundation.model.errors import InvalidTopicName
+    from foundation.model.topic_name import parse_topic_name
+
+    try:
+        name = parse_topic_name(text)
+    except InvalidTopicName as error:
+        raise CommandError(str(error)) from None
+    parts = (name.domain, name.tenant, name.namespace_local, name.local)
+    return "/".join(quote(part, safe="") for part in parts)

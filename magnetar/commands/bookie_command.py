@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from magnetar.clients.shared_options import CommandParser, add_process_options, add_settings_options
+from magnetar.process.shared_options import CommandParser, add_process_options, add_settings_options
 
 TOOLS = ("dump", "check", "index", "compact")
 """First words that name a tool for the bookie's files; `bookie_tools` runs them."""

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from magnetar.clients.answer_object import AnswerObject
-from magnetar.clients.client import CommandError, fail
-from magnetar.clients.shared_options import CommandParser, add_admin_url, topic_path
+from magnetar.clients.client import CommandError, fail, topic_path
+from magnetar.process.shared_options import CommandParser, add_admin_url
 
 PATH = "/admin/v2/magnetar/cache"
 """In front of each route of `broker/admin/cluster/cache.py`."""

@@ -20,8 +20,8 @@ from foundation.settings.load import PROFILE_KEY
 from foundation.settings.settings import Note, Settings
 from foundation.settings.unused import UnusedKey
 from magnetar.clients import dynamic_config
-from magnetar.clients.shared_options import CommandParser
 from magnetar.process.config_files import FILES, default_file
+from magnetar.process.shared_options import CommandParser
 
 
 def main(argv: Sequence[str]) -> int:

@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 from magnetar.admin.output import aligned
 from magnetar.clients.answer_object import AnswerObject
-from magnetar.clients.client import CommandError, fail
-from magnetar.clients.shared_options import CommandParser, add_admin_url, topic_path
+from magnetar.clients.client import CommandError, fail, topic_path
+from magnetar.process.shared_options import CommandParser, add_admin_url
 
 PATH = "/admin/v2/magnetar"
 """In front of each route of `broker/admin/topics/holes.py`."""
