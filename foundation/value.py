@@ -1,9 +1,12 @@
-"""Value: base of frozen dataclasses that are made a few times per start or request."""
+"""Value: base of frozen dataclasses that are made a few times per start or request. Json: the type of a JSON value."""
 
 from __future__ import annotations
 
 from dataclasses import MISSING, FrozenInstanceError, dataclass, fields
-from typing import Any, NoReturn, cast, dataclass_transform
+from typing import Any, NoReturn, TypeAlias, cast, dataclass_transform
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+"""A parsed text, or a value to be written as one."""
 
 
 @dataclass_transform(frozen_default=True)

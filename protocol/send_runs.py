@@ -21,6 +21,7 @@ _BEFORE_BYTES: Final = 4
 _COMMON_BYTES: Final = 6
 """The same with the tag of the producer id and its first byte."""
 _HIGHEST_TAG: Final = b"\x30"
+_PLAIN: Final = Judgement.PLAIN
 
 
 def following_sends(
@@ -59,7 +60,7 @@ def following_sends(
         if buffer[start:command_end] != expected:
             break
         body = view[command_end:end]
-        if judge_body(buffer, command_end, body) is not Judgement.PLAIN:
+        if judge_body(buffer, command_end, body) is not _PLAIN:
             break
         bodies.append(body)
     return bodies

@@ -26,6 +26,8 @@ class Judgement(Enum):
     """The metadata of the body must be read to know whether it names a transaction; it may have a delivery time too."""
 
 
+# Once: a member that is asked of its enum costs 90 ns, and each message would ask for four.
+_PLAIN = Judgement.PLAIN
 _MAGIC = 0x0E01
 _HEAD = struct.Struct(">HII").unpack_from
 _HEAD_BYTES = CHECKSUM_BLOCK_BYTES + 4
@@ -71,4 +73,4 @@ def judge_body(buffer: bytearray, start: int, body: memoryview) -> Judgement:
         return Judgement.MAY_NAME_TRANSACTION
     if buffer.find(_DELIVER_AT_BYTE, at, end) >= 0 and buffer.find(_DELIVER_AT_TAG, at, end) >= 0:
         return Judgement.MAY_BE_DELAYED
-    return Judgement.PLAIN
+    return _PLAIN

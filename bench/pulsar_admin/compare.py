@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.pulsar_admin.session import Broker, Outcome
-from foundation.json_value import Json
+from foundation.value import Json
 
 REASONS = Path(__file__).with_name("reasons.tsv")
 SHOWN_DIFFERENCES = 3

@@ -18,7 +18,7 @@ from aiohttp import web
 from broker.admin.http.pulsar_routes import VARIABLE_PART, path_shapes, query_parameters
 from broker.service.policies.forms import Form
 from broker.service.policies.table import POLICIES, Policy
-from foundation.json_value import Json
+from foundation.value import Json
 
 OPENAPI_PATH: Final = "/openapi.json"
 """Path of the description itself."""

@@ -13,9 +13,9 @@ from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import GLOBAL, NamespaceNotFound
 from broker.service.namespaces.stored_forms import LOCAL
 from broker.service.policies.table import Policy
-from foundation.json_value import Json
 from foundation.model.errors import NotAllowed, TopicNotFound
 from foundation.model.topic_name import TopicName
+from foundation.value import Json
 
 T = TypeVar("T")
 

@@ -19,8 +19,8 @@ from broker.admin.http.principal import EXPIRES_AT_S, PRINCIPAL
 from broker.admin.rights.guard import is_allowed
 from broker.admin.service_view import BROKER
 from broker.console.live_topic import CURSORS_MAX
-from foundation.json_value import Json
 from foundation.model.topic_name import TopicName, parse_topic_name
+from foundation.value import Json
 
 _TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 _MESSAGES: Final = "/admin/v2/magnetar/console/messages/{domain}/{tenant}/{namespace}/{topic}"

@@ -27,7 +27,7 @@ from broker.console.bookie_http import NoAnswer, fetch_text, reason_of
 from broker.console.bookie_metrics import BookieMetrics, metrics_of
 from broker.console.sampler import journal_latency
 from foundation.bookie_report import BookieReport
-from foundation.json_value import Json
+from foundation.value import Json
 
 ASK_S: Final = 2.0
 """Seconds that a bookie has for each question."""

@@ -18,8 +18,8 @@ from entry_cache.entry_cache import EntryCache
 from entry_cache.observe.cache_events import REASONS
 from entry_cache.observe.census import AGE_BOUNDS_S, READS_MAX, Census
 from entry_cache.observe.usage import usage_of
-from foundation.json_value import Json
 from foundation.model.topic_name import TopicName
+from foundation.value import Json
 
 TOP: Final = 20
 """Topics that are listed by default."""

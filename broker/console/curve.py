@@ -8,7 +8,7 @@ from typing import Final
 from entry_cache.active_cursors import ActiveCursors
 from entry_cache.compose import ComposedCache
 from entry_cache.observe.miss_ratio import MissRatios
-from foundation.json_value import Json
+from foundation.value import Json
 
 LINGER_NS: Final = 600_000_000_000
 """Time after the last request for which the sampling goes on, so that a page that is opened again finds its curve."""

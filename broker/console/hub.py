@@ -16,8 +16,8 @@ from typing import Final
 
 from broker.console.log_warnings import LogWarnings
 from broker.console.samples import History, Interval, Reading
-from foundation.json_value import Json
 from foundation.model.errors import BrokerError
+from foundation.value import Json
 
 log = logging.getLogger("magnetar")
 

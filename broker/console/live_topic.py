@@ -19,8 +19,8 @@ from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.non_persistent_topic import NonPersistentSubscription, NonPersistentTopic
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
-from foundation.json_value import Json
 from foundation.model.position import Position
+from foundation.value import Json
 
 PRODUCERS_MAX: Final = 100
 """Producers that are listed."""

@@ -7,7 +7,7 @@ from collections import deque
 from itertools import count
 from typing import Final
 
-from foundation.json_value import Json
+from foundation.value import Json
 
 KEPT: Final = 200
 """Lines that are kept."""

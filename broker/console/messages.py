@@ -27,10 +27,10 @@ from broker.schemas.schema import Schema
 from broker.service.subscriptions.backlog.open_runs import nth_open
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_schemas import version_of
-from foundation.json_value import Json
 from foundation.model.entry import Entry
 from foundation.model.position import Position
 from foundation.model.topic_name import TopicName
+from foundation.value import Json
 from protocol.broker_entry_metadata import decode as decode_stamp
 from protocol.errors import ProtocolError
 from protocol.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata

@@ -11,7 +11,7 @@ from broker.service.namespaces.namespaces import Namespaces
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import POLICIES
 from broker.service.topics.topic import Topic
-from foundation.json_value import Json
+from foundation.value import Json
 
 
 async def namespaces_page(

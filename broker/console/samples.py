@@ -11,7 +11,7 @@ from typing import Final
 from broker.console.traffic import COUNTED, RATES, TrafficCounts
 from broker.managed_ledger.stats import ADD_LATENCY_BOUNDS_NS
 from broker.numbers.windows import Histogram, quantile
-from foundation.json_value import Json
+from foundation.value import Json
 
 SECONDS_KEPT: Final = 300
 """Samples of one second that are kept: five minutes."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from foundation.json_value import Json
 from foundation.settings.keys import MASK, Key, mask
 from foundation.settings.settings import DYNAMIC, Settings
+from foundation.value import Json
 
 
 def settings_answer(settings: Settings) -> dict[str, Json]:

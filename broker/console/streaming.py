@@ -17,9 +17,9 @@ from broker.console.access import sees_broker, sees_topic
 from broker.console.hub import Hub, ReadTopic
 from broker.console.live_topic import LiveTopic
 from broker.console.topic_history import TopicHistories
-from foundation.json_value import Json
 from foundation.model.errors import NotAllowed
 from foundation.model.topic_name import TopicName
+from foundation.value import Json
 
 SLOW_S: Final = 10.0
 """Seconds after which a reader is dropped that takes nothing of what waits for it."""

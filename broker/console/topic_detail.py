@@ -13,7 +13,7 @@ from broker.service.policies.table import POLICIES
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 from entry_cache.range_cache import RangeCache
-from foundation.json_value import Json
+from foundation.value import Json
 
 LEDGERS_MAX: Final = 500
 """Ledgers that are listed, the newest ones."""

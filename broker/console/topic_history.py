@@ -9,7 +9,7 @@ from typing import Final
 from broker.console.samples import TOPIC_HISTORY, History, Rates
 from broker.console.traffic import SUMMED, counts_of
 from broker.service.topics.topic import Topic
-from foundation.json_value import Json
+from foundation.value import Json
 
 TOPICS_MAX: Final = 32
 """Topics that are sampled, the last ones that pages showed: 4 MB of samples."""

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from broker.console.traffic import LEVELS, RATES, Traffic, dormant_levels
 from broker.service.topics.topic import Topic
-from foundation.json_value import Json
+from foundation.value import Json
 
 TOPICS_PER_SLICE: Final = 1_000
 """Topics between two turns of the loop: some ms."""

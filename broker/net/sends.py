@@ -20,6 +20,8 @@ from protocol.pulsar_api_pb2 import CommandSend
 from protocol.send_runs import Frame, following_sends
 from protocol.sent_body import Judgement, judge_body
 
+# Once: a member that is asked of its enum costs 90 ns.
+_CORRUPT, _PLAIN, _MAY_NAME_TRANSACTION = Judgement.CORRUPT, Judgement.PLAIN, Judgement.MAY_NAME_TRANSACTION
 RIGHT: Final = OwnTransaction("SEND")
 """Its producer has the right to the topic, and is closed when that right ends."""
 
@@ -45,13 +47,13 @@ def publish(cnx: Connection, send: CommandSend, frames: list[Frame], index: int)
     _, body_start, body_end = frames[index]
     body = view[body_start:body_end]
     judged = judge_body(buffer, body_start, body)
-    if judged is Judgement.CORRUPT or send.HasField("txnid_most_bits"):
+    if judged is _CORRUPT or send.HasField("txnid_most_bits"):
         _count(cnx, port, 1, len(body))
         _publish_unusual(cnx, producer, send, body, judged)
-        if judged is Judgement.CORRUPT:
+        if judged is _CORRUPT:
             _close_when_answered(cnx, port, producer)
         return 1
-    if judged is Judgement.MAY_NAME_TRANSACTION and names_transaction(body):
+    if judged is _MAY_NAME_TRANSACTION and names_transaction(body):
         # Readers know transactions by the metadata alone. Stored, it would hide itself, hold back other messages, or
         # end a transaction in the place of its coordinator.
         _count(cnx, port, 1, len(body))
@@ -61,7 +63,7 @@ def publish(cnx: Connection, send: CommandSend, frames: list[Frame], index: int)
     bodies, size, sends = [body], body_end - body_start, None
     if port.replicates:
         sends = port.replicated(body)
-    elif judged is Judgement.PLAIN and index + 1 < len(frames) and not producer.topic.single_sends:
+    elif judged is _PLAIN and index + 1 < len(frames) and not producer.topic.single_sends:
         following = following_sends(buffer, view, frames, index, send)
         bodies += following
         size += sum(map(len, following))
@@ -74,7 +76,7 @@ def publish(cnx: Connection, send: CommandSend, frames: list[Frame], index: int)
         list(map(bytes, bodies)) if inbox.transient else bodies,
         size,
         send.is_chunk,
-        judged is not Judgement.PLAIN,
+        judged is not _PLAIN,
         sends,
     )
     return count
@@ -93,7 +95,7 @@ def _publish_unusual(
 ) -> None:
     """Publishes or refuses a SEND that is damaged or in a transaction."""
     refusal: BrokerError
-    if judged is Judgement.CORRUPT:
+    if judged is _CORRUPT:
         cnx.context.note_corrupt(cnx.address, len(body))
         refusal = ChecksumMismatch("Checksum failed on the broker")
     elif cnx.context.coordinators is None:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, NoReturn
 
-from foundation.json_value import Json
+from foundation.value import Json
 
 PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 """Kinds of types that a bare word names."""

@@ -17,9 +17,9 @@ from typing import Final, NoReturn, TypeVar
 from broker.schemas.avro_schema import AvroType, InvalidAvro, parse_avro
 from broker.schemas.key_value import split
 from broker.schemas.schema import Schema, SchemaType
-from foundation.json_value import Json
 from foundation.model.errors import BrokerError
 from foundation.units import NS_PER_SECOND
+from foundation.value import Json
 
 DEPTH_MAX: Final = 60
 """Values inside of values."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker.schemas.avro_schema import AvroType
-from foundation.json_value import Json
+from foundation.value import Json
 
 _DOUBLE: Final = struct.Struct("<d")
 _FLOAT: Final = struct.Struct("<f")

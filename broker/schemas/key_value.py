@@ -12,8 +12,8 @@ import struct
 from typing import Final
 
 from broker.schemas.schema import AVRO_BASED, Schema, SchemaType
-from foundation.json_value import Json
 from foundation.model.errors import InvalidSchemaData
+from foundation.value import Json
 
 _LENGTH: Final = struct.Struct(">i")
 _AS_JSON: Final = AVRO_BASED | {SchemaType.PROTOBUF_NATIVE}

@@ -10,7 +10,7 @@ from broker.config.keys import BROKER_KEYS
 from broker.config.rules import ASK_FOR_A_SWITCH
 from broker.config.tls_rules import ASK_FOR_TLS
 from foundation.settings.keys import KeyTable, format_value
-from magnetar.clients.client_keys import CLIENT_KEYS
+from magnetar.process.client_keys import CLIENT_KEYS
 
 INTRODUCTION: Final = """\
 # Settings that fail closed

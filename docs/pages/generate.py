@@ -22,7 +22,7 @@ from docs.pages.policy_page import policies_page
 from docs.pages.routes_page import routes_page
 from docs.pages.wire_fields_page import wire_fields_page
 from foundation.settings.keys import PROFILES, Key, KeyTable, Section, Value, format_value
-from magnetar.clients.client_keys import CLIENT_KEYS
+from magnetar.process.client_keys import CLIENT_KEYS
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH = 110
@@ -122,7 +122,7 @@ INTRODUCTION = """\
 # Configuration
 
 Written by `make generate` from the tables of keys in `broker/config/`, `bookie_stub/config/keys.py` and
-`magnetar/clients/client_keys.py`.
+`magnetar/process/client_keys.py`.
 
 Files are Java properties with Apache Pulsar's own keys, so an existing `broker.conf` can be used as it is. A value
 comes from one of these sources; a later one wins:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from foundation.json_value import Json
+from foundation.value import Json
 from magnetar.admin.messages import peeked, texts_of
 from magnetar.admin.output import shown
 from magnetar.admin.requests import body_of, path_of

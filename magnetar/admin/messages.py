@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from foundation.json_value import Json
+from foundation.value import Json
 from magnetar.admin.output import shown
 from magnetar.clients.admin_client import Response, text_or_json
 from magnetar.clients.client import CommandError

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from foundation.json_value import Json
+from foundation.value import Json
 from magnetar.clients.client import visible
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from foundation.json_value import Json
+from foundation.value import Json
 from magnetar.admin.values import function_path, namespace_path, package_path, topic_path
 from magnetar.clients.client import CommandError
 

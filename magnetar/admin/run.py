@@ -8,14 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from foundation.json_value import Json
+from foundation.value import Json
 from magnetar.admin.output import shown
 from magnetar.admin.requests import body_of, path_of
 from magnetar.admin.table import Command, Option, commands
 from magnetar.admin.values import READERS
 from magnetar.clients.admin_client import AdminAddress, admin_address, send, text_or_json
 from magnetar.clients.client import CommandError, fail
-from magnetar.clients.shared_options import CommandParser, add_admin_url, add_tls_options
+from magnetar.process.shared_options import CommandParser, add_admin_url, add_tls_options
 
 NOT_BUILT: Final = 2
 """Exit code of a command that pulsar-admin has and this one does not, and of wrong usage."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from foundation.json_value import Json
+from foundation.value import Json
 from magnetar.clients.client import CommandError
 
 TOPIC_DOMAINS: Final = ("persistent", "non-persistent")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from foundation.model.errors import MetadataError
 from magnetar.clients.admin_client import AdminAddress, admin_address, ask, send
 from magnetar.clients.client import CommandError
-from magnetar.clients.shared_options import add_admin_url
+from magnetar.process.shared_options import add_admin_url
 
 if TYPE_CHECKING:
     from bookkeeper.metadata.metadata_store import MetadataStore

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from foundation.http.credentials import headers_of
-from foundation.json_value import Json
+from foundation.value import Json
 from magnetar.clients.client import CommandError, read_client_conf
 
 if TYPE_CHECKING:

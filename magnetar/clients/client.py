@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from magnetar.clients.config_files import default_file
+from magnetar.process.config_files import default_file
 
 if TYPE_CHECKING:
     import pulsar
@@ -176,7 +176,7 @@ def read_client_conf() -> dict[str, str]:
         conf = {entry.key: entry.value for entry in parse_properties(text, str(path))}
         if conf.keys() - KEYS_READ:
             # The table is imported only for other keys: that takes longer than reading the few that commands need.
-            from magnetar.clients.client_keys import load_client_settings
+            from magnetar.process.client_keys import load_client_settings
 
             load_client_settings(path, environ={})
         return conf
@@ -221,3 +221,18 @@ def _log_to_stderr(pulsar: ModuleType) -> object:
     known = {"trace": levels.Debug, "debug": levels.Debug, "info": levels.Info, "error": levels.Error}
     name = os.environ.get("PULSAR_LOG_LEVEL", "warn").strip().lower()
     return pulsar.FileLogger(known.get(name, levels.Warn), "/dev/stderr")
+
+
+def topic_path(text: str) -> str:
+    """Returns a topic's name as the parts of a path. Raises CommandError."""
+    from urllib.parse import quote
+
+    from foundation.model.errors import InvalidTopicName
+    from foundation.model.topic_name import parse_topic_name
+
+    try:
+        name = parse_topic_name(text)
+    except InvalidTopicName as error:
+        raise CommandError(str(error)) from None
+    parts = (name.domain, name.tenant, name.namespace_local, name.local)
+    return "/".join(quote(part, safe="") for part in parts)

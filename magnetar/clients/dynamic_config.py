@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from foundation.settings.keys import mask
 from magnetar.clients.client import CommandError, fail
-from magnetar.clients.shared_options import add_admin_url
+from magnetar.process.shared_options import add_admin_url
 
 if TYPE_CHECKING:
     from magnetar.clients.admin_client import AdminAnswer

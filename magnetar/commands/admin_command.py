@@ -12,7 +12,7 @@ from pathlib import Path
 from foundation.model.errors import MetadataError
 from magnetar.audit import command as leaks_command
 from magnetar.clients.client import CommandError, fail
-from magnetar.clients.shared_options import CommandParser
+from magnetar.process.shared_options import CommandParser
 
 _DEFAULT_URL = "file:data/metadata.sqlite"
 

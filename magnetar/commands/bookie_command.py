@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from magnetar.clients.shared_options import CommandParser, add_process_options, add_settings_options
+from magnetar.process.shared_options import CommandParser, add_process_options, add_settings_options
 
 TOOLS = ("dump", "check", "index", "compact")
 """First words that name a tool for the bookie's files; `bookie_tools` runs them."""
@@ -36,9 +36,9 @@ def main(argv: list[str]) -> int:
         return run_recovery(argv)
     arguments = _parser().parse_args(argv)
     from bookie_stub.__main__ import main as run_bookie
-    from magnetar.clients.config_files import refuse_unknown_keys
     from magnetar.process import logs
     from magnetar.process.bookie_companion import make_companion
+    from magnetar.process.config_files import refuse_unknown_keys
 
     with logs.running(arguments.log_format):
         return run_bookie(words_of(arguments), make_companion, refuse_unknown_keys)

@@ -19,11 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magnetar.clients.client import CommandError, fail
-from magnetar.clients.shared_options import (
-    CommandParser,
-    add_process_options,
-    add_settings_options,
-)
+from magnetar.process.shared_options import CommandParser, add_process_options, add_settings_options
 
 if TYPE_CHECKING:
     from bookie_stub.config.settings import BookieSettings

@@ -21,7 +21,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from magnetar.clients.client import CommandError, fail
-from magnetar.clients.shared_options import CommandParser, add_settings_options
+from magnetar.process.shared_options import CommandParser, add_settings_options
 
 if TYPE_CHECKING:
     from bookie_stub.config.settings import BookieSettings

@@ -12,8 +12,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from magnetar.clients.shared_options import CommandParser, add_process_options, add_settings_options
 from magnetar.process.options import BrokerOptions, Role
+from magnetar.process.shared_options import CommandParser, add_process_options, add_settings_options
 
 if TYPE_CHECKING:
     from foundation.settings.load import Override

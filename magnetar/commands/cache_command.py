@@ -13,9 +13,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from magnetar.clients.client import CommandError, fail
-from magnetar.clients.members import Members
-from magnetar.clients.shared_options import CommandParser, add_admin_url, topic_path
+from magnetar.clients.answer_object import AnswerObject
+from magnetar.clients.client import CommandError, fail, topic_path
+from magnetar.process.shared_options import CommandParser, add_admin_url
 
 PATH = "/admin/v2/magnetar/cache"
 """In front of each route of `broker/admin/cluster/cache.py`."""
@@ -96,9 +96,9 @@ def _replay(folders: list[Path]) -> int:
     return 0 if replay_all(folders, sys.stdout) else 1
 
 
-def _answer(arguments: argparse.Namespace, path: str, in_words: Callable[[Members], str]) -> str:
+def _answer(arguments: argparse.Namespace, path: str, in_words: Callable[[AnswerObject], str]) -> str:
     """Returns the broker's answer in words, or as it is with `--json`."""
     from magnetar.clients.admin_client import admin_address, as_text, ask_for_object
 
     body = ask_for_object(admin_address(arguments), PATH + path, "a description of a cache")
-    return as_text(body) if arguments.json else in_words(Members(body))
+    return as_text(body) if arguments.json else in_words(AnswerObject(body))

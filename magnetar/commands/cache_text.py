@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from foundation.model.spans import span
 from foundation.units import MIB
+from magnetar.clients.answer_object import AnswerObject
 from magnetar.clients.cache_words import CAUSES, REASONS
-from magnetar.clients.members import Members
 
 COLUMNS = (
     "size",
@@ -33,7 +33,7 @@ OBSTACLES = {
 """Reasons for not caching an entry in words."""
 
 
-def top_text(top: Members) -> str:
+def top_text(top: AnswerObject) -> str:
     """Returns one line on the whole cache and a table with a row per topic."""
     head = (
         f"{_size(top.amount('usedBytes'))} of {_size(top.amount('maxBytes'))} in {top.amount('entries'):,} entries,"
@@ -47,8 +47,8 @@ def top_text(top: Members) -> str:
     return "\n".join([head, "", *(_line(row, widths) for row in rows)])
 
 
-def _cells(topic: Members) -> tuple[str, ...]:
-    evictions = Members(topic.value["evictions"])
+def _cells(topic: AnswerObject) -> tuple[str, ...]:
+    evictions = AnswerObject(topic.value["evictions"])
     by_time, by_size = evictions.amount("ttl"), evictions.amount("size")
     others = sum(map(evictions.amount, evictions.value)) - by_time - by_size
     ratio = topic.number("hitRatio")
@@ -67,7 +67,7 @@ def _line(cells: tuple[str, ...], widths: list[int]) -> str:
     return "  ".join([*(text.rjust(width) for text, width in zip(numbers, widths, strict=False)), topic])
 
 
-def why_text(why: Members) -> str:
+def why_text(why: AnswerObject) -> str:
     """Returns a line per event, the oldest first, and the conclusion."""
     lines = [
         f"{span(event.amount('secondsAgo')):>12} ago  {_event(why, event)}" for event in why.each("events")
@@ -81,7 +81,7 @@ def why_text(why: Members) -> str:
     )
 
 
-def _event(why: Members, event: Members) -> str:
+def _event(why: AnswerObject, event: AnswerObject) -> str:
     match event.text("event"):
         case "insert":
             return f"inserted{_run(why, event)}, {_expected(event)}"
@@ -108,12 +108,12 @@ def _event(why: Members, event: Members) -> str:
             return _words({}, other)
 
 
-def _run(why: Members, event: Members) -> str:
+def _run(why: AnswerObject, event: AnswerObject) -> str:
     first, last, ledger = event.value["firstEntryId"], event.value["lastEntryId"], why.value["ledgerId"]
     return f" with {ledger}:{first} to {ledger}:{last}" if first != last else ""
 
 
-def _expected(event: Members) -> str:
+def _expected(event: AnswerObject) -> str:
     count = event.number("expectedReads")
     if count is None:
         return "reads not counted"

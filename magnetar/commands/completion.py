@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from magnetar.admin.table import commands
-from magnetar.clients.shared_options import CommandParser
 from magnetar.commands.metadata_command import ACTIONS
+from magnetar.process.shared_options import CommandParser
 
 OF_THE_STORE = ("snapshot", "audit")
 """Words of `magnetar admin` in the place of a group: its commands on the metadata store."""

@@ -20,8 +20,8 @@ from foundation.settings.load import PROFILE_KEY
 from foundation.settings.settings import Note, Settings
 from foundation.settings.unused import UnusedKey
 from magnetar.clients import dynamic_config
-from magnetar.clients.config_files import FILES, default_file
-from magnetar.clients.shared_options import CommandParser
+from magnetar.process.config_files import FILES, default_file
+from magnetar.process.shared_options import CommandParser
 
 
 def main(argv: Sequence[str]) -> int:
@@ -97,7 +97,7 @@ def load(
 
         settings = load_bookie_settings(path, environ=environ, overrides=overrides)
     else:
-        from magnetar.clients.client_keys import load_client_settings
+        from magnetar.process.client_keys import load_client_settings
 
         settings = load_client_settings(path, environ=environ, overrides=overrides)
     return [settings], settings.notes

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from magnetar.clients.client import CommandError, add_connection_flags, connected, fail, official_client, say
-from magnetar.clients.shared_options import CommandParser
 from magnetar.commands.produce import pacer
+from magnetar.process.shared_options import CommandParser
 
 if TYPE_CHECKING:
     import pulsar

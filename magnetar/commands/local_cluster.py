@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Final
 
 from magnetar.clients.client import CommandError, fail, say
-from magnetar.clients.shared_options import CommandParser
+from magnetar.process.shared_options import CommandParser
 
 COUNT: Final = 3
 """Bookies, and brokers."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from foundation.model.errors import MetadataError
 from magnetar.clients.client import CommandError, fail
-from magnetar.clients.shared_options import CommandParser
+from magnetar.process.shared_options import CommandParser
 
 if TYPE_CHECKING:
     from magnetar.metadata.findings import Finding

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from magnetar.clients.client import CommandError, connected, fail, official_client, say
-from magnetar.clients.shared_options import CommandParser
 from magnetar.commands.consume import TYPES
 from magnetar.commands.perf_report import Reporter, Tally, add_common_flags, stop_on_signals, topics_of
 from magnetar.commands.produce import pacer
+from magnetar.process.shared_options import CommandParser
 
 if TYPE_CHECKING:
     import pulsar

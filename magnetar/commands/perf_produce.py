@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from magnetar.clients.client import CommandError, connected, fail, official_client, say
-from magnetar.clients.shared_options import CommandParser
 from magnetar.commands.perf_report import Reporter, Tally, add_common_flags, stop_on_signals, topics_of
 from magnetar.commands.produce import pacer
+from magnetar.process.shared_options import CommandParser
 
 if TYPE_CHECKING:
     import pulsar

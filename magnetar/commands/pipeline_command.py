@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from entry_cache.policy_names import PIP430, POLICY_NAMES
 from magnetar.clients.client import CommandError, fail
-from magnetar.clients.shared_options import CommandParser
 from magnetar.commands import audit_command, live_command
+from magnetar.process.shared_options import CommandParser
 from pipeline.remote_paths import CannotWrite, LocalOrRemote, check_output, local_folder, place, refuse_inside
 from pipeline.spark_errors import own_sentence_of, sentence_of
 from pipeline.spark_master import master

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from magnetar.clients.client import CommandError, add_connection_flags, connected, fail, say
-from magnetar.clients.shared_options import CommandParser
+from magnetar.process.shared_options import CommandParser
 
 if TYPE_CHECKING:
     import pulsar

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 from magnetar.admin.output import aligned
-from magnetar.clients.client import CommandError, fail
-from magnetar.clients.members import Members
-from magnetar.clients.shared_options import CommandParser, add_admin_url, topic_path
+from magnetar.clients.answer_object import AnswerObject
+from magnetar.clients.client import CommandError, fail, topic_path
+from magnetar.process.shared_options import CommandParser, add_admin_url
 
 PATH = "/admin/v2/magnetar"
 """In front of each route of `broker/admin/topics/holes.py`."""
@@ -66,15 +66,15 @@ def _evictions(arguments: argparse.Namespace) -> str:
     return _answer(arguments, f"/evictions/{topic_path(arguments.topic)}", evictions_text)
 
 
-def _answer(arguments: argparse.Namespace, path: str, in_words: Callable[[Members], str]) -> str:
+def _answer(arguments: argparse.Namespace, path: str, in_words: Callable[[AnswerObject], str]) -> str:
     """Returns the broker's answer in words, or as it is with `--json`."""
     from magnetar.clients.admin_client import admin_address, as_text, ask_for_object
 
     body = ask_for_object(admin_address(arguments), PATH + path, "a description")
-    return as_text(body) if arguments.json else in_words(Members(body))
+    return as_text(body) if arguments.json else in_words(AnswerObject(body))
 
 
-def why_text(why: Members) -> str:
+def why_text(why: AnswerObject) -> str:
     """Returns a head, a line per run of holes, and the conclusion."""
     head = (
         f"{why.text('topic')} {why.text('subscription')} ({why.text('type')}): backlog {why.amount('backlog'):,}, "
@@ -92,7 +92,7 @@ def why_text(why: Members) -> str:
     return "\n".join([*lines, why.text("conclusion")])
 
 
-def _hole(one: Members) -> tuple[str, ...]:
+def _hole(one: AnswerObject) -> tuple[str, ...]:
     place = one.text("place")
     return (
         one.text("first"),
@@ -104,7 +104,7 @@ def _hole(one: Members) -> tuple[str, ...]:
     )
 
 
-def evictions_text(found: Members) -> str:
+def evictions_text(found: AnswerObject) -> str:
     """Returns a line per eviction, and the sums."""
     topic, evictions = found.text("topic"), list(found.each("evictions"))
     if not evictions:
@@ -116,6 +116,6 @@ def evictions_text(found: Members) -> str:
         )
         limit, entries = one.amount("limit"), one.amount("entries")
         rows.append((at, subscription, quota, f"{limit:,}", after, through, f"{entries:,}"))
-    taken = Members(found.value["entriesEvicted"])
+    taken = AnswerObject(found.value["entriesEvicted"])
     sums = ", ".join(f"{taken.amount(kind):,} by {kind}" for kind in taken.value)
     return "\n".join([f"{topic}: entries taken {sums}", *aligned(rows)])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magnetar.clients.client import CommandError, fail
-from magnetar.clients.shared_options import CommandParser
+from magnetar.process.shared_options import CommandParser
 
 if TYPE_CHECKING:
     from broker.security.authentication.signatures import Claims

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from magnetar.clients.client import CommandError, fail
-from magnetar.clients.shared_options import CommandParser, add_admin_url, add_tls_options
+from magnetar.process.shared_options import CommandParser, add_admin_url, add_tls_options
 
 if TYPE_CHECKING:
     from magnetar.top.source import Source

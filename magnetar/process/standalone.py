@@ -38,7 +38,7 @@ from foundation.settings.load import FromOption, unknown_allowed, with_data
 from foundation.settings.settings import Note, Settings
 from foundation.settings.start_errors import check_data_folder, check_ready_file, start_error
 from magnetar import __version__
-from magnetar.clients.config_files import default_file, refuse_unknown_keys
+from magnetar.process.config_files import default_file, refuse_unknown_keys
 from magnetar.process.greeting import greeting
 from magnetar.process.open_metadata import open_metadata
 from magnetar.process.options import BrokerOptions

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import Final
 
-from foundation.json_value import Json
+from foundation.value import Json
+from magnetar.clients.answer_object import AnswerObject
 from magnetar.clients.client import visible
-from magnetar.clients.members import Members
 from magnetar.top.numbers import count, fitted, milliseconds, percent, size
 
 _PATH_MIN: Final = 20
@@ -19,7 +19,7 @@ _PATH_MIN: Final = 20
 
 def bookies_head(found: Sequence[Json]) -> str:
     """Returns the line above the topics: the figures of the only bookie, or how many are well."""
-    bookies = list(map(Members, found))
+    bookies = list(map(AnswerObject, found))
     if len(bookies) != 1:
         states = list(map(_state, bookies))
         counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
@@ -35,7 +35,7 @@ def bookies_head(found: Sequence[Json]) -> str:
     return f"bookie   {'  '.join(parts)}"
 
 
-def bookies_lines(found: Members, width: int) -> list[str]:
+def bookies_lines(found: AnswerObject, width: int) -> list[str]:
     """Returns the lines of the view: a paragraph for each bookie."""
     lines = [line for one in found.each("bookies") for line in (*_paragraph(one, width), "")]
     if more := found.amount("more"):
@@ -43,7 +43,7 @@ def bookies_lines(found: Members, width: int) -> list[str]:
     return lines or ["The broker knows no bookie."]
 
 
-def _paragraph(one: Members, width: int) -> list[str]:
+def _paragraph(one: AnswerObject, width: int) -> list[str]:
     # An embedded bookie has no port, so its name in ledger metadata is no address.
     name, kind = visible(one.text("id")), one.text("kind")
     lines = [f"{name if kind == 'tcp' else f'no port, {name} in ledger metadata'}   {kind}   {_state(one)}"]
@@ -65,18 +65,18 @@ def _paragraph(one: Members, width: int) -> list[str]:
     return lines
 
 
-def _state(one: Members) -> str:
+def _state(one: AnswerObject) -> str:
     if not one.value["connected"]:
         return "NOT CONNECTED"
     return "READ-ONLY" if one.value["state"] == "readonly" else one.text("state")
 
 
-def _times(found: Members | None) -> str:
+def _times(found: AnswerObject | None) -> str:
     if found is None or (median := found.number("p50Ms")) is None:
         return "-"
     return f"{milliseconds(median)}, p99 {milliseconds(found.number('p99Ms'))}"
 
 
-def _read_cache_ratio(cache: Members) -> str:
+def _read_cache_ratio(cache: AnswerObject) -> str:
     hits, misses = cache.amount("hits"), cache.amount("misses")
     return percent(hits / (hits + misses) if hits + misses else None)

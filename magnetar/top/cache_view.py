@@ -8,9 +8,9 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Final
 
+from magnetar.clients.answer_object import AnswerObject
 from magnetar.clients.cache_words import CAUSES, REASONS
 from magnetar.clients.client import visible
-from magnetar.clients.members import Members
 from magnetar.top.numbers import count, fitted, percent, rate, size
 
 COLUMN: Final = 76
@@ -22,18 +22,24 @@ _CELLS: Final = (7, 6, 9)
 """Widths of the numbers after a reason, which is at most 53 characters long."""
 
 
-def cache_lines(found: Members, width: int) -> list[str]:
+def cache_lines(found: AnswerObject, width: int) -> list[str]:
     """Returns the lines of the view: two columns where the width has room for them."""
     flows = [*_state(found), "", *_left(found), "", *_entered(found), "", *_requeued(found)]
-    needs = [*_sizes(Members(found.value["missRatioCurve"])), "", *_subscriptions(found), "", *_topics(found)]
+    needs = [
+        *_sizes(AnswerObject(found.value["missRatioCurve"])),
+        "",
+        *_subscriptions(found),
+        "",
+        *_topics(found),
+    ]
     if width < 2 * COLUMN + len(_GAP):
         return [*flows, "", *needs]
     pairs = zip_longest(flows, needs, fillvalue="")
     return [f"{left:<{COLUMN}}{_GAP}{right}".rstrip() for left, right in pairs]
 
 
-def _state(found: Members) -> list[str]:
-    reads = Members(found.value["reads"])
+def _state(found: AnswerObject) -> list[str]:
+    reads = AnswerObject(found.value["reads"])
     hits, misses, coalesced = map(reads.amount, ("hits", "misses", "coalesced"))
     every = hits + misses + coalesced
     return [
@@ -44,7 +50,7 @@ def _state(found: Members) -> list[str]:
     ]
 
 
-def _left(found: Members) -> list[str]:
+def _left(found: AnswerObject) -> list[str]:
     rows = [
         _row(
             REASONS.get(reason, reason),
@@ -57,8 +63,8 @@ def _left(found: Members) -> list[str]:
     return [_row("left because", "entries", "now", "expected"), *rows]
 
 
-def _entered(found: Members) -> list[str]:
-    came = Members(found.value["inserted"])
+def _entered(found: AnswerObject) -> list[str]:
+    came = AnswerObject(found.value["inserted"])
     rows = [
         _row(text, count(came.number(f"{name}Entries")), rate(came.number(f"{name}PerSecond")))
         for text, name in (("it was published", "published"), ("it was read from storage", "fromStorage"))
@@ -66,8 +72,8 @@ def _entered(found: Members) -> list[str]:
     return [_row("entered because", "entries", "now"), *rows]
 
 
-def _requeued(found: Members) -> list[str]:
-    causes = Members(found.value["requeued"])
+def _requeued(found: AnswerObject) -> list[str]:
+    causes = AnswerObject(found.value["requeued"])
     rows = [_row(CAUSES.get(cause, cause), count(causes.number(cause))) for cause in causes.value]
     return [_row("requeued because", "entries"), *(rows or [" nothing was requeued"])]
 
@@ -78,11 +84,11 @@ def _row(text: str, *cells: str) -> str:
     return f"{indent + text:<{COLUMN - sum(_CELLS)}}" + "".join(map(str.rjust, cells, _CELLS))
 
 
-def _sizes(curve: Members) -> list[str]:
+def _sizes(curve: AnswerObject) -> list[str]:
     """Returns the misses that other sizes would have."""
     if stopped := curve.inner("stopped"):
         return [f"another size: the sampling stopped: {visible(stopped.text('reason'))}"]
-    points, now = list(curve.each("points")), Members(curve.value["now"])
+    points, now = list(curve.each("points")), AnswerObject(curve.value["now"])
     if len(points) < 2:
         return ["another size: reads are sampled since this view was opened"]
     few = "" if curve.value["enough"] else ", too few yet"
@@ -97,7 +103,7 @@ def _sizes(curve: Members) -> list[str]:
     return lines
 
 
-def _subscriptions(found: Members) -> list[str]:
+def _subscriptions(found: AnswerObject) -> list[str]:
     rows = [
         _named(f"{one.text('subscription')} of {_short(one)}", one.number("distanceBytes"), one)
         for one in found.each("workingSets")
@@ -106,7 +112,7 @@ def _subscriptions(found: Members) -> list[str]:
     return _ranked("subscriptions behind the newest entry", rows, none)
 
 
-def _topics(found: Members) -> list[str]:
+def _topics(found: AnswerObject) -> list[str]:
     rows = [_named(_short(one), one.number("bytes"), one) for one in found.each("topics")]
     return _ranked("topics by cached bytes", rows, " none: the cache is empty")
 
@@ -115,10 +121,10 @@ def _ranked(title: str, rows: list[str], none: str) -> list[str]:
     return [f"{title:<{COLUMN - 20}}{'bytes':>10}{'hits':>10}", *(rows[:ROWS] or [none])]
 
 
-def _named(name: str, size_bytes: float | None, one: Members) -> str:
+def _named(name: str, size_bytes: float | None, one: AnswerObject) -> str:
     hits = percent(one.number("hitRatio"))
     return f" {fitted(visible(name), COLUMN - 22):<{COLUMN - 21}}{size(size_bytes):>10}{hits:>10}"
 
 
-def _short(one: Members) -> str:
+def _short(one: AnswerObject) -> str:
     return one.text("topic").removeprefix("persistent://")

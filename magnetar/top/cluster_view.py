@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from magnetar.clients.answer_object import AnswerObject
 from magnetar.clients.client import visible
-from magnetar.clients.members import Members
 from magnetar.top.numbers import count
 
 
-def cluster_lines(found: Members, width: int) -> list[str]:
+def cluster_lines(found: AnswerObject, width: int) -> list[str]:
     """Returns the lines of the view: a line for each broker, and one for each move."""
     if not found.value["isShared"]:
         return ["This broker owns all topics: its metadata store is its own."]
@@ -37,7 +37,7 @@ def cluster_lines(found: Members, width: int) -> list[str]:
     return lines
 
 
-def _move(one: Members, width: int) -> str:
+def _move(one: AnswerObject, width: int) -> str:
     at = datetime.fromtimestamp(one.amount("atMs") / 1000, UTC)
     why = f"{visible(one.text('broker'))}: {visible(one.text('why'))}"
     line = f"{at:%d %b %H:%M:%S}  {visible(one.text('bundle'))}  {one.text('kind'):<8}  {why}"

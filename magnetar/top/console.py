@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from magnetar.clients.admin_client import AdminAddress, send
+from magnetar.clients.answer_object import AnswerObject
 from magnetar.clients.client import CommandError
-from magnetar.clients.members import Members
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -44,7 +44,7 @@ _ALL: Final[Mapping[str, _Route]] = {**ROUTES, OVERVIEW: _Route("/overview", 1.0
 class Look(NamedTuple):
     """An answer, or the reason why there is none."""
 
-    answer: Members | None
+    answer: AnswerObject | None
     """The answer, see `docs/reference/console.md`; None with an error."""
     error: str = ""
     """The refusal, or the failure of the request."""
@@ -56,7 +56,7 @@ class ConsoleAnswers:
     def __init__(self, address: AdminAddress) -> None:
         """Asks nothing yet."""
         self._address = address
-        self._known: dict[str, tuple[float, Members]] = {}
+        self._known: dict[str, tuple[float, AnswerObject]] = {}
 
     def look(self, view: str) -> Look:
         """Returns the answer for `OVERVIEW` or a view of `ROUTES`. Blocks while the broker answers."""
@@ -73,11 +73,11 @@ class ConsoleAnswers:
         self._known[view] = (time.monotonic() + wait_s, answer)
         return Look(answer)
 
-    def _ask(self, path: str) -> Members:
+    def _ask(self, path: str) -> AnswerObject:
         read = _first_event if path == "/events" else None
         response = send(self._address, "GET", _PREFIX + path, read=read)
         try:
-            return Members(json.loads(response.content))
+            return AnswerObject(json.loads(response.content))
         except (TypeError, ValueError):
             raise CommandError(f"{self._address.url} answers, but not as a console does") from None
 

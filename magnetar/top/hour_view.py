@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, cast
 
-from magnetar.clients.members import Members
+from magnetar.clients.answer_object import AnswerObject
 from magnetar.top.numbers import byte_rate, count, milliseconds, percent, publish_latency, rate, size
 
 HOUR_MS: Final = 3_600_000
@@ -47,7 +47,7 @@ LINES: Final = (
 """The numbers that are shown, by their names in the answer."""
 
 
-def hour_lines(history: Members, width: int) -> list[str]:
+def hour_lines(history: AnswerObject, width: int) -> list[str]:
     """Returns a head and a line for each number, of `width` characters; the history is the console's event."""
     bars = max(_WIDTH_MIN, width - _LABEL - 2 * _VALUE)
     fields, rows = history.list("fields"), cast("list[list[float | None]]", history.list("tens"))

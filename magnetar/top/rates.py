@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from foundation.json_value import Json
 from foundation.units import NS_PER_SECOND
+from foundation.value import Json
 from magnetar.top.console import Look
 from magnetar.top.figures import (
     BOOKIE,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from magnetar.clients.answer_object import AnswerObject
 from magnetar.clients.client import visible
-from magnetar.clients.members import Members
 
 TITLES: Final = ("setting", "value", "from", "at run time")
 """Titles of the columns of `settings_rows`."""
@@ -16,7 +16,7 @@ _AS_SHIPPED: Final = ("default", "computed", "profile")
 """Beginnings of the origins of values that nobody has set."""
 
 
-def settings_rows(found: Members, text: str, value_max: int) -> list[tuple[str, ...]]:
+def settings_rows(found: AnswerObject, text: str, value_max: int) -> list[tuple[str, ...]]:
     """Returns the cells of each setting with `text` in its name, value or origin.
 
     A value longer than `value_max` characters loses its end. Values that differ from the default come first.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from foundation.json_value import Json
+from foundation.value import Json
 from magnetar.clients.admin_client import AdminAddress, send
 from magnetar.top.console import OVERVIEW, ConsoleAnswers, Look
 from magnetar.top.rates import Scrapes, has_bookie, is_magnetar

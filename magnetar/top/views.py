@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from magnetar.clients.members import Members
+from magnetar.clients.answer_object import AnswerObject
 from magnetar.top.bookie_view import bookies_lines
 from magnetar.top.cache_view import cache_lines
 from magnetar.top.cluster_view import cluster_lines
 from magnetar.top.hour_view import hour_lines
 from magnetar.top.settings_view import TITLES, settings_rows
 
-Lines: TypeAlias = Callable[[Members, int], list[str]]
+Lines: TypeAlias = Callable[[AnswerObject, int], list[str]]
 """Returns the lines of a view for a width in characters."""
 
 TEXTS: Final[Mapping[str, Lines]] = {
@@ -26,7 +26,7 @@ VALUE_MAX: Final = 60
 """Characters of a setting's value where there is room."""
 
 
-def text_of(view: str, answer: Members, width: int, text: str) -> list[str]:
+def text_of(view: str, answer: AnswerObject, width: int, text: str) -> list[str]:
     """Returns the lines of any view; `text` is the filter of the settings."""
     if view in TEXTS:
         return TEXTS[view](answer, width)

@@ -11,7 +11,7 @@ from bookie_stub.config.rules import load_bookie_settings
 from broker.config import load_broker_settings
 from broker.config.keys import BROKER_KEYS
 from docs.pages.generate import ROOT, files, main
-from magnetar.clients.client_keys import CLIENT_KEYS, load_client_settings
+from magnetar.process.client_keys import CLIENT_KEYS, load_client_settings
 from magnetar.process.process_settings import load_standalone_settings
 
 CURRENT = files()

@@ -14,7 +14,7 @@ from docs.pages.command_help import collected
 from docs.pages.man_page import escaped, man_page, roff_of
 from magnetar import __version__
 from magnetar.__main__ import COMMANDS
-from magnetar.clients.shared_options import add_process_options
+from magnetar.process.shared_options import add_process_options
 
 ROOT = Path(__file__).resolve().parents[2]
 

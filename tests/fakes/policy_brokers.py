@@ -6,8 +6,8 @@ from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.service.namespaces.stored_forms import Document
 from broker.service.topics.policy_events import PolicyEvents
-from foundation.json_value import Json
 from foundation.model.topic_name import parse_topic_name
+from foundation.value import Json
 from protocol.frame import metadata_span
 from protocol.pulsar_api_pb2 import MessageMetadata
 from tests.fakes.stage import TOPIC, Stage

@@ -15,7 +15,7 @@ from broker.admin.http.answers import BadRequest, PreconditionFailed, answer, do
 from broker.admin.http.fields import fields_of
 from broker.admin.service_view import BROKER
 from broker.service.policies.forms import Form, Text
-from foundation.json_value import Json
+from foundation.value import Json
 
 _RACKS: Final = "/admin/v2/bookies/racks-info"
 _FIELDS: Final[Mapping[str, Form[Any]]] = {"rack": Text(0, 1_000), "hostname": Text(0, 1_000)}

@@ -16,8 +16,8 @@ from broker.admin.service_view import BROKER, RATES, BrokerView, RatesOf
 from broker.admin.topics.dormant_stats import dormant_stats
 from broker.admin.topics.stats import stats_now
 from broker.service.namespaces.bundles import Bundles, bundles_of
-from foundation.json_value import Json
 from foundation.model.topic_name import TopicName, parse_topic_name
+from foundation.value import Json
 
 TOPICS_PER_SLICE: Final = 20
 """Topics that are read before clients get their turn: some milliseconds."""

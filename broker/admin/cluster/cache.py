@@ -24,12 +24,12 @@ from entry_cache.listener import Obstacle
 from entry_cache.observe.cache_events import CAUSES_OF_REQUEUES, REASONS, Event, Op
 from entry_cache.observe.explain import Kept, Present, explain, reason_of, was_expected
 from entry_cache.observe.usage import SORTS, CacheUsage, usage_of
-from foundation.json_value import Json
 from foundation.model.errors import NoSuchEntry, NoSuchLedger, TopicNotFound
 from foundation.model.position import Position
 from foundation.model.topic_name import TopicName
 from foundation.settings.keys import format_value
 from foundation.units import NS_PER_SECOND
+from foundation.value import Json
 
 CACHES_PER_SLICE: Final = 256
 """Caches that are looked at between two turns of the loop."""

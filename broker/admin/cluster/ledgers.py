@@ -26,8 +26,8 @@ from broker.managed_ledger.records.pulsar_records import decode_cursor, decode_l
 from broker.managed_ledger.removal.deletion import ledgers_of
 from broker.schemas.schema_ledgers import ROOT as SCHEMAS
 from broker.schemas.schema_ledgers import ledgers_of_schema
-from foundation.json_value import Json
 from foundation.model.errors import TopicNotFound
+from foundation.value import Json
 from protocol.ledger_metadata import LedgerMetadata, LedgerState
 
 PAGE_BYTES: Final = 512 << 10

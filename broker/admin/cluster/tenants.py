@@ -12,8 +12,8 @@ from broker.admin.http.fields import fields_of
 from broker.admin.service_view import BROKER, CLUSTERS
 from broker.service.namespaces.namespaces import NamespaceNotFound
 from broker.service.policies.forms import Form, Names
-from foundation.json_value import Json
 from foundation.model.errors import NotAllowed
+from foundation.value import Json
 
 _ROLES: Final = "adminRoles"
 _CLUSTERS: Final = "allowedClusters"

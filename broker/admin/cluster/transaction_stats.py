@@ -9,9 +9,9 @@ from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 from broker.service.transactions.coordinator import Coordinator
 from broker.service.transactions.transaction_states import Transaction, TxnStatus
-from foundation.json_value import Json
 from foundation.model.position import Position
 from foundation.model.txn_id import TxnId
+from foundation.value import Json
 
 
 def coordinator_stats(coordinator: Coordinator) -> dict[str, Json]:

@@ -29,7 +29,6 @@ from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.transactions.coordinator import Coordinator
 from broker.service.transactions.coordinators import ASSIGN_TOPIC, COORDINATORS_MAX, Coordinators
-from foundation.json_value import Json
 from foundation.model.errors import (
     CoordinatorNotFound,
     InvalidTopicName,
@@ -40,6 +39,7 @@ from foundation.model.errors import (
 from foundation.model.position import Position
 from foundation.model.topic_name import parse_topic_name
 from foundation.model.txn_id import TxnId
+from foundation.value import Json
 
 TRANSACTIONS_PER_SLICE = 100
 """Transactions described between two pauses, so that thousands of slow ones do not hold the loop."""

@@ -18,8 +18,8 @@ from broker.admin.http.fields import checked_fields, fields_of
 from broker.admin.service_view import BROKER, CLUSTERS
 from broker.service.namespaces.clusters import BROKERS
 from broker.service.policies.forms import Choice, Form, Names, Texts
-from foundation.json_value import Json
 from foundation.model.errors import BrokerError
+from foundation.value import Json
 
 _DOMAIN_FIELDS: Final[Mapping[str, Form[Any]]] = {BROKERS: Names()}
 _FIELDS: Final[Mapping[str, Form[Any]]] = {

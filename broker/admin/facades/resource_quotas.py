@@ -17,8 +17,8 @@ from broker.admin.service_view import BROKER
 from broker.service.namespaces.bundles import Bundles, bundles_of
 from broker.service.namespaces.documents import JsonDocuments
 from broker.service.policies.forms import Flag, Form, Fraction
-from foundation.json_value import Json
 from foundation.model.errors import BrokerError
+from foundation.value import Json
 
 _NUMBERS: Final = ("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut", "memory")
 _FIELDS: Final[Mapping[str, Form[Any]]] = {**{name: Fraction() for name in _NUMBERS}, "dynamic": Flag()}

@@ -12,7 +12,7 @@ from aiohttp import web
 from broker.admin.facades import broker_groups, offload, resource_quotas
 from broker.admin.http.answers import answer, done, empty
 from broker.admin.http.request_path import NAMESPACE
-from foundation.json_value import Json
+from foundation.value import Json
 
 _CLUSTER: Final = "/admin/v2/clusters/{cluster}"
 _DOMAINS: Final = _CLUSTER + "/failureDomains"

@@ -17,11 +17,11 @@ from aiohttp import web
 
 from broker.admin.http.bounded_json import parse_json
 from foundation.http.careful_handler import FAULTS_OF_PEERS
-from foundation.json_value import Json
 from foundation.model.errors import BrokerError, InvalidTopicName
 from foundation.model.position import EARLIEST, LATEST, Position
 from foundation.model.topic_name import TopicName, parse_topic_name
 from foundation.settings.keys import INT_MAX, LONG_MAX
+from foundation.value import Json
 
 BODY_TIMEOUT_S = web.AppKey("BODY_TIMEOUT_S", float)
 """Time in which the body of a request must arrive; no limit where the key is missing."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 
-from foundation.json_value import Json
 from foundation.settings.keys import LONG_MAX
+from foundation.value import Json
 
 DEPTH_MAX = 100
 """Levels of lists and objects in each other. Pulsar's own parser stops at 1,000; no request needs more than five."""

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from broker.admin.http.answers import BadRequest, body_of
 from broker.service.policies.forms import Form, Names, named
-from foundation.json_value import Json
+from foundation.value import Json
 
 
 async def fields_of(request: web.Request, forms: Mapping[str, Form[Any]]) -> dict[str, Json] | None:

@@ -12,7 +12,7 @@ from broker.admin.policy_owner import FindOwner, PolicyOwner, topic_owner
 from broker.admin.service_view import BROKER
 from broker.service.policies.backlog_quota import QUOTA, QUOTA_TYPES
 from broker.service.policies.table import BACKLOG, RETAINED
-from foundation.json_value import Json
+from foundation.value import Json
 
 
 def _kind(request: web.Request) -> str:

@@ -25,8 +25,8 @@ from broker.admin.service_view import BROKER, CLUSTERS
 from broker.service.namespaces.stored_forms import REPLICATION
 from broker.service.policies.forms import Flag, named
 from broker.service.policies.table import ANTI_AFFINITY
-from foundation.json_value import Json
 from foundation.model.errors import BrokerError
+from foundation.value import Json
 
 ALLOWED: Final = "allowed_clusters"
 """Key of the clusters that it may have."""

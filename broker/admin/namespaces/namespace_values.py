@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from broker.admin.http.answers import BadRequest, whole_number
 from broker.service.namespaces.bundles import BUNDLES_MAX, Bundles
-from foundation.json_value import Json
+from foundation.value import Json
 
 
 def checked_bundles(value: Json, default: int) -> Bundles:

@@ -30,8 +30,8 @@ from broker.service.policies.backlog_quota import QUOTA_TYPES
 from broker.service.policies.effective_policies import RESOURCE_GROUP
 from broker.service.policies.forms import Names
 from broker.service.policies.table import BACKLOG, SCHEMA_UPDATES, SCHEMA_UPDATES_BY_REPLICATORS
-from foundation.json_value import Json
 from foundation.model.errors import NotAllowed
+from foundation.value import Json
 
 log = logging.getLogger("magnetar")
 

@@ -48,8 +48,8 @@ from broker.service.policies.table import (
     Rest,
 )
 from broker.service.policies.values import Retention
-from foundation.json_value import Json
 from foundation.model.topic_name import check_no_folder
+from foundation.value import Json
 
 
 def shown_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:

@@ -9,9 +9,9 @@ from broker.admin.http.answers import PreconditionFailed
 from broker.service.policies.backlog_quota import REACTIONS, BacklogQuota
 from broker.service.policies.forms import Whole, WrongCombination, named
 from broker.service.policies.values import Retention
-from foundation.json_value import Json
 from foundation.settings.keys import INT_MAX, LONG_MAX
 from foundation.units import MIB, SECONDS_PER_MINUTE
+from foundation.value import Json
 
 
 def checked_quota(quota: dict[str, Json], namespace: str) -> dict[str, Json]:

@@ -23,9 +23,9 @@ from broker.security.authorization.permissions import (
     stored_grants,
 )
 from broker.service.namespaces.namespaces import NamespaceNotFound
-from foundation.json_value import Json
 from foundation.model.errors import TopicNotFound, Unauthorized
 from foundation.model.topic_name import TopicName, check_no_folder, parse_topic_name
+from foundation.value import Json
 
 TOPICS_MAX: Final = 1000
 """Topics that one request may name."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from broker.admin.topics.stats import NO_SUBSCRIPTION_NUMBERS, NOT_HERE, TOPIC_RATES
 from broker.service.topics.dormant_topic import DormantTopic
-from foundation.json_value import Json
+from foundation.value import Json
 
 _NO_TRAFFIC: Final[dict[str, Json]] = {
     **dict.fromkeys(TOPIC_RATES, 0.0),

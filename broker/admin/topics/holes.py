@@ -22,9 +22,9 @@ from broker.service.subscriptions.backlog.hole_report import HoleReport, HoleRun
 from broker.service.subscriptions.dispatch.places import Place
 from broker.service.subscriptions.hole_watch import HoleLook
 from broker.service.subscriptions.subscription import Subscription
-from foundation.json_value import Json
 from foundation.model.errors import LOST_ENTRY
 from foundation.model.position import Position
+from foundation.value import Json
 
 LIMIT: Final = 100
 """Runs of holes that `why` answers by default."""

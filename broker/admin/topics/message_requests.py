@@ -22,8 +22,8 @@ from broker.admin.http.bounded_json import parse_json
 from broker.admin.http.fields import checked_fields
 from broker.schemas.schema import Schema, SchemaType
 from broker.service.policies.forms import ANY_LONG, Flag, Form, Names, Text, Texts, Whole
-from foundation.json_value import Json
 from foundation.settings.keys import LONG_MAX
+from foundation.value import Json
 from protocol.frame import message_body
 from protocol.given_message import GivenMessage, describe
 from protocol.pulsar_api_pb2 import MessageMetadata

@@ -16,7 +16,7 @@ from broker.admin.http.answers import topic_of
 from broker.admin.service_view import BROKER, RATES
 from broker.admin.topics.stats import StatsOptions, add_earliest_times, stats_now
 from broker.admin.topics.topic_access import owner_url, partition_topics, partitioned_shown
-from foundation.json_value import Json
+from foundation.value import Json
 
 _PATH = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/partitioned-stats"
 _NOT_TOGETHER = ("ownerBroker", "deduplicationStatus")

@@ -30,9 +30,9 @@ from broker.service.ports import SinglePort
 from broker.service.producer import Producer
 from broker.service.subscriptions.dispatch.key_shared import sticky_key_hash
 from broker.service.topics.topic_schemas import version_bytes, version_of
-from foundation.json_value import Json
 from foundation.model.errors import BrokerError, TopicNotFound
 from foundation.model.topic_name import TopicName
+from foundation.value import Json
 
 _TOPIC: Final = f"/topics/{TOPIC_NAME}"
 _MESSAGES_PER_SLICE: Final = 50

@@ -13,7 +13,6 @@ from broker.schemas import key_value
 from broker.schemas.schema import Schema, SchemaType, VersionedSchema
 from broker.service.namespaces.namespaces import NamespaceNotFound
 from broker.service.topics.topic_schemas import TopicSchemas, schema_id
-from foundation.json_value import Json
 from foundation.model.errors import (
     BrokerError,
     IncompatibleSchema,
@@ -23,6 +22,7 @@ from foundation.model.errors import (
 )
 from foundation.model.position import Position
 from foundation.model.topic_name import PERSISTENT, TopicName, parse_topic_name
+from foundation.value import Json
 
 _TOPIC = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 _FORGOTTEN = -1

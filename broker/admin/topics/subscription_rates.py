@@ -15,7 +15,7 @@ from broker.service.namespaces.namespaces import GLOBAL
 from broker.service.policies.effective_policies import SUBSCRIPTION_POLICIES
 from broker.service.policies.forms import named
 from broker.service.policies.values import DISPATCH_RATE
-from foundation.json_value import Json
+from foundation.value import Json
 
 _PATH = (
     "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/{subscription}/dispatchRate"

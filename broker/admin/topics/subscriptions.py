@@ -33,9 +33,9 @@ from broker.admin.topics.topic_access import (
 from broker.service.subscriptions.replicated_subscriptions import keep_replicated
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
-from foundation.json_value import Json
 from foundation.model.errors import ConsumerBusy, NotAllowed, SubscriptionNotFound, TopicNotFound
 from foundation.model.position import LATEST
+from foundation.value import Json
 
 
 async def names(request: web.Request) -> web.Response:

@@ -12,9 +12,9 @@ from broker.service.namespaces.partitioned_metadata import StoredPartitions
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
-from foundation.json_value import Json
 from foundation.model.errors import NotAllowed, SubscriptionNotFound, TopicNotFound
 from foundation.model.topic_name import TopicName
+from foundation.value import Json
 
 PARTITIONS_PER_SLICE = 20
 """Partitions that are looked at before other work of the loop; about 2 ms of statistics."""

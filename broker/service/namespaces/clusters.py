@@ -13,9 +13,9 @@ from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.service.namespaces.documents import JsonDocuments
 from broker.service.namespaces.namespaces import AlreadyExists
 from broker.service.namespaces.stored_forms import CLUSTER_POLICIES, CLUSTERS_ROOT, ISOLATION
-from foundation.json_value import Json
 from foundation.model.errors import BrokerError
 from foundation.model.topic_name import check_new_namespace_part, check_no_folder
+from foundation.value import Json
 
 PEERS: Final = "peerClusterNames"
 """Key of the peers in the description of a cluster."""

@@ -9,7 +9,7 @@ import json
 from urllib.parse import quote, unquote
 
 from bookkeeper.metadata.metadata_store import MetadataStore
-from foundation.json_value import Json
+from foundation.value import Json
 
 
 class JsonDocuments:

@@ -23,8 +23,8 @@ from broker.service.namespaces.stored_forms import (
     dump,
     is_bare_rate,
 )
-from foundation.json_value import Json
 from foundation.model.errors import BadVersion
+from foundation.value import Json
 
 log = logging.getLogger("magnetar.namespaces")
 

@@ -33,10 +33,10 @@ from broker.service.namespaces.stored_policies import (
     rights_of,
     without,
 )
-from foundation.json_value import Json as Json
 from foundation.loop.uninterrupted import uninterrupted
 from foundation.model.errors import BrokerError, ServiceNotReady, TopicNotFound
 from foundation.model.topic_name import check_new_namespace_part, parse_topic_name
+from foundation.value import Json as Json
 
 GLOBAL: Final = "global:"
 """Begins the key of a topic's global policy, which Pulsar copies to other clusters and a local one overrides."""

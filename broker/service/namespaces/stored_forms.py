@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from foundation.json_value import Json
 from foundation.model.errors import BrokerError
+from foundation.value import Json
 
 Document: TypeAlias = "dict[str, Json]"
 """All values of a tenant, a namespace or a topic: what is stored under one key."""

@@ -21,8 +21,8 @@ from broker.service.namespaces.stored_forms import (
     dump_bounded,
     is_earlier,
 )
-from foundation.json_value import Json
 from foundation.model.topic_name import TopicName
+from foundation.value import Json
 
 ROOT: Final = "/admin/policies"
 """Pulsar's path of tenants and namespaces in the metadata store."""

@@ -15,9 +15,8 @@ from broker.service.policies.forms import (
     Whole,
     member,
 )
-from foundation.json_value import Json
 from foundation.settings.keys import INT_MAX, LONG_MAX
-from foundation.value import Value
+from foundation.value import Json, Value
 
 SIZE: Final = "destination_storage"
 """Type of a quota by bytes."""

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from dataclasses import Field, field, fields
 from typing import Any, Final, Generic, TypeVar, cast
 
-from foundation.json_value import Json
 from foundation.model.errors import BrokerError
 from foundation.settings.keys import INT_MAX, LONG_MAX
+from foundation.value import Json
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -20,9 +20,9 @@ from broker.service.policies.effective_policies import SUBSCRIPTION_POLICIES
 from broker.service.policies.forms import PolicyRefused
 from broker.service.policies.pulsar_event import EVENT_SCHEMA
 from broker.service.policies.table import BACKLOG, DELAYED, POLICIES, Policy
-from foundation.json_value import Json
 from foundation.model.errors import InvalidTopicName
 from foundation.model.topic_name import POLICY_EVENTS, TopicName, parse_topic_name
+from foundation.value import Json
 
 EVENT_TYPE: Final = parse_avro(EVENT_SCHEMA.data)
 """The type of the events that Magnetar writes."""

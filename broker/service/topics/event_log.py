@@ -21,12 +21,12 @@ from broker.schemas.schema import SchemaType
 from broker.service.policies.topic_events import EVENT_TYPE, EventKey, PolicyChange, change_of
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_schemas import TopicSchemas, version_of
-from foundation.json_value import Json
 from foundation.model.entry import Entry
 from foundation.model.position import EARLIEST, Position
 from foundation.model.range_set import EntryRange
 from foundation.model.topic_name import TopicName
 from foundation.units import MIB
+from foundation.value import Json
 from protocol.errors import ProtocolError
 
 log = logging.getLogger("magnetar")

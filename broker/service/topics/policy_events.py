@@ -46,10 +46,10 @@ from broker.service.topics.event_producer import publish
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.policy_nodes import PolicyNode, namespaces_with_nodes, nodes_of
 from broker.service.topics.topic_registry import TopicRegistry
-from foundation.json_value import Json
 from foundation.loop.uninterrupted import uninterrupted
 from foundation.model.errors import BadVersion, BrokerError, PersistenceError, ServiceNotReady, TopicNotFound
 from foundation.model.topic_name import TopicName, parse_topic_name
+from foundation.value import Json
 
 log = logging.getLogger("magnetar")
 

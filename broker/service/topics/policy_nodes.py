@@ -16,9 +16,9 @@ from urllib.parse import unquote_plus
 from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.service.namespaces.stored_policies import TOPICS_ROOT
 from broker.service.policies.topic_events import EventKey, fields_of_json
-from foundation.json_value import Json
 from foundation.model.errors import InvalidTopicName
 from foundation.model.topic_name import parse_topic_name
+from foundation.value import Json
 
 log = logging.getLogger("magnetar")
 

@@ -21,7 +21,7 @@ from foundation.settings.computed import Rule
 from foundation.settings.errors import SettingsError
 from foundation.settings.keys import PROFILES, Key, KeyTable
 from foundation.settings.settings import Note, Settings
-from magnetar.clients.client_keys import CLIENT_KEYS
+from magnetar.process.client_keys import CLIENT_KEYS
 
 MEMORY = {"PULSAR_MEM": "-XX:MaxDirectMemorySize=1000m"}
 

@@ -12,14 +12,14 @@ from bookie_stub.config.keys import BOOKIE_KEYS
 from broker.config.keys import BROKER_KEYS
 from foundation.settings.keys import KeyTable
 from foundation.settings.load import PROFILE_KEY
-from magnetar.clients.client_keys import CLIENT_KEYS
+from magnetar.process.client_keys import CLIENT_KEYS
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLES = (
     "broker/config/",
     "bookie_stub/config/keys.py",
     "bookie_stub/config/rules.py",
-    "magnetar/clients/client_keys.py",
+    "magnetar/process/client_keys.py",
 )
 """Files in which the name of a key is no use of it: tables, computed values, comparisons."""
 REFUSALS = "broker/config/tls_rules.py"

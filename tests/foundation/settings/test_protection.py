@@ -14,7 +14,7 @@ from foundation.settings.keys import Key, KeyTable, Section
 from foundation.settings.load import load_settings
 from foundation.settings.settings import Settings
 from foundation.settings.unused import UnusedKeys
-from magnetar.clients.client_keys import CLIENT_KEYS
+from magnetar.process.client_keys import CLIENT_KEYS
 
 TABLE = KeyTable(
     "test",

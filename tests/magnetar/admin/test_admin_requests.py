@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from foundation.json_value import Json
+from foundation.value import Json
 from magnetar.admin.messages import peeked, texts_of
 from magnetar.admin.requests import Body, body_of, path_of
 from magnetar.admin.values import minutes, position, seconds, size, topic_path

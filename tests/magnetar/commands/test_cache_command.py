@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import pytest
 
-from foundation.json_value import Json
-from magnetar.clients.members import Members
+from foundation.value import Json
+from magnetar.clients.answer_object import AnswerObject
 from magnetar.commands.cache_command import main
 from magnetar.commands.cache_text import top_text, why_text
 
@@ -125,7 +125,7 @@ def top(*topics: dict[str, Json]) -> dict[str, Json]:
 def test_why_text_has_a_line_per_event_and_the_conclusion() -> None:
     many: list[Json] = ["a", "b"]
     text = why_text(
-        Members(
+        AnswerObject(
             why(
                 {"secondsAgo": 3723, "event": "miss", "cursor": "a"},
                 {"secondsAgo": 62, "event": "coalesced", "cursor": "b"},
@@ -180,7 +180,9 @@ def test_why_text_has_a_line_per_event_and_the_conclusion() -> None:
 
 
 def test_top_text_is_a_table_with_a_row_per_topic() -> None:
-    assert top_text(Members(top())) == "3.0 MiB of 4.0 MiB in 12,345 entries, 1 topic open; first by bytes"
+    assert (
+        top_text(AnswerObject(top())) == "3.0 MiB of 4.0 MiB in 12,345 entries, 1 topic open; first by bytes"
+    )
     full: dict[str, Json] = {
         "topic": "persistent://a/b/full",
         "bytes": 3 << 20,
@@ -201,7 +203,7 @@ def test_top_text_is_a_table_with_a_row_per_topic() -> None:
         "hitRatio": None,
         "evictions": {"ttl": 0, "size": 0, "ledger": 0, "invalidate": 0},
     }
-    assert top_text(Members(top(full, idle))).splitlines()[1:] == [
+    assert top_text(AnswerObject(top(full, idle))).splitlines()[1:] == [
         "",
         "   size  entries  hit ratio   hits  misses  coalesced  evicted by time  by size  other  topic",
         "3.0 MiB   12,345     98.5 %  1,000      10          5                1       20      5  persistent://a/b/full",

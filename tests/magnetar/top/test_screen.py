@@ -11,8 +11,8 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
 from foundation.units import NS_PER_SECOND
+from magnetar.clients.answer_object import AnswerObject
 from magnetar.clients.client import CommandError
-from magnetar.clients.members import Members
 from magnetar.top.console import Look
 from magnetar.top.rates import Scrapes
 from magnetar.top.scrape import parse
@@ -150,8 +150,8 @@ async def test_last_numbers_stay_when_the_broker_does_not_answer(broker: Broker)
 
 async def test_views_are_opened_by_their_numbers(broker: Broker) -> None:
     broker.looks = {
-        "hour": Look(Members(HISTORY)),
-        "settings": Look(Members({"settings": SETTINGS})),
+        "hour": Look(AnswerObject(HISTORY)),
+        "settings": Look(AnswerObject({"settings": SETTINGS})),
     }
     app = screen_of(broker)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -171,7 +171,7 @@ async def test_views_are_opened_by_their_numbers(broker: Broker) -> None:
 
 
 async def test_view_of_another_version_is_named_and_ends_nothing(broker: Broker) -> None:
-    broker.looks = {"cache": Look(Members({"policy": "x"}))}
+    broker.looks = {"cache": Look(AnswerObject({"policy": "x"}))}
     app = TopScreen(broker.read, 3600.0, "rate", "", "cache")
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "cannot be shown (KeyError" in text(app, "text"))

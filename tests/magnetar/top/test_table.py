@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from foundation.json_value import Json
+from foundation.value import Json
 from magnetar.commands.top_command import SORTS as SORTS_OF_THE_COMMAND
 from magnetar.top.figures import BOOKIE, TOPIC, Span, figures_of
 from magnetar.top.numbers import count, percent, size

@@ -13,10 +13,10 @@ import pytest
 from textual.widgets import Static
 
 import magnetar
-from foundation.json_value import Json
+from foundation.value import Json
 from magnetar.clients.admin_client import AdminAddress
+from magnetar.clients.answer_object import AnswerObject
 from magnetar.clients.client import CommandError
-from magnetar.clients.members import Members
 from magnetar.commands.top_command import VIEWS, main
 from magnetar.top.bookie_view import bookies_lines
 from magnetar.top.cache_view import COLUMN, cache_lines
@@ -75,7 +75,7 @@ CACHE: dict[str, Json] = {
 
 
 def test_hour_has_a_line_for_each_number_and_spaces_without_samples() -> None:
-    lines = hour_lines(Members(HISTORY), NARROW)
+    lines = hour_lines(AnswerObject(HISTORY), NARROW)
     assert len(lines) == 1 + len(LINES)
     assert {len(line) for line in lines} == {NARROW}
     messages = lines[1]
@@ -86,7 +86,9 @@ def test_hour_has_a_line_for_each_number_and_spaces_without_samples() -> None:
 
 
 def test_hour_of_a_new_broker_says_when_the_first_sample_comes() -> None:
-    assert hour_lines(Members({**HISTORY, "tens": []}), NARROW)[1].startswith("The broker has no sample yet")
+    assert hour_lines(AnswerObject({**HISTORY, "tens": []}), NARROW)[1].startswith(
+        "The broker has no sample yet"
+    )
 
 
 def test_bars_lie_at_their_time_and_are_scaled_to_the_highest() -> None:
@@ -97,7 +99,7 @@ def test_bars_lie_at_their_time_and_are_scaled_to_the_highest() -> None:
 
 
 def test_cache_tells_reasons_in_words_and_fits_a_narrow_screen() -> None:
-    lines = cache_lines(Members(CACHE), NARROW)
+    lines = cache_lines(AnswerObject(CACHE), NARROW)
     assert max(map(len, lines)) <= COLUMN
     rows = {" ".join(line.split()) for line in lines}
     assert rows >= {
@@ -114,7 +116,7 @@ def test_cache_tells_reasons_in_words_and_fits_a_narrow_screen() -> None:
 
 
 def test_cache_has_two_columns_on_a_wide_screen() -> None:
-    narrow, wide = cache_lines(Members(CACHE), NARROW), cache_lines(Members(CACHE), 2 * COLUMN + 4)
+    narrow, wide = cache_lines(AnswerObject(CACHE), NARROW), cache_lines(AnswerObject(CACHE), 2 * COLUMN + 4)
     assert len(wide) < len(narrow)
     assert "policy pip430" in wide[0]
     assert "another size" in wide[0]
@@ -124,9 +126,11 @@ def test_sampling_that_has_no_reads_or_stopped_is_named() -> None:
     curve = CACHE["missRatioCurve"]
     assert isinstance(curve, dict)
     young: dict[str, Json] = {**CACHE, "missRatioCurve": {**curve, "points": []}}
-    assert "another size: reads are sampled since this view was opened" in cache_lines(Members(young), NARROW)
+    assert "another size: reads are sampled since this view was opened" in cache_lines(
+        AnswerObject(young), NARROW
+    )
     ended: dict[str, Json] = {**CACHE, "missRatioCurve": {**curve, "stopped": {"reason": "KeyError"}}}
-    assert "another size: the sampling stopped: KeyError" in cache_lines(Members(ended), NARROW)
+    assert "another size: the sampling stopped: KeyError" in cache_lines(AnswerObject(ended), NARROW)
 
 
 def test_bookie_shows_its_figures_and_the_reasons_for_missing_ones() -> None:
@@ -146,7 +150,7 @@ def test_bookie_shows_its_figures_and_the_reasons_for_missing_ones() -> None:
         ],
         "more": 2,
     }
-    lines = bookies_lines(Members(answer), NARROW)
+    lines = bookies_lines(AnswerObject(answer), NARROW)
     assert lines[:4] == [
         "b1:3181   tcp   READ-ONLY",
         "  used 1 KiB   free 2 KiB   READ-ONLY   all disks",
@@ -155,15 +159,18 @@ def test_bookie_shows_its_figures_and_the_reasons_for_missing_ones() -> None:
     ]
     assert lines[-1] == "and 2 more"
     assert max(map(len, lines)) <= NARROW
-    assert bookies_lines(Members({"bookies": [], "more": 0}), NARROW) == ["The broker knows no bookie."]
+    assert bookies_lines(AnswerObject({"bookies": [], "more": 0}), NARROW) == ["The broker knows no bookie."]
 
 
 def test_settings_that_differ_come_first_and_long_values_lose_their_end() -> None:
-    assert [row[0] for row in settings_rows(Members({"settings": SETTINGS}), "", 9)] == ["changedKey", "aKey"]
+    assert [row[0] for row in settings_rows(AnswerObject({"settings": SETTINGS}), "", 9)] == [
+        "changedKey",
+        "aKey",
+    ]
     assert isinstance(SETTINGS[0], dict)
     long: Json = {**SETTINGS[0], "value": "x" * 20}
-    assert settings_rows(Members({"settings": [long]}), "AKEY", 9)[0][1] == "x" * 8 + "…"
-    assert settings_rows(Members({"settings": [long]}), "other", 9) == []
+    assert settings_rows(AnswerObject({"settings": [long]}), "AKEY", 9)[0][1] == "x" * 8 + "…"
+    assert settings_rows(AnswerObject({"settings": [long]}), "other", 9) == []
 
 
 def test_command_screen_and_routes_have_the_same_views() -> None:
@@ -194,7 +201,7 @@ def test_cluster_has_a_line_for_each_broker_and_each_move() -> None:
             }
         ],
     }
-    suspended, leaderless, first, second, _, _, move = cluster_lines(Members(found), NARROW)
+    suspended, leaderless, first, second, _, _, move = cluster_lines(AnswerObject(found), NARROW)
     assert suspended.startswith("SUSPENDED")
     assert leaderless == "NO LEADER"
     assert first.split() == ["b0:8080", "bundles", "7", "u0"]
@@ -202,7 +209,7 @@ def test_cluster_has_a_line_for_each_broker_and_each_move() -> None:
     assert move.startswith("23 Nov 18:00:11  t/n/r  taken     b0:8080: ww")
     assert len(move) == NARROW
     lead: Json = {"name": "b0:8080", "isSelf": False, "leads": True, "serviceUrl": "u0", "bundleCount": 7}
-    served = Members(found | {"isServing": True, "brokers": [lead]})
+    served = AnswerObject(found | {"isServing": True, "brokers": [lead]})
     assert cluster_lines(served, NARROW)[0].split() == ["b0:8080", "bundles", "7", "leads", "u0"]
 
 

@@ -15,11 +15,11 @@ from broker.service.producer import AccessMode, Producer
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.new_topic import create_shadow
 from broker.service.topics.persistent_topic import PersistentTopic
-from foundation.json_value import Json
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError, TopicNotFound
 from foundation.model.position import EARLIEST
 from foundation.model.topic_name import parse_topic_name
+from foundation.value import Json
 from tests.fakes.messages import message
 from tests.fakes.ports import FakeConsumerPort, FakeProducerPort
 from tests.sim.lives.broker import SimBroker

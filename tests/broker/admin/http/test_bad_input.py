@@ -14,7 +14,7 @@ from broker.admin.http.bounded_json import DEPTH_MAX, VALUES_MAX, parse_json
 from broker.compose.broker_service import BrokerService
 from broker.service.namespaces.bundles import BUNDLES_MAX
 from broker.service.policies.partition_limit import PARTITIONS_MAX
-from foundation.json_value import Json
+from foundation.value import Json
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
 TOPICS = "/admin/v2/persistent/public/default"

@@ -23,10 +23,10 @@ from broker.service.subscriptions.dispatch.places import Place
 from broker.service.subscriptions.hole_watch import LOOKS_KEPT, HoleLook, passed_before, read_between, thinned
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
-from foundation.json_value import Json
 from foundation.model.errors import EntryDamaged, PersistenceError
 from foundation.model.position import Position
 from foundation.model.range_set import EntryRange
+from foundation.value import Json
 from tests.broker.service.lifecycle.hole_play import PERIOD_S, Rounds, play
 from tests.fakes.crowd import Crowd
 from tests.fakes.ports import FakeConsumerPort

@@ -11,8 +11,8 @@ from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
 from broker.service.policies import table
 from broker.service.settings import ServiceSettings
-from foundation.json_value import Json
 from foundation.model.topic_name import parse_topic_name
+from foundation.value import Json
 from tests.fakes.stage import SHARED, TOPIC, Stage
 
 S = 1_000_000_000

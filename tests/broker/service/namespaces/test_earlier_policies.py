@@ -15,8 +15,8 @@ from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import DISPATCH, PUBLISH
 from broker.service.policies.values import DispatchRate, PublishRate
 from broker.service.settings import ServiceSettings
-from foundation.json_value import Json
 from foundation.model.errors import MetadataError
+from foundation.value import Json
 from tests.fakes.metadata import everything
 
 POLICIES = "/admin/policies/shop/orders"

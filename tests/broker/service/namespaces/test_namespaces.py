@@ -18,8 +18,8 @@ from broker.service.namespaces.namespaces import (
     NotEmpty,
 )
 from broker.service.namespaces.stored_forms import DOCUMENT_BYTES_MAX, DocumentTooLarge
-from foundation.json_value import Json
 from foundation.model.errors import InvalidTopicName, MetadataError
+from foundation.value import Json
 from tests.fakes.metadata import Unwatched
 
 CREATED: dict[str, Json] = {"replication_clusters": ["standalone"]}

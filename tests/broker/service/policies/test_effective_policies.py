@@ -27,10 +27,10 @@ from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import EncryptionRequired
-from foundation.json_value import Json
 from foundation.model.errors import NotAllowed, ProducerBusy
 from foundation.model.topic_name import parse_topic_name
 from foundation.settings.keys import INT_MAX, LONG_MAX
+from foundation.value import Json
 from tests.fakes.messages import message
 from tests.fakes.metadata import FakeMetadata
 from tests.fakes.ports import FakeProducerPort

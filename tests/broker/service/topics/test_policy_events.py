@@ -20,9 +20,9 @@ from broker.service.policies.pulsar_event import EVENT_SCHEMA
 from broker.service.policies.topic_events import EVENT_TYPE, EventKey, event_of, no_policies
 from broker.service.producer import Producer
 from broker.service.topics.topic_schemas import version_bytes
-from foundation.json_value import Json
 from foundation.model.errors import NoSuchLedger, PersistenceError
 from foundation.model.topic_name import parse_topic_name
+from foundation.value import Json
 from protocol.frame import message_body
 from protocol.pulsar_api_pb2 import MessageMetadata
 from tests.fakes.policy_brokers import DOCUMENT, EVENTS, EVENTS_NAME, Broker, one_broker, two_brokers

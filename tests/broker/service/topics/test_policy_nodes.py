@@ -7,7 +7,7 @@ from typing import Final
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.service.namespaces.stored_forms import Document, dump
-from foundation.json_value import Json
+from foundation.value import Json
 from tests.fakes.policy_brokers import DOCUMENT, Broker, one_broker
 
 

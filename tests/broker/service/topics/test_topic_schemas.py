@@ -9,9 +9,9 @@ import pytest
 from broker.schemas.schema import Schema, SchemaType
 from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.topics.topic_schemas import NO_VERSION, TopicSchemas, schema_id, version_bytes
-from foundation.json_value import Json
 from foundation.model.errors import IncompatibleSchema, InvalidSchemaData
 from foundation.model.topic_name import TopicName, parse_topic_name
+from foundation.value import Json
 from tests.fakes.stage import TOPIC, Stage
 
 NAME = parse_topic_name(TOPIC)

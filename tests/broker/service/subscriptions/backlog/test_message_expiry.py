@@ -17,11 +17,11 @@ from broker.service.subscriptions.backlog.requested_expiry import NotExpired, ex
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.subscriptions.topic_positions import TopicPositions
 from broker.service.topics.persistent_topic import PersistentTopic
-from foundation.json_value import Json
 from foundation.model.entry import Entry
 from foundation.model.errors import EntryDamaged
 from foundation.model.position import EARLIEST, Position
 from foundation.model.range_set import EntryRange
+from foundation.value import Json
 from tests.fakes.messages import message
 from tests.fakes.sends import send
 from tests.fakes.stage import EXCLUSIVE, SHARED, TOPIC, Stage

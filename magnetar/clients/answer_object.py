@@ -1,13 +1,13 @@
-"""Members: a JSON object of a broker's answer, whose members are asked for by name and type."""
+"""AnswerObject: a JSON object of a broker's answer, whose members are asked for by name and type."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from foundation.json_value import Json
+from foundation.value import Json
 
 
-class Members:
+class AnswerObject:
     """A JSON object. A member that is missing raises KeyError, one of another type than asked for TypeError."""
 
     def __init__(self, value: Json) -> None:
@@ -35,10 +35,10 @@ class Members:
         """Returns a number; 0 for null."""
         return self.number(name) or 0
 
-    def inner(self, name: str) -> Members | None:
+    def inner(self, name: str) -> AnswerObject | None:
         """Returns an object; None for null."""
         found = self.value[name]
-        return None if found is None else Members(found)
+        return None if found is None else AnswerObject(found)
 
     def list(self, name: str) -> list[Json]:
         """Returns an array; an empty one for null."""
@@ -47,11 +47,13 @@ class Members:
             raise TypeError(f"{name} is no array: {found!r}")
         return found or []
 
-    def each(self, name: str) -> Iterator[Members]:
+    def each(self, name: str) -> Iterator[AnswerObject]:
         """Yields the objects of an array; none for null."""
-        return map(Members, self.list(name))
+        return map(AnswerObject, self.list(name))
 
-    def named(self, name: str) -> Iterator[tuple[str, Members]]:
+    def named(self, name: str) -> Iterator[tuple[str, AnswerObject]]:
         """Yields the objects in an object with their names."""
         inner = self.inner(name)
-        return iter(()) if inner is None else ((key, Members(value)) for key, value in inner.value.items())
+        return (
+            iter(()) if inner is None else ((key, AnswerObject(value)) for key, value in inner.value.items())
+        )

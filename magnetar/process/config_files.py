@@ -29,7 +29,7 @@ def refuse_unknown_keys(notes: Sequence[Note]) -> None:
     from bookie_stub.config.keys import BOOKIE_KEYS
     from broker.config.keys import BROKER_KEYS
     from foundation.settings.load import refuse_unknown
-    from magnetar.clients.client_keys import CLIENT_KEYS
+    from magnetar.process.client_keys import CLIENT_KEYS
 
     refuse_unknown(notes, (BROKER_KEYS, BOOKIE_KEYS, CLIENT_KEYS))
 

@@ -79,19 +79,3 @@ def _key_value(text: str) -> str:
     if not equals or not key.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form key=value")
     return text
-
-
-def topic_path(text: str) -> str:
-    """Returns a topic's name as the parts of a path. Raises CommandError."""
-    from urllib.parse import quote
-
-    from foundation.model.errors import InvalidTopicName
-    from foundation.model.topic_name import parse_topic_name
-    from magnetar.clients.client import CommandError
-
-    try:
-        name = parse_topic_name(text)
-    except InvalidTopicName as error:
-        raise CommandError(str(error)) from None
-    parts = (name.domain, name.tenant, name.namespace_local, name.local)
-    return "/".join(quote(part, safe="") for part in parts)
