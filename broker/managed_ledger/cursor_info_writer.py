@@ -24,12 +24,11 @@ from functools import partial
 from typing import Final, Protocol
 
 from bookkeeper.metadata.metadata_store import ABSENT
-from broker.managed_ledger.acks import Acks
+from broker.managed_ledger.acks import Acks, InfoLimits, StoredInfo, encode_within
 from broker.managed_ledger.background import Background
 from broker.managed_ledger.cursor_record import NO_LEDGER, CursorRecord
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.managed_ledger_info import CursorInfo
-from broker.managed_ledger.records.limited_info import InfoLimits, StoredInfo, encode_within
 from broker.managed_ledger.records.pulsar_records import (
     StoredCursor,
     StoredPosition,

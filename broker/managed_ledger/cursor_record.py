@@ -3,7 +3,7 @@
 A store that belongs to one process has the node alone. A write of a shared one costs all of its users, so there a busy
 cursor adds its positions to a ledger, as in Pulsar (ManagedCursorImpl):
 
-    a new cursor                   the node, which names no ledger
+    a new cursor, or new texts     the node, which names no ledger
     its first acknowledgement      ledger and node in one write; the node names it. Then entry 0
     each later one                 one entry
     the ledger is full or old      the next one begins with the node in one write; the former is deleted

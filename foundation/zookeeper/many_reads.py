@@ -49,8 +49,10 @@ class ManyReads:
 
     def __init__(self, kind: int, paths: Sequence[str]) -> None:
         """`kind`: DATA or CHILDREN."""
-        self._kind = kind
-        self._paths = paths
+        self.kind = kind
+        """Of all reads."""
+        self.paths = paths
+        """One for each read."""
 
     @property
     def type(self) -> int:
@@ -59,8 +61,8 @@ class ManyReads:
 
     def serialize(self) -> bytes:
         """Returns the bytes of the request."""
-        head = multiheader_struct.pack(self._kind, False, _NONE)
-        parts = [head + write_string(path) + b"\0" for path in self._paths]
+        head = multiheader_struct.pack(self.kind, False, _NONE)
+        parts = [head + write_string(path) + b"\0" for path in self.paths]
         return b"".join((*parts, multiheader_struct.pack(_NONE, True, _NONE)))
 
     def deserialize(self, received: bytes, offset: int) -> list[Answer]:

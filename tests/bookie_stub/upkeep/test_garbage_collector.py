@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import CollectionSettings
 from bookie_stub.disk.entry_log import log_ids
 from bookie_stub.upkeep.directory_compactions import ForcedRound
+from foundation.zookeeper.many_reads import Answer, ManyReads, NodeData
 from foundation.zookeeper.nodes import ZookeeperNodes
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.conftest import Bench
@@ -25,15 +27,11 @@ OK, NO_LEDGER = 0, 1
 LAYOUT = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
 
 
-STAT = SimpleNamespace(version=0, mtime=0, numChildren=0)
-
-
 class Later:
-    def __init__(self, store: Store, path: str) -> None:
-        self._store, self._path = store, path
+    """An answer of kazoo's, made when it is asked for."""
 
-    def get(self) -> tuple[bytes, object]:
-        return self._store.get(self._path)
+    def __init__(self) -> None:
+        self.get: Callable[[], list[Answer]] = list
 
 
 class Store:
@@ -41,6 +39,7 @@ class Store:
 
     def __init__(self, ledger_ids: Sequence[int]) -> None:
         self.connected = True
+        self.handler = SimpleNamespace(async_result=Later)
         self.nodes = {"/ledgers/INSTANCEID": b"the cluster", "/ledgers/LAYOUT": LAYOUT}
         self.hidden_from_lists: set[str] = set()
         self.fails: set[str] = set()
@@ -51,43 +50,49 @@ class Store:
     def remove(self, ledger_id: int) -> None:
         del self.nodes[f"/ledgers/{ledger_path(ledger_id)}"]
 
-    def _call(self, name: str) -> None:
+    def _note(self, name: str) -> None:
         self.calls.append(name)
         if name in self.fails:
             raise ConnectionLoss
 
     def sync(self, _path: str) -> None:
-        self._call("sync")
+        self._note("sync")
 
     def get(self, path: str) -> tuple[bytes, object]:
-        self._call("get")
+        self._note("get")
         if path not in self.nodes:
             raise NoNodeError
-        return self.nodes[path], STAT
+        return self.nodes[path], None
 
     def exists(self, path: str) -> object:
-        self._call("exists")
+        self._note("exists")
         return self.nodes.get(path)
 
     def get_children(self, path: str) -> list[str]:
-        self._call("get_children")
+        self._note("get_children")
         found = [node for node in self.nodes if node.startswith(path + "/")]
         if not found:
             raise NoNodeError
         seen = [node for node in found if node not in self.hidden_from_lists]
         return sorted({node.removeprefix(path + "/").partition("/")[0] for node in seen})
 
-    def get_async(self, path: str) -> Later:
-        return Later(self, path)
+    def _call(self, request: ManyReads, answer: Later) -> None:
+        answer.get = partial(self._read_many, request.paths)
+
+    def _read_many(self, paths: Sequence[str]) -> list[Answer]:
+        self._note("get")
+        return [
+            NodeData(self.nodes[path], 0, 0, 0) if path in self.nodes else NoNodeError() for path in paths
+        ]
 
     def create(self, path: str, value: bytes, *, ephemeral: bool, makepath: bool) -> None:
-        self._call("create")
+        self._note("create")
         if path in self.nodes:
             raise NodeExistsError
         self.nodes[path] = value
 
     def delete(self, path: str) -> None:
-        self._call("delete")
+        self._note("delete")
         del self.nodes[path]
 
 

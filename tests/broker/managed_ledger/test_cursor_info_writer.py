@@ -11,10 +11,10 @@ import pytest
 
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.managed_ledger import cursor_info_writer, ledger_cursors
+from broker.managed_ledger.acks import StoredInfo, encode_within
 from broker.managed_ledger.cursor_info_writer import CursorInfoWriter
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger_info import cursor_key
-from broker.managed_ledger.records.limited_info import StoredInfo, encode_within
 from foundation.model.errors import MetadataError
 from foundation.model.position import EARLIEST, LATEST, Position
 from tests.broker.managed_ledger.ledger_fakes import (
