@@ -55,11 +55,11 @@ class Receiver:
             self.subscription.acknowledge_through(entry.position)
 
     def deliver_one(self, entry: Entry, redelivery_count: int, ack_set: Sequence[int]) -> None:
-        """As `deliver`."""
+        """Acknowledges it soon, too."""
         self.deliver([entry])
 
     def when_writable(self, wake: Callable[[], None]) -> None:
-        """It always is."""
+        """Ignores the call: `writable` is always True."""
 
     def active_changed(self, *, active: bool) -> None:
         """Does nothing."""

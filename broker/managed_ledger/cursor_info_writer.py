@@ -35,8 +35,8 @@ from broker.managed_ledger.records.pulsar_records import (
     encode_cursor,
     encode_position,
 )
-from foundation.loop.seldom_locks import is_locked, lock_of
 from foundation.model.errors import BadVersion, BrokerError, MetadataError, PersistenceError
+from foundation.seldom import is_locked, lock_of
 
 log = logging.getLogger(__name__)
 

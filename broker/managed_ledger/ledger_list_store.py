@@ -31,9 +31,9 @@ from broker.managed_ledger.ledger_list import LedgerList, OffloadedLedger
 from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, managed_ledger_key
 from broker.managed_ledger.records.pulsar_records import PLAIN, Compression, encode_ledger_list
 from broker.managed_ledger.removal.deletion import delete_objects, no_tier, together
-from foundation.loop.seldom_locks import lock_of
 from foundation.model.errors import BadVersion, NotEnoughBookies
 from foundation.model.position import Position
+from foundation.seldom import lock_of
 
 if TYPE_CHECKING:
     from broker.managed_ledger.offload.tier import OpenTier

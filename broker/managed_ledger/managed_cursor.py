@@ -29,7 +29,7 @@ from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError, ServiceNotReady
 from foundation.model.position import Position
 from foundation.model.range_set import EntryRange, RangeSet
-from foundation.when_used import when_used
+from foundation.seldom import when_used
 
 log = logging.getLogger("magnetar")
 

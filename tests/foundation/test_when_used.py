@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foundation.when_used import when_used
+from foundation.seldom import when_used
 
 MADE = list[str]()
 

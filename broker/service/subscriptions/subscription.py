@@ -21,11 +21,11 @@ from broker.service.limits.dispatch_limit import DispatchLimit
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import MAX_CONSUMERS_PER_SUBSCRIPTION
 from broker.service.settings import ServiceSettings
+from broker.service.subscriptions.backlog.evictions import NONE_EXPIRED
 from broker.service.subscriptions.delayed_delivery import DelayedDelivery
 from broker.service.subscriptions.dispatch.dispatcher import DispatchContext
 from broker.service.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.subscriptions.dispatch.single_active_dispatcher import SingleActiveDispatcher
-from broker.service.subscriptions.expired_counts import NONE_EXPIRED
 from broker.service.subscriptions.hole_watch import HoleWatch
 from broker.service.subscriptions.topic_positions import TopicPositions
 from broker.service.successor import MayMove

@@ -49,7 +49,7 @@ from foundation.model.errors import (
 )
 from foundation.model.position import EARLIEST, Position
 from foundation.model.topic_name import TopicName
-from foundation.when_used import when_used
+from foundation.seldom import when_used
 
 _EPOCH_PROPERTY: Final = "topicEpoch"
 OWN_PROPERTIES: Final = frozenset((_EPOCH_PROPERTY, INDEX, TIMESTAMP))
@@ -137,7 +137,7 @@ class PersistentTopic(Topic):
         self.known_positions: TopicPositions | None = None
         """`positions`, likewise."""
         self.compactor = compactor
-        """What the compactions of all topics share."""
+        """The state that the compactions of all topics share."""
         self.known_compaction: TopicCompaction | None = None
         """`compaction`, likewise."""
         self.subscribing = TopicSubscriptions(self, call_later=call_later)

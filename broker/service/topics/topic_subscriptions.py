@@ -16,10 +16,10 @@ from broker.service.policies.table import MAX_CONSUMERS, MAX_SUBSCRIPTIONS
 from broker.service.ports import ConsumerPort
 from broker.service.subscriptions.subscription import REPLICATED, SubscribedTopic, Subscription
 from foundation.loop.clock import CallLater
-from foundation.loop.seldom_locks import lock_of
 from foundation.model.errors import ConsumerBusy, MetadataError, NotAllowed, SubscriptionNotFound
 from foundation.model.position import EARLIEST, LATEST, Position
 from foundation.model.topic_name import check_new_name
+from foundation.seldom import lock_of
 
 
 class TopicSubscriptions:

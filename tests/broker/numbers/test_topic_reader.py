@@ -14,7 +14,7 @@ from broker.compose.broker_service import BrokerService
 from broker.numbers.readings import TopicReading
 from broker.numbers.topic_reader import TopicReader
 from broker.numbers.windows import NOTHING_YET, TopicWindows
-from broker.service.subscriptions.expired_counts import NONE_EXPIRED
+from broker.service.subscriptions.backlog.evictions import NONE_EXPIRED
 from broker.service.topics.persistent_topic import PersistentTopic
 from entry_cache.cache_stats import ReadStats
 from foundation.model.position import LATEST

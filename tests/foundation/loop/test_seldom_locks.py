@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 
-from foundation.loop.seldom_locks import is_locked, lock_of
+from foundation.seldom import is_locked, lock_of
 
 
 class Owner:
