@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Final
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.service.policies.effective_policies import EffectivePolicies
@@ -17,12 +16,9 @@ from foundation.loop.slices import Slice
 from foundation.model.topic_name import TopicName, parse_topic_name
 from foundation.units import NS_PER_SECOND
 
-_SPARE_MOMENTS: Final = 1_000
-"""Former moments that are left in the heap whatever its size."""
-
 
 class DormantTopics:
-    """The records of a broker, and a heap of the moments at which something of them falls due."""
+    """The records of a broker, and a heap of the seconds in which something of them falls due."""
 
     def __init__(
         self, policies: EffectivePolicies, environment: ManagedLedgerEnvironment, call_later: CallLater
@@ -30,8 +26,10 @@ class DormantTopics:
         """Has no record. `call_later` starts the slices of `plan_all`."""
         self._policies, self._environment, self._call_later = policies, environment, call_later
         self._of_namespace: dict[str, dict[str, DormantTopic]] = {}
-        # A moment counts while the record has it; a record that has left or was planned anew leaves the old one behind.
-        self._moments: list[tuple[int, str]] = []
+        # The topics of each second in a dict of their own: one that leaves or is planned anew leaves nothing behind, so
+        # nothing is ever made anew, which would hold the loop.
+        self._due: dict[int, dict[str, None]] = {}
+        self._seconds: list[int] = []
         self.count = 0
         """Number of the records."""
         self.backlog = self.size_bytes = self.subscriptions = 0
@@ -83,6 +81,7 @@ class DormantTopics:
         records = self._of_namespace.get(namespace)
         if records is not None and (record := records.pop(name, None)) is not None:
             self._count(record, -1)
+            self._take_from_plan(name, record)
             self._environment.changed.note(parse_topic_name(name).ledger_name)
             if not records:
                 del self._of_namespace[namespace]
@@ -96,7 +95,8 @@ class DormantTopics:
     def clear(self) -> None:
         """Forgets all records."""
         self._of_namespace.clear()
-        self._moments.clear()
+        self._due.clear()
+        self._seconds.clear()
         self.reading.clear()
         self.count = self.backlog = self.size_bytes = self.subscriptions = 0
 
@@ -116,11 +116,15 @@ class DormantTopics:
             NEVER not in (due_ns, former_ns) and abs(due_ns - former_ns) < NS_PER_SECOND
         ):
             return
+        self._take_from_plan(name, record)
         record.due_ns = due_ns
         if due_ns != NEVER:
-            heapq.heappush(self._moments, (due_ns, name))
-            if len(self._moments) > 2 * self.count + _SPARE_MOMENTS:
-                self._forget_former_moments()
+            second = _second_of(due_ns)
+            of_second = self._due.get(second)
+            if of_second is None:
+                of_second = self._due[second] = {}
+                heapq.heappush(self._seconds, second)
+            of_second[name] = None
 
     def plan_all(self, names: Iterable[str]) -> None:
         """Plans these topics anew in slices, the first one now: their policies have changed."""
@@ -134,18 +138,27 @@ class DormantTopics:
     def take_due(self, now_ns: int, most: int) -> list[str]:
         """Takes the names of up to `most` topics that are due; each is due again only when it is planned again."""
         found: list[str] = []
-        while self._moments and self._moments[0][0] <= now_ns and len(found) < most:
-            due_ns, name = heapq.heappop(self._moments)
-            record = self.get(name)
-            if record is not None and record.due_ns == due_ns:
+        while self._seconds and self._seconds[0] * NS_PER_SECOND <= now_ns and len(found) < most:
+            of_second = self._due[self._seconds[0]]
+            while of_second and len(found) < most:
+                name, _ = of_second.popitem()
+                record = self.get(name)
+                assert record is not None, f"{name} is planned and has no record"
                 record.due_ns = NEVER
                 found.append(name)
+            if not of_second:
+                del self._due[heapq.heappop(self._seconds)]
         return found
 
-    def _forget_former_moments(self) -> None:
-        """Makes the heap anew: policies that change again and again would fill it with former moments."""
-        self._moments = [(one.due_ns, name) for name, one in self if one.due_ns != NEVER]
-        heapq.heapify(self._moments)
+    def _take_from_plan(self, name: str, record: DormantTopic) -> None:
+        if record.due_ns != NEVER:
+            # A second that has become empty stays until it comes, and topics may be planned for it again.
+            del self._due[_second_of(record.due_ns)][name]
+
+
+def _second_of(due_ns: int) -> int:
+    """Returns the first whole second that is not before the moment: nothing is done too early."""
+    return -(-due_ns // NS_PER_SECOND)
 
 
 def _namespace_of(name: str) -> str:

@@ -338,6 +338,25 @@ async def test_policy_of_the_namespace_plans_its_dormant_topics_anew() -> None:
     assert scene.registry.loads == loads, "the moment of the former policy has no effect"
 
 
+async def test_topic_that_leaves_or_is_planned_anew_leaves_no_moment_behind() -> None:
+    scene = Scene(ttl_s=600)
+    await scene.with_backlog()
+    dormant, policy = scene.registry.dormant, table.MESSAGE_TTL
+    for number in range(1, 50):
+        await scene.run(scene.namespaces.set_policy(NAMESPACE, policy.name, 600 + 100 * (number % 7)))
+        await scene.sleep()
+        await scene.run(scene.namespaces.set_policy(NAMESPACE, policy.name, 650 + 100 * (number % 5)))
+        if number % 2:
+            await scene.open()
+    planned = [name for of_second in dormant._due.values() for name in of_second]
+    assert planned == ([TOPIC] if dormant.get(TOPIC) is not None else [])
+    await scene.sleep()
+    await scene.later(20 * MINUTE_MS)
+    assert scene.backlog() == 0
+    assert [*dormant._due] == dormant._seconds
+    assert len(dormant._seconds) <= 1
+
+
 async def test_moment_that_differs_by_less_than_a_second_is_left_as_it_is() -> None:
     scene = Scene(ttl_s=600)
     await scene.with_backlog()
