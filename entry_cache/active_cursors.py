@@ -35,10 +35,10 @@ class ActiveCursors:
 
     __slots__ = (
         "_changed_at_ns",
+        "_first_names",
         "_positions",
         "continue_caching_ns",
         "count",
-        "first_names",
         "places",
         "watcher",
     )
@@ -53,9 +53,9 @@ class ActiveCursors:
         """Hears of every change, for a policy that judges by cursors."""
         self.count = 0
         """How many cursors are active; the same as `len`, without a call."""
-        self.first_names: tuple[str, ...] = ()
-        """The first `NAMES_KEPT` names, for events: made when a cursor comes or leaves, not at each insert."""
-        self._positions: dict[str, Position | None] = {}
+        self._first_names: tuple[str, ...] | None = None
+        # The same tuples as in `places`.
+        self._positions: dict[str, Place | None] = {}
         self._changed_at_ns = now_ns
         """When a cursor left the last time."""
 
@@ -77,7 +77,7 @@ class ActiveCursors:
         if name not in self._positions:
             self._positions[name] = None
             self.count += 1
-            self.first_names = tuple(islice(self._positions, NAMES_KEPT))
+            self._first_names = None
         if self.watcher is not None:
             self.watcher.added(name, acknowledged)
         self.update(name, position)
@@ -89,18 +89,21 @@ class ActiveCursors:
         """
         positions = self._positions
         before = positions.get(name)
-        if before == position or (before is None and name not in positions):
+        if before is None:
+            if position is None or name not in positions:
+                return
+        elif position is not None and before[1] == position[1] and before[0] == position[0]:
             return
-        positions[name] = position
+        place = positions[name] = None if position is None else (position[0], position[1], name)
         places = self.places
         if before is not None:
             # The only cursor needs no search.
-            del places[bisect_left(places, (before[0], before[1], name)) if len(places) > 1 else 0]
-        if position is not None:
-            insort(places, (position[0], position[1], name))
+            del places[bisect_left(places, before) if len(places) > 1 else 0]
+        if place is not None:
+            insort(places, place)
         watcher = self.watcher
         if watcher is not None:
-            watcher.moved(name, before, position)
+            watcher.moved(name, None if before is None else Position(before[0], before[1]), position)
 
     def remove(self, name: str, now_ns: int) -> bool:
         """Makes a cursor inactive. Returns True if it was active."""
@@ -109,7 +112,7 @@ class ActiveCursors:
         self.update(name, None)
         del self._positions[name]
         self.count -= 1
-        self.first_names = tuple(islice(self._positions, NAMES_KEPT))
+        self._first_names = None
         self._changed_at_ns = now_ns
         if self.watcher is not None:
             self.watcher.removed(name, now_ns)
@@ -122,15 +125,23 @@ class ActiveCursors:
 
     def position(self, name: str) -> Position | None:
         """Returns the position of a cursor; None if it has none or is not active."""
-        return self._positions.get(name)
+        place = self._positions.get(name)
+        return None if place is None else Position(place[0], place[1])
+
+    @property
+    def first_names(self) -> tuple[str, ...]:
+        """The first `NAMES_KEPT` names, for events: made anew after a cursor has come or left, not at each insert."""
+        if self._first_names is None:
+            self._first_names = tuple(islice(self._positions, NAMES_KEPT))
+        return self._first_names
 
     def rank(self, name: str) -> int:
         """Returns how many cursors stand at this one's position or before, itself included; 0 without a position.
 
         PIP-430 calls it getNumberOfCursorsAtSamePositionOrBefore: the expected reads of what this cursor reads.
         """
-        position = self._positions.get(name)
-        return 0 if position is None else count_to(self.places, position)
+        place = self._positions.get(name)
+        return 0 if place is None else count_to(self.places, place[:2])
 
     def slowest(self) -> Position | None:
         """Returns the lowest position of a cursor; None if no cursor has a position."""

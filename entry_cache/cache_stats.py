@@ -7,6 +7,7 @@ insert: it is the number of cached entries and of evicted ones.
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 
 class Reason(enum.Enum):
@@ -89,6 +90,10 @@ class ReadStats:
         for name in self.__slots__:
             setattr(rest, name, getattr(self, name) - getattr(part, name))
         return rest
+
+
+NO_READS: Final = ReadStats()
+"""Of every cache and cursor through which nothing was read yet. Nothing is ever counted here."""
 
 
 class PendingReadStats:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from entry_cache.active_cursors import ActiveCursors
-from entry_cache.cache_stats import ReadStats, Reason
+from entry_cache.cache_stats import NO_READS, ReadStats, Reason
 from entry_cache.eviction import Eviction
 from entry_cache.expected_reads import ReadCounts
 from entry_cache.listener import CacheListener, HitKind, Obstacle, StorageRead
@@ -36,6 +36,7 @@ class EntryCache:
     __slots__ = (
         "_clock",
         "_counts",
+        "_first_reader",
         "_last_number",
         "_readers",
         "cursors",
@@ -61,7 +62,7 @@ class EntryCache:
         """Hears of everything here; the managed ledger reports to it what the cache cannot see."""
         self.cursors: ActiveCursors | None = None
         """The log's active cursors; see `attach_cursors`."""
-        self.reads = ReadStats()
+        self.reads = NO_READS
         """Reads of all cursors, those that were deleted included, and reads of no cursor; Pulsar's metrics have all."""
         self.eviction = eviction
         """The totals and limits of all caches, which inserts report to."""
@@ -69,6 +70,8 @@ class EntryCache:
         self._clock = clock
         self.ledgers = _NO_LEDGERS
         """By id, the ledgers that have cached entries, or had some a short while ago. Others may read it."""
+        # Most logs have one reader, and a dict for it would take 184 bytes.
+        self._first_reader: Reader | None = None
         self._readers = _NO_READERS
         self._last_number = 0
 
@@ -90,23 +93,34 @@ class EntryCache:
 
     def reader(self, name: str) -> Reader:
         """Returns the reader of that name; a cursor that is made anew continues the counts of the old one."""
-        reader = self._readers.get(name)
+        reader = self._known_reader(name)
         if reader is None:
-            if self._readers is _NO_READERS:
-                self._readers = {}
             self._last_number += 1
-            reader = self._readers[name] = Reader(name, self._last_number)
+            reader = Reader(name, self._last_number)
+            if self._first_reader is None:
+                self._first_reader = reader
+            elif self._readers is _NO_READERS:
+                self._readers = {name: reader}
+            else:
+                self._readers[name] = reader
             self.listener.reader_made(self, reader)
         return reader
 
+    def _known_reader(self, name: str) -> Reader | None:
+        first = self._first_reader
+        return first if first is not None and first.name == name else self._readers.get(name)
+
     def forget_reader(self, name: str) -> None:
         """Forgets a deleted cursor; its number is not given to another."""
-        self._readers.pop(name, None)
+        if self._first_reader is not None and self._first_reader.name == name:
+            self._first_reader = None
+        else:
+            self._readers.pop(name, None)
 
     @property
     def cursor_reads(self) -> ReadStats:
         """The reads of cursors alone: a look at a message says nothing of how well the cache serves consumers."""
-        looks = self._readers.get(LOOKS_ONLY)
+        looks = self._known_reader(LOOKS_ONLY)
         # Most topics have never been looked at, and pages ask all of them.
         return self.reads if looks is None or not looks.reads.entries else self.reads.without(looks.reads)
 
@@ -263,6 +277,8 @@ class EntryCache:
         # `_count_hits` written out: reads of single entries are as frequent as messages.
         count = len(run)
         reads, own = self.reads, reader.reads
+        if own is NO_READS or reads is NO_READS:
+            reads, own = self.counters(reader)
         reads.hit_entries += count
         reads.hit_bytes += size_bytes
         own.hit_entries += count
@@ -310,13 +326,21 @@ class EntryCache:
         return None if ledger is None else ledger.entries.get(entry_id)
 
     def _count_hits(self, reader: Reader, count: int, size_bytes: int) -> None:
-        self.reads.count_hits(count, size_bytes)
-        reader.reads.count_hits(count, size_bytes)
+        for reads in self.counters(reader):
+            reads.count_hits(count, size_bytes)
+
+    def counters(self, reader: Reader) -> tuple[ReadStats, ReadStats]:
+        """Returns the counts of the cache and of the reader, to be changed; made by the first use."""
+        if reader.reads is NO_READS:
+            reader.reads = ReadStats()
+        if self.reads is NO_READS:
+            self.reads = ReadStats()
+        return self.reads, reader.reads
 
     def count_arrived(self, read: StorageRead, reader: Reader, entries: Sequence[Entry]) -> None:
         """Counts a run, at least one entry, that came from storage to this reader: as a miss, or as coalesced."""
         size_bytes = sum([entry.size for entry in entries])
-        for reads in (self.reads, reader.reads):
+        for reads in self.counters(reader):
             reads.count_arrived(read is StorageRead.COALESCED, len(entries), size_bytes)
         self.listener.arrived(read, self, reader, entries, size_bytes)
 

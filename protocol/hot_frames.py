@@ -8,7 +8,7 @@ can.) Law: the bytes equal those of the general codec, which `tests/protocol/tes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from protocol.frame import CHECKSUM_BLOCK_BYTES, SIZES, has_checksum
 from protocol.varint import varint, varints
@@ -159,11 +159,14 @@ def _pieces(entries: Sequence[Deliverable], shape: _Shape) -> list[bytes]:
     return pieces
 
 
+_SHAPES: Final[dict[_Shape, _Shape]] = {}
+_SHAPES_MAX: Final = 1_000
+
+
 class MessageWriter:
     """Writes MESSAGEs to one consumer; within a ledger only the entry id and the body change."""
 
     __slots__ = (
-        "_consumer",
         "_digits",
         "_expose",
         "_frame",
@@ -188,14 +191,13 @@ class MessageWriter:
     ) -> None:
         """`shared`: that of all consumers of the broker; None for a writer on its own."""
         self._id = varint(consumer_id)
-        self._consumer = b"\x08" + self._id
         self._partition = b"\x18" + varint(partition) if partition >= 0 else _NO_PARTITION
         self._tail = b"" if epoch is None else b"\x28" + varint(epoch)
         self._expose = expose_entry_metadata
         self._strip = strip_checksum
         # A writer that shows or takes away bytes of an entry shares nothing.
         self._shared = None if expose_entry_metadata or strip_checksum else shared
-        self._shape: _Shape = (len(self._id), self._partition, self._tail)
+        self._shape = self._shared_shape()
         self._ledger_id = -1
         self._digits = 0
         self._frame = _NO_FRAME
@@ -203,18 +205,26 @@ class MessageWriter:
     def renew_epoch(self, epoch: int) -> None:
         """Writes this consumer epoch into all later frames (PIP-84)."""
         self._tail = b"\x28" + varint(epoch)
-        self._shape = (len(self._id), self._partition, self._tail)
+        self._shape = self._shared_shape()
         # No ledger has this id, so the next entry prepares its frames anew, with the new epoch.
         self._ledger_id = -1
+
+    def _shared_shape(self) -> _Shape:
+        """Returns one tuple for all consumers of a shape; those of clients with epochs may have many."""
+        shape = len(self._id), self._partition, self._tail
+        if len(_SHAPES) >= _SHAPES_MAX:
+            _SHAPES.clear()
+        return _SHAPES.setdefault(shape, shape)
 
     def _prepare(self, ledger_id: int, digits: int) -> None:
         """Prepares the bytes around an entry id of so many bytes: the length fields depend on that length."""
         self._ledger_id, self._digits = ledger_id, digits
         ledger = b"\x08" + varint(ledger_id) + b"\x10"
         position_size = len(ledger) + digits + len(self._partition)
-        size = len(self._consumer) + 2 + position_size + len(self._tail)
+        consumer = b"\x08" + self._id
+        size = len(consumer) + 2 + position_size + len(self._tail)
         # `%c` writes a length of one byte. It suffices: five numbers of ten bytes at most and their tags are 57 bytes.
-        before = b"\x08\x09\x4a%c%b\x12%c%b" % (size, self._consumer, position_size, ledger)
+        before = b"\x08\x09\x4a%c%b\x12%c%b" % (size, consumer, position_size, ledger)
         after = self._partition + self._tail
         self._frame = len(before) + digits + len(after), before, after
 
@@ -256,7 +266,7 @@ class MessageWriter:
         # Nothing prepared: redelivery count and ack set change the length of every field around them.
         ledger = b"\x08" + varint(entry.ledger_id) + b"\x10" + varint(entry.entry_id)
         position = ledger + self._partition
-        fields = b"%b\x12%c%b" % (self._consumer, len(position), position)
+        fields = b"\x08%b\x12%c%b" % (self._id, len(position), position)
         if redelivery_count:
             fields += b"\x18" + varint(redelivery_count)
         for word in ack_set:

@@ -7,7 +7,6 @@ this, and idle topics fall asleep.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
@@ -19,7 +18,7 @@ from broker.service.lifecycle.hole_rounds import HoleRounds
 from broker.service.lifecycle.quota_rounds import QuotaRounds
 from broker.service.lifecycle.rounds import TopicRounds
 from broker.service.lifecycle.unused_subscriptions import delete_unused_subscriptions
-from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.persistent_topic import expire
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.units import SECONDS_PER_MINUTE
 
@@ -37,7 +36,7 @@ def start_backlog_rounds(
 ) -> None:
     """Begins to make the rounds; `tasks` runs them, and cancels one that is under way when the broker stops."""
     settings = registry.settings
-    expiry = TopicRounds(registry, "expiry", _expire)
+    expiry = TopicRounds(registry, "expiry", expire)
     quotas = QuotaRounds(registry, registry.now_ns)
     unused = TopicRounds(registry, "unused subscriptions", delete_unused_subscriptions)
     looks: tuple[tuple[TopicRounds | QuotaRounds, int], ...] = (
@@ -56,7 +55,3 @@ def _begin(
     tasks: BackgroundTasks, rounds: TopicRounds | QuotaRounds | HoleRounds | Dormancy | DormantFilling
 ) -> None:
     tasks.spawn(rounds.run(), rounds.title)
-
-
-def _expire(topic: PersistentTopic) -> Awaitable[None]:
-    return topic.expiry.look()

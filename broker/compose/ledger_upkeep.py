@@ -81,7 +81,8 @@ class LedgerUpkeep:
 
     def _compact(self, topic: PersistentTopic) -> None:
         """Begins the compaction of a topic that has reached its threshold."""
-        topic.compaction.start_if_due(self._registry.policies.of(topic.name, COMPACTION))
+        if threshold_bytes := self._registry.policies.of(topic.name, COMPACTION):
+            topic.compaction.start_if_due(threshold_bytes)
 
     def _trim(self, topic: PersistentTopic) -> None:
         """Deletes ledgers that no subscription needs and whose retention is over."""

@@ -17,11 +17,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Final, Protocol
 
 from bookkeeper.metadata.metadata_store import ABSENT
-from broker.managed_ledger.acks import Acks
+from broker.managed_ledger.acks import Acks, InfoLimits, StoredInfo, encode_within
 from broker.managed_ledger.background import Background
 from broker.managed_ledger.cursor_record import NO_LEDGER, CursorRecord
 from broker.managed_ledger.ledger_context import LedgerContext
@@ -33,6 +33,7 @@ from broker.managed_ledger.records.pulsar_records import (
     encode_position,
 )
 from foundation.model.errors import BadVersion, MetadataError, PersistenceError
+from foundation.seldom import lock_of
 
 log = logging.getLogger(__name__)
 
@@ -40,48 +41,6 @@ THREAD_PARTS_MIN: Final = 1000
 """Pages of acknowledged entries and batches above which an info is made in a thread: about a millisecond of work."""
 TIME_BETWEEN_LARGE: Final = 20
 """Times its own duration that a large info waits for the next one."""
-
-
-class StoredInfo(NamedTuple):
-    """An encoded cursor info."""
-
-    value: bytes
-    """The stored bytes."""
-    left_out: int
-    """Acknowledged entries that did not fit."""
-    batches_left_out: int
-    """Batches acknowledged in part that did not fit."""
-
-
-class InfoLimits(NamedTuple):
-    """The limits of one stored cursor."""
-
-    ranges: int
-    """Acknowledged ranges after the mark-delete position."""
-    batches: int
-    """Batches acknowledged in part."""
-    value_bytes: int
-    """Bytes of the value."""
-
-
-def encode_within(
-    acks: Acks, texts: Mapping[str, str], limits: InfoLimits, encode: Callable[[CursorInfo], bytes]
-) -> StoredInfo:
-    """Encodes as many acknowledgements as the limits allow, the lowest positions first."""
-    info = acks.info(limits.ranges, limits.batches)
-    info.cursor_properties = texts
-    value, bytes_max = encode(info), limits.value_bytes
-    while len(value) > bytes_max and (info.acked or info.batches):
-        # A tenth less than the share that would fit, because a part may be packed worse than the whole.
-        share = bytes_max / len(value) * 0.9
-        kept_batches = int(len(info.batches) * share)
-        info.batches_left_out += len(info.batches) - kept_batches
-        info.batches = info.batches[:kept_batches]
-        kept = int(len(info.acked) * share)
-        info.left_out += sum([bits.bit_count() for _, _, bits in info.acked[kept:]])
-        info.acked = info.acked[:kept]
-        value = encode(info)
-    return StoredInfo(value, info.left_out, info.batches_left_out)
 
 
 class CursorStore(Protocol):
@@ -207,7 +166,6 @@ class CursorInfoWriter:
         "_interval_ns",
         "_look_pending",
         "_not_before_ns",
-        "_one_at_a_time",
         "_record",
         "_waiting",
         "_wanted",
@@ -238,8 +196,7 @@ class CursorInfoWriter:
         self._context = context
         self._acks = acks
         self._interval_ns = context.settings.cursor_write_interval_ns
-        self._background = Background("cursor info", cursor_name)
-        self._one_at_a_time = asyncio.Lock()
+        self._background: Background | None = None
         self._record = CursorRecord(context, cursor_name, version, ledger_id, cursor_properties)
         self._wanted = 0
         """Number of changes so far; `_written` is the number that is stored."""
@@ -306,7 +263,16 @@ class CursorInfoWriter:
         self._not_before_ns = now_ns + self._interval_ns
         self._writing = True
         self._context.environment.unsaved_cursors.discard(self.write_if_due)
-        self._background.spawn(self._write_in_background())
+        self._spawn(self._write_in_background())
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        if self._background is None:
+            self._background = Background("cursor info", self._record.name)
+        self._background.spawn(work)
+
+    async def _drain(self) -> None:
+        if self._background is not None:
+            await self._background.drain()
 
     def _wait_for_interval(self) -> None:
         self._look_pending = True  # Further changes need no look of their own.
@@ -321,7 +287,7 @@ class CursorInfoWriter:
 
     async def _write(self) -> None:
         # `flush` may come while a write is in flight; two writes of one version would fail each other.
-        async with self._one_at_a_time:
+        async with lock_of(self):
             # Fixed before the wait: changes that come during the write are not in it.
             wanted = self._wanted
             if self._written == wanted:
@@ -392,7 +358,7 @@ class CursorInfoWriter:
         write = self._record.begin if begins else self._record.put
         await write(stored.value, ledger_id, texts)
         if self._record.has_superfluous:
-            self._background.spawn(self._record.delete_superfluous())
+            self._spawn(self._record.delete_superfluous())
         return stored
 
     async def _encoded_node(self, ledger_id: int) -> StoredInfo:
@@ -454,9 +420,9 @@ class CursorInfoWriter:
 
     async def settle(self) -> None:
         """Waits for the write in flight. A deletion needs that: a later write would create the info again."""
-        await self._background.drain()
+        await self._drain()
         # A write that began in `flush` is no background task; holding the lock once means that it has ended.
-        async with self._one_at_a_time:
+        async with lock_of(self):
             pass
 
     @property
@@ -472,11 +438,11 @@ class CursorInfoWriter:
                 await self._leave_ledger()
         finally:
             self.abandon()
-            await self._background.drain()
+            await self._drain()
 
     async def _leave_ledger(self) -> None:
         """Moves the position from the ledger to the node, unless it has too many ranges for that, as in Pulsar."""
-        async with self._one_at_a_time:
+        async with lock_of(self):
             if self._record.ledger_id == NO_LEDGER:
                 return
             if not self._acks.has_more_ranges(self._context.settings.node_ranges_max):

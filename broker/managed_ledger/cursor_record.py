@@ -45,7 +45,7 @@ NO_LEDGER = -1
 class CursorRecord:
     """The node and the ledger of one durable cursor. One call at a time."""
 
-    __slots__ = ("_adds", "_began_ns", "_context", "_name", "_node", "_superfluous", "_texts", "ledger_id")
+    __slots__ = ("_adds", "_began_ns", "_context", "_node", "_superfluous", "_texts", "ledger_id", "name")
 
     def __init__(
         self, context: LedgerContext, name: str, version: int, ledger_id: int, texts: Mapping[str, str]
@@ -54,7 +54,8 @@ class CursorRecord:
         self.ledger_id = ledger_id
         """The ledger that the node names; NO_LEDGER = the node has the position."""
         self._context = context
-        self._name = name
+        self.name = name
+        """The cursor's name."""
         self._node = OwnedKey(context.environment.metadata, version)
         self._texts = texts
         self._adds: AwaitedAdds | None = None
@@ -81,7 +82,7 @@ class CursorRecord:
     @property
     def key(self) -> str:
         """The key of the node."""
-        return cursor_key(self._context.name, self._name)
+        return cursor_key(self._context.name, self.name)
 
     def needs_ledger(self) -> bool:
         """Returns True when the next position needs a new ledger."""
@@ -121,7 +122,7 @@ class CursorRecord:
             "application": b"pulsar",
             "component": b"managed-ledger",
             "pulsar/managed-ledger": self._context.name.encode(),
-            "pulsar/cursor": self._name.encode(),
+            "pulsar/cursor": self.name.encode(),
         }
         own, (version,) = await self._context.environment.ledgers.create_beside(ledger_id, custom, (node,))
         return own, version

@@ -22,7 +22,7 @@ from broker.managed_ledger.background import Background
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_list_store import LedgerListStore
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.managed_ledger.stats import ManagedLedgerStats
+from broker.managed_ledger.stats import NO_STATS, ManagedLedgerStats
 from entry_cache.entry_cache import EntryCache
 from entry_cache.reader import LOOKS_ONLY, Reader
 from foundation.model.entry import Entry
@@ -102,13 +102,19 @@ class LedgerContext:
         """Entries that storage does not return any more; `read_failed` adds to them."""
         self.view: ReadView | None = None
         """Hides entries from cursors; None, the usual case, shows them all."""
-        self.stats = ManagedLedgerStats()
-        """Counters for metrics and the admin API."""
+        self.stats = NO_STATS
+        """Counters for metrics and the admin API; `counters` has them to be changed."""
         self.cache: EntryCache = environment.caches.open(name)
         """The cached entries of this managed ledger."""
         # Own tasks per managed ledger, so that closing one topic waits for its work alone.
         self.background = Background("managed ledger", name)
         """Ledger rolls and removals in progress; a close waits for them."""
+
+    def counters(self) -> ManagedLedgerStats:
+        """Returns `stats` to be changed; made by the first use, because most topics of a large broker are silent."""
+        if self.stats is NO_STATS:
+            self.stats = ManagedLedgerStats()
+        return self.stats
 
     @property
     def single_reader(self) -> Reader:

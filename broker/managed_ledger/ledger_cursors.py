@@ -16,7 +16,7 @@ from broker.managed_ledger.acks import Acks
 from broker.managed_ledger.cursor_info_writer import CursorInfoWriter, NoCursorInfo
 from broker.managed_ledger.cursor_record import NO_LEDGER
 from broker.managed_ledger.ledger_parts import LedgerParts
-from broker.managed_ledger.managed_cursor import ManagedCursor
+from broker.managed_ledger.managed_cursor import ManagedCursor, sought
 from broker.managed_ledger.managed_ledger_info import NO_NUMBERS, NO_PROPERTIES, CursorInfo, read_cursors
 from broker.managed_ledger.records.pulsar_records import decode_cursor, decode_position
 from foundation.model.errors import MetadataError
@@ -105,7 +105,7 @@ class LedgerCursors:
             start = ledgers.at_or_after(initial)
             info = CursorInfo(ledgers.previous(start), properties, cursor_properties=cursor_properties)
             cursor = self._add_durable(name, info, Acks.restore(ledgers, info), ABSENT)
-            cursor.sought = initial, cursor.mark_delete_position
+            cursor.sought = sought(initial, cursor.acks)
             cursor.store.changed()
         try:
             # Also for a cursor that was found: another `open` may be storing it at this moment.
@@ -134,7 +134,7 @@ class LedgerCursors:
         first = ledgers.at_or_after(start)
         acks = Acks(ledgers, ledgers.previous(first))
         cursor = self.by_name[name] = ManagedCursor(name, self._parts, acks, NoCursorInfo(cursor_properties))
-        cursor.sought = start, acks.mark_delete
+        cursor.sought = sought(start, acks)
         return cursor
 
     async def delete(self, name: str) -> None:

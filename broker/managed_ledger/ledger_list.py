@@ -41,8 +41,9 @@ class LedgerList:
 
     def __init__(self, infos: list[LedgerInfo], current: LedgerInfo) -> None:
         # Beside the dict, so that any position finds its neighbours by bisection.
-        self._ids = [info.ledger_id for info in (*infos, current)]
-        assert self._ids == sorted(set(self._ids)), f"ledgers are not in order: {self._ids}"
+        # A tuple: most topics have one ledger, and a list keeps space for more.
+        self._ids = tuple([info.ledger_id for info in (*infos, current)])
+        assert [*self._ids] == sorted(set(self._ids)), f"ledgers are not in order: {self._ids}"
         self._earlier = {info.ledger_id: info for info in infos} or _NONE_EARLIER
         self.current = current
         """The last one, which takes the next entry."""
@@ -71,7 +72,7 @@ class LedgerList:
     def append(self, info: LedgerInfo) -> None:
         """Makes this ledger the current one; its id exceeds all others."""
         assert info.ledger_id > self._ids[-1]
-        self._ids.append(info.ledger_id)
+        self._ids = (*self._ids, info.ledger_id)
         if self._earlier is _NONE_EARLIER:
             self._earlier = {}
         self._earlier[self.current.ledger_id] = self.current
@@ -80,8 +81,7 @@ class LedgerList:
     def remove(self, ledger_id: int) -> LedgerInfo:
         """Removes a ledger other than the current one, and returns it."""
         assert ledger_id != self.current.ledger_id
-        # Trimming removes from the front, where the search ends at once.
-        self._ids.remove(ledger_id)
+        self._ids = tuple([each for each in self._ids if each != ledger_id])
         return self._earlier.pop(ledger_id)
 
     @property

@@ -15,7 +15,7 @@ their positions are no positions of the managed ledger.
 
 from __future__ import annotations
 
-import asyncio
+from asyncio import Lock
 from collections.abc import Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -33,6 +33,7 @@ from broker.managed_ledger.records.pulsar_records import PLAIN, Compression, enc
 from broker.managed_ledger.removal.deletion import together
 from foundation.model.errors import BadVersion, NotEnoughBookies
 from foundation.model.position import Position
+from foundation.seldom import lock_of
 
 _NONE_UNSEALED: Final[Mapping[int, OwnLedger]] = MappingProxyType({})
 
@@ -43,6 +44,26 @@ class LedgerListStore:
     BadVersion means that another broker has the managed ledger now. A caller holds `lock` around a change of the list
     and the call that stores it.
     """
+
+    __slots__ = (
+        "_client",
+        "_compression",
+        "_deleting",
+        "_list",
+        "_metadata",
+        "_name",
+        "_unsealed",
+        "affinity",
+        "beside",
+        "buckets",
+        "created_ms",
+        "current_started",
+        "is_new",
+        "lease",
+        "ledgers",
+        "properties",
+        "terminated",
+    )
 
     def __init__(
         self,
@@ -57,8 +78,9 @@ class LedgerListStore:
         """`version`: of the value stored now, or ABSENT."""
         self.ledgers = ledgers
         """The list as it is in memory; stored with the next write."""
-        self.properties = info.properties
-        """Stored with the next write; `index` (PIP-70) is the managed ledger's own."""
+        self.properties: Mapping[str, str] = info.properties
+        """Stored with the next write; `index` (PIP-70) is the managed ledger's own. Replaced by each change, because new
+        managed ledgers share theirs."""
         self.terminated: Position | None = info.terminated
         """The last entry, if no entry may follow."""
         self.buckets = tuple(info.delayed)
@@ -67,8 +89,6 @@ class LedgerListStore:
         """When the managed ledger was made, ms since 1970; 0 = not known."""
         self.current_started = False
         """The current ledger is in the metadata store, or may be after a write whose outcome is not known."""
-        self.lock = asyncio.Lock()
-        """One change at a time: two writes with the same version would look like two brokers."""
         self.is_new = version == ABSENT
         """The store had nothing of this managed ledger when it was opened."""
         self._name = name
@@ -85,6 +105,11 @@ class LedgerListStore:
         """The condition of the first write: this broker owns the topic. Later ones compare the list's version alone."""
         self._unsealed = _NONE_UNSEALED
         """Ledgers whose own metadata says open. Made anew by each change, as the tuples: most topics have none of these."""
+
+    @property
+    def lock(self) -> Lock:
+        """One change at a time: two writes with the same version would look like two brokers."""
+        return lock_of(self)
 
     async def save(self) -> None:
         """Stores the ends of closed ledgers, then the list. Raises MetadataError."""
@@ -222,7 +247,7 @@ class LedgerListStore:
         return encode_ledger_list(
             ManagedLedgerInfo(
                 kept,
-                self.properties,
+                dict(self.properties),
                 self.terminated,
                 list(self._deleting),
                 list(self.buckets),

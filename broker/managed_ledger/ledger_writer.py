@@ -25,7 +25,7 @@ from bookkeeper.ensembles.ledger_handle import Added, LedgerHandle
 from bookkeeper.ensembles.own_ledger import OwnLedger
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.ledger_list import LedgerInfo
-from broker.managed_ledger.opening import keep_last
+from broker.managed_ledger.opening import last_of
 from broker.managed_ledger.reading_cursors import ReadingCursors
 from broker.managed_ledger.trimming import Trimming
 from foundation.model.entry import Buffer, Entry
@@ -237,7 +237,7 @@ class LedgerWriter:
         current = context.ledgers.current
         assert current.ledger_id == handle.ledger_id
         last_id = entries[-1].entry_id
-        current.size_bytes += context.stats.added(entries, added, now_ns)
+        current.size_bytes += context.counters().added(entries, added, now_ns)
         current.entries = last_id + 1
         # First the position, then the cache, then the listener: it wakes dispatchers, which look at the other two.
         context.last_confirmed = Position(handle.ledger_id, last_id)
@@ -262,7 +262,7 @@ class LedgerWriter:
         """Reports the refused add and all later ones as failed."""
         # The index counts stored messages (PIP-70), so take off those that were not stored.
         self._stamp.rollback(sum(map(_messages, entries)))
-        self._context.stats.add_errors += len(entries)
+        self._context.counters().add_errors += len(entries)
         error = error_of(rc, f"adding entry {handle.ledger_id}:{entries[0].entry_id}")
         if not isinstance(error, LedgerFenced | NotEnoughBookies):
             # A missing ledger or entry is a fault of the storage; a producer must not read it as its own.
@@ -283,7 +283,7 @@ class LedgerWriter:
         if self._waiting:
             added = [(context, len(bodies), 0) for bodies, _, context in self._waiting]
             self._waiting = None
-            self._context.stats.add_errors += sum(count for _, count, _ in added)
+            self._context.counters().add_errors += sum(count for _, count, _ in added)
             self.listener.add_failed(added, error)
 
     # From one ledger to the next
@@ -360,11 +360,11 @@ class LedgerWriter:
     def end_current(self) -> None:
         """Gives the current ledger, if begun, its end in the list; the next write of the list stores it."""
         context = self._context
-        current = context.ledgers.current
-        if context.store.current_started and current.closed_at_ms is None:
+        current, store = context.ledgers.current, context.store
+        if store.current_started and current.closed_at_ms is None:
             current.closed_at_ms = context.environment.wall_ms()
             # Stored at a ledger's end alone: after a crash the open takes it from the last entry instead.
-            keep_last(context.store.properties, self._stamp)
+            store.properties = {**store.properties, **last_of(self._stamp)}
 
     async def stop(self, state: ManagedLedgerState) -> None:
         """Refuses further adds and waits for those in flight; adds that wait for a ledger fail."""

@@ -29,11 +29,21 @@ from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError, ServiceNotReady
 from foundation.model.position import Position
 from foundation.model.range_set import EntryRange, RangeSet
+from foundation.seldom import when_used
 
 log = logging.getLogger("magnetar")
 
 NOTHING_DEFERRED = RangeSet()
 """Stays empty: the `deferred` of a cursor whose dispatcher delivers everything at once."""
+
+
+def sought(position: Position, acks: Acks) -> tuple[Position, int, int]:
+    """Returns `ManagedCursor.sought` for a position that a client has asked for, by which the acknowledgements were set."""
+    return position, acks.ledger_id, acks.entry_id
+
+
+def _redelivery_of(cursor: ManagedCursor) -> RedeliveryReads:
+    return RedeliveryReads(cursor._parts, cursor, cursor.acks)
 
 
 class ManagedCursor:
@@ -57,15 +67,18 @@ class ManagedCursor:
         "context",
         "deferred",
         "durable",
+        "known_redelivery",
         "last_error",
         "name",
         "on_acknowledged",
         "reader",
-        "redelivery",
         "seeks",
         "sought",
         "store",
     )
+
+    redelivery: RedeliveryReads = when_used("known_redelivery", _redelivery_of)
+    """Reads of single positions that must be delivered again."""
 
     def __init__(self, name: str, parts: LedgerParts, acks: Acks, store: CursorStore) -> None:
         self.name = name
@@ -92,14 +105,14 @@ class ManagedCursor:
         """Why the last read from the read position failed; None after one that succeeded."""
         self.reader = self.context.cache.reader(name)
         """This cursor, as the cache knows it."""
-        self.sought: tuple[Position, Position] | None = None
-        """(position asked for by the last open or seek, mark-delete position at that time); None after a restart.
+        self.sought: tuple[Position, int, int] | None = None
+        """Position asked for by the last open or seek, and the mark-delete position at that time; None after a restart.
 
         For readers of a compacted ledger, which has positions that the log has lost."""
         self.seeks = 0
         """Seeks since it was opened; work that waits before it acknowledges compares it."""
-        self.redelivery = RedeliveryReads(parts, self, acks)
-        """Reads of single positions that must be delivered again."""
+        self.known_redelivery: RedeliveryReads | None = None
+        """`redelivery`, None before its first use."""
         self._parts = parts
         self._reading_cursors = parts.reading_cursors
         self._cache = self.context.cache
@@ -151,7 +164,8 @@ class ManagedCursor:
             self._ready.drop()
         if self._request is not None:
             self._request.withdraw()
-        self.redelivery.withdraw()
+        if self.known_redelivery is not None:
+            self.known_redelivery.withdraw()
 
     # Reading
 
@@ -206,7 +220,8 @@ class ManagedCursor:
                 self.context.environment.caches.mark_delivered(deferred)
         if view is not None and taken:
             taken = self.shown(view, taken)
-        self.context.stats.took(taken)
+        if taken:
+            self.context.counters().took(taken)
         return taken
 
     def shown(self, view: ReadView, taken: list[Entry]) -> list[Entry]:
@@ -248,7 +263,7 @@ class ManagedCursor:
             self._ready.prepend(rest)
         elif self._ready is not None:
             self._ready.drop()
-        self.context.stats.took_back(rest)
+        self.context.counters().took_back(rest)
         self._move_to(position)
 
     def request(self, entries_max: int, bytes_max: int, ready: Callable[[], None]) -> None:
@@ -452,7 +467,7 @@ class ManagedCursor:
         start = self._ledgers.at_or_after(position)
         # The mark-delete position is the entry before; the entry sought itself must be delivered.
         self.acks.reset(self._ledgers.previous(start))
-        self.sought = position, self.acks.mark_delete
+        self.sought = sought(position, self.acks)
         self.seeks += 1
         self.context.note_change()
         self.jump(start)

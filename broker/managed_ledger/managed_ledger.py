@@ -32,6 +32,7 @@ from broker.managed_ledger.opening import open_ledger_list
 from broker.managed_ledger.reading_cursors import ReadingCursors
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.single_entry import find_newest, read_entries, read_entry, read_readable
+from broker.managed_ledger.stats import ManagedLedgerStats
 from broker.managed_ledger.storage_reads import StorageReads
 from broker.managed_ledger.trimming import Trimming
 from foundation.model.entry import Entry
@@ -53,7 +54,6 @@ class ManagedLedger:
         "ledgers",
         "name",
         "reading_cursors",
-        "stats",
         "storage_reads",
         "store",
         "trimming",
@@ -62,7 +62,7 @@ class ManagedLedger:
 
     def __init__(self, context: LedgerContext, stamp: EntryStamp) -> None:
         self.context = context
-        """The state that all parts share. The next six are the most used of it."""
+        """The state that all parts share. The next five are the most used of it."""
         self.name = context.name
         """Pulsar's path: tenant/namespace/domain/topic."""
         self.environment = context.environment
@@ -71,8 +71,6 @@ class ManagedLedger:
         """The list of its ledgers, and the arithmetic of positions. To look at only."""
         self.cache = context.cache
         """The cached entries of this managed ledger."""
-        self.stats = context.stats
-        """Counters for metrics and the admin API."""
         self.store = context.store
         """The stored form of the list."""
         # One dict for two parts: LedgerCursors fills it and needs Trimming, and Trimming looks at the cursors.
@@ -137,6 +135,11 @@ class ManagedLedger:
         return BucketLedgers(self.context)
 
     @property
+    def stats(self) -> ManagedLedgerStats:
+        """Counters for metrics and the admin API. To be read only."""
+        return self.context.stats
+
+    @property
     def state(self) -> ManagedLedgerState:
         """The writer's state, which says whether adds are taken."""
         return self.writer.state
@@ -152,7 +155,7 @@ class ManagedLedger:
         return self.context.is_terminated
 
     @property
-    def properties(self) -> dict[str, str]:
+    def properties(self) -> Mapping[str, str]:
         """Stored with the next write of the ledger list.
 
         `index` and `brokerTimestamp` (PIP-70) are the managed ledger's own.
@@ -163,14 +166,14 @@ class ManagedLedger:
         """Sets properties, None = remove; durable when this returns. A MetadataError leaves the properties as they
         were.
         """
-        properties = self.properties
-        async with self.store.lock:
-            before = {name: properties.get(name) for name in changes}
-            _apply(properties, changes)
+        store = self.store
+        async with store.lock:
+            before = {name: store.properties.get(name) for name in changes}
+            store.properties = _changed(store.properties, changes)
             try:
-                await self.store.save()
+                await store.save()
             except BrokerError:
-                _apply(properties, before)
+                store.properties = _changed(store.properties, before)
                 raise
 
     async def read_entry(self, position: Position) -> Entry:
@@ -275,9 +278,6 @@ class ManagedLedger:
         self.environment.caches.remove(self.name)
 
 
-def _apply(properties: dict[str, str], changes: Mapping[str, str | None]) -> None:
-    for name, text in changes.items():
-        if text is None:
-            properties.pop(name, None)
-        else:
-            properties[name] = text
+def _changed(properties: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    both = {**properties, **changes}
+    return {name: text for name, text in both.items() if text is not None}

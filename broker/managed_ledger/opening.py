@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
 
 from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.metadata.metadata_store import ABSENT, Check, Versioned
@@ -29,6 +32,8 @@ INDEX = "index"
 """The property that keeps the number of the last message while the managed ledger is closed (PIP-70)."""
 TIMESTAMP = "brokerTimestamp"
 """The property that keeps the broker timestamp of the last entry, in ms, while the managed ledger is closed."""
+_OF_NEW: Final[Mapping[str, str]] = MappingProxyType({INDEX: "-1"})
+"""The properties of every managed ledger that has never had an entry."""
 
 
 async def open_ledger_list(
@@ -59,7 +64,7 @@ async def open_ledger_list(
         if ledger.closed_at_ms is None:
             left_open = True
             await _find_end(name, ledger, environment, settings, stamp)
-            keep_last(info.properties, stamp)
+            info.properties.update(last_of(stamp))
         # Nothing can ever be read from a closed ledger without entries, so it leaves the list.
         if ledger.entries:
             ends.append(ledger)
@@ -73,6 +78,8 @@ async def open_ledger_list(
     ledgers = ledger_list_of(info, ends, current_id)
     metadata, client, compression = environment.metadata, environment.ledgers, settings.list_compression
     store = LedgerListStore(name, metadata, client, ledgers, info, version, compression)
+    if info.properties == _OF_NEW:
+        store.properties = _OF_NEW
     store.affinity, store.lease = settings.affinity, lease
     if emptied or info.deleting:
         store.mark_deleting(emptied)
@@ -95,14 +102,15 @@ async def create_ledger_list(
 
 def _new(environment: ManagedLedgerEnvironment) -> ManagedLedgerInfo:
     # A record without any field has no bytes, and ZooKeeper's nodes without bytes count as absent.
-    return ManagedLedgerInfo(properties={INDEX: "-1"}, created_ms=environment.wall_ms())
+    return ManagedLedgerInfo(properties=dict(_OF_NEW), created_ms=environment.wall_ms())
 
 
-def keep_last(properties: dict[str, str], stamp: EntryStamp) -> None:
-    """Notes in `properties` what the next open needs to go on after the last entry."""
-    properties[INDEX] = str(stamp.index)
+def last_of(stamp: EntryStamp) -> dict[str, str]:
+    """Returns the properties that the next open needs to go on after the last entry."""
+    found = {INDEX: str(stamp.index)}
     if stamp.last_ms >= 0:
-        properties[TIMESTAMP] = str(stamp.last_ms)
+        found[TIMESTAMP] = str(stamp.last_ms)
+    return found
 
 
 async def _find_end(

@@ -88,7 +88,8 @@ class RedeliveryReads:
         # Acknowledged or trimmed while they waited: the cache must not hold them for ever.
         if over:
             self.drop_redeliveries(over)
-        context.stats.took(found)
+        if found:
+            context.counters().took(found)
         return found, missing
 
     def request(self, positions: Sequence[Position], ready: Callable[[list[Entry]], None]) -> None:
@@ -119,7 +120,7 @@ class RedeliveryReads:
         if error is not None:
             self._cursor.skip_lost(read.positions())
         self.last_error = error
-        self._parts.context.stats.took(entries)
+        self._parts.context.counters().took(entries)
         # Last, because the dispatcher may begin the next read inside this call.
         ready(entries)
 

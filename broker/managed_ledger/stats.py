@@ -166,3 +166,7 @@ class ManagedLedgerStats:
         """Uncounts entries that were given back without being dispatched."""
         self.entries_read -= len(entries)
         self.bytes_read -= sum([entry.size for entry in entries])
+
+
+NO_STATS: Final = ManagedLedgerStats()
+"""Of every managed ledger that has counted nothing since its opening. Nothing is ever counted here."""

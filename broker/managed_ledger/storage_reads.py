@@ -200,7 +200,7 @@ class StorageReads:
     def offer_to_cache(self, entries: list[Entry], expected_reads: int | None) -> None:
         """Caches fetched entries if readers for them are to come (PIP-430)."""
         context = self._context
-        stats, cache, caches = context.stats, context.cache, context.environment.caches
+        stats, cache, caches = context.counters(), context.cache, context.environment.caches
         stats.storage_entries_read += len(entries)
         stats.storage_bytes_read += sum([entry.size for entry in entries])
         if context.lost.positions.count:
@@ -217,7 +217,7 @@ class StorageReads:
 
     def failed(self, read: RunningRead, entry_id: int, error: BrokerError) -> None:
         """Counts the failed read, then ends it. `entry_id`: the first entry that did not come."""
-        self._context.stats.read_errors += 1
+        self._context.counters().read_errors += 1
         self._context.read_failed(read.ledger_id, entry_id, error)
         self.ended(read)
 

@@ -30,7 +30,7 @@ from broker.service.subscriptions.backlog.evictions import QuotaEvictions
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.dormant_topic import DormantTopic
 from broker.service.topics.non_persistent_topic import NonPersistentTopic
-from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic, transaction_buffer
 from broker.service.topics.topic import Topic
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.model.topic_name import parse_topic_name
@@ -108,6 +108,10 @@ class TopicReader:
         record = self._registry.dormant.get(name)
         return None if record is None else self._dormant(name, record)
 
+    def is_open(self, name: str) -> bool:
+        """Returns True for a topic that is open, False for one that is dormant or neither."""
+        return name in self._registry.topics
+
     def notes_changes(self, name: str) -> bool:
         """Returns False for an open topic that has no managed ledger to note its changes in."""
         return not isinstance(self._registry.topics.get(name), NonPersistentTopic)
@@ -152,7 +156,7 @@ class TopicReader:
             consumers += sums.consumers
             messages_out += sums.messages_out
             bytes_out += sums.bytes_out
-        buffer, evictions = topic.transactions.buffer, topic.quotas.evictions
+        buffer, evictions = transaction_buffer(topic), topic.quotas.evictions
         return TopicReading(
             topic.name.namespace,
             str(topic.name),
@@ -178,7 +182,7 @@ class TopicReader:
             tuple(stats.add_latency_buckets),
             tuple(stats.entry_size_buckets),
             (_quota(evictions, SIZE), _quota(evictions, AGE)),
-            _compaction(topic.compaction),
+            _compaction(topic.known_compaction),
             None if buffer is None else (*BUFFERS.read(buffer), len(buffer.open)),
         )
 
@@ -331,7 +335,9 @@ def _quota(evictions: QuotaEvictions, kind: str) -> Row:
     return evictions.times.get(kind, 0), evictions.entries.get(kind, 0)
 
 
-def _compaction(compaction: TopicCompaction) -> Row | None:
+def _compaction(compaction: TopicCompaction | None) -> Row | None:
+    if compaction is None:
+        return None
     counts, current = compaction.counts, compaction.current
     if current is None and not counts.failed:
         return None

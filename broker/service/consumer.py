@@ -46,6 +46,12 @@ ALL_KEYS: Final = KeySharedMeta()
 """Of a consumer that asks for no mode."""
 
 
+NO_HASHES: Final[dict[tuple[int, int], int]] = {}
+"""The key hashes of every consumer that needs none. Nothing is ever put in."""
+NONE_PENDING: Final[dict[tuple[int, int], int]] = {}
+"""The pending entries of every consumer that was sent none. Nothing is ever put in."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribeOptions:
     """Contents of one SUBSCRIBE, without wire types."""
@@ -116,10 +122,10 @@ class Consumer:
         """Contents of its SUBSCRIBE."""
         self.permits = 0
         """Messages that the client asked for and did not get yet; negative after a batch larger than the rest."""
-        self.pending: dict[tuple[int, int], int] = {}
-        """Delivered and unacknowledged: position -> messages left. Only Shared and Key_Shared fill it."""
-        self.hashes: dict[tuple[int, int], int] = {}
-        """Position -> key hash, for the positions in `pending`. Only Key_Shared fills it."""
+        self.pending = NONE_PENDING
+        """Delivered and unacknowledged: position -> messages left; only Shared and Key_Shared make a dict and fill it."""
+        self.hashes = NO_HASHES
+        """Position -> key hash, for the positions in `pending`; only Key_Shared makes a dict of its own and fills it."""
         self.unacked = 0
         """Sum of the messages in `pending`."""
         self.blocked = False

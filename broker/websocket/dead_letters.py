@@ -41,7 +41,7 @@ class DeadLetters(SinglePort):
         self._sequence_id = 0
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._failed: list[tuple[ConsumerLane, PositionKey, int]] = []
-        self._delay = ReadRetry(self._context.call_later, self._deliver_failed)
+        self._delay = ReadRetry(self._context.call_later, self)
 
     def add(self, lane: ConsumerLane, entry: Entry) -> None:
         """Moves an entry; it stays unacknowledged, and comes again, when that fails."""
@@ -62,7 +62,8 @@ class DeadLetters(SinglePort):
         lane.acknowledge([key])
         lane.flow(permits)
 
-    def _deliver_failed(self) -> None:
+    def wake(self) -> None:
+        """Lets the messages that could not be moved come again; called after the delay."""
         failed, self._failed = self._failed, []
         if self._session.ended:
             return

@@ -230,9 +230,8 @@ class RepeatedInputs:
     def _arrive(self, event: Recorded) -> None:
         """Counts the arrival; that the replay's cache lacks the entries too was checked when they were asked for."""
         cache = self.log_of(event).cache
-        reads, own = cache.reads, cache.reader(event.reader).reads
         # Counted without a read: the entries are not in the replay's cache, as they were not in the broker's.
-        for counted in (reads, own):
+        for counted in cache.counters(cache.reader(event.reader)):
             counted.count_arrived(event.detail == Op.COALESCED, event.entries, event.size_bytes)
 
     def _deliver(self, event: Recorded) -> None:

@@ -16,7 +16,7 @@ from tests.tidy.sources import HELPERS, PRODUCT, Source, invented, nodes_of, rep
 ROOT = Path(__file__).resolve().parents[2]
 
 _FROM_THE_BOTTOM_UP = (
-    ("foundation.value", "foundation.units"),
+    ("foundation.value", "foundation.units", "foundation.seldom"),
     # The names of the cache's policies are in the table of keys, too.
     (
         "protocol",

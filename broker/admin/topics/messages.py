@@ -16,7 +16,7 @@ from broker.admin.topics.message_answer import entry_answer
 from broker.admin.topics.topic_access import existing_persistent, one_persistent
 from broker.service.entry_facts import facts_of
 from broker.service.subscriptions.backlog.open_runs import nth_open
-from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic, transaction_buffer
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError, NoSuchEntry, NoSuchLedger, NotAllowed
 from foundation.model.position import EARLIEST, Position
@@ -148,7 +148,7 @@ def _entry_at(topic: PersistentTopic, index: int) -> Position | None:
 async def _shown(topic: PersistentTopic, place: Position) -> web.Response:
     entry = await topic.ledger.read_entry(place)
     facts = facts_of(entry)
-    buffer = topic.transactions.buffer
+    buffer = transaction_buffer(topic)
     in_transaction = facts is not None and facts.txn is not None and not facts.marker
     return await entry_answer(
         entry,

@@ -24,7 +24,7 @@ from broker.service.subscriptions.dispatch.shared_dispatcher import SharedDispat
 from broker.service.subscriptions.dispatch.single_active_dispatcher import SingleActiveDispatcher
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.non_persistent_topic import NonPersistentSubscription, NonPersistentTopic
-from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic, transaction_buffer
 from broker.service.topics.topic import Topic
 from broker.service.topics.topic_subscriptions import TopicSubscriptions
 
@@ -133,7 +133,7 @@ def stats_now(
 
 def _add_log(stats: dict[str, Json], topic: PersistentTopic) -> None:
     """Adds the numbers of a topic that is stored."""
-    log, buffer = topic.ledger, topic.transactions.buffer
+    log, buffer = topic.ledger, transaction_buffer(topic)
     positions = (one.cursor.mark_delete_position for one in topic.subscriptions.values())
     slowest = min(positions, default=None)
     stats["storageSize"] = log.ledgers.size_bytes

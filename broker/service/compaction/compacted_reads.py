@@ -83,7 +83,7 @@ class CompactedReads:
             wanted = [entry for entry in taken if entry.position not in beyond]
             if wanted:
                 self._took_compacted = True
-                cursor.context.stats.took(wanted)
+                cursor.context.counters().took(wanted)
                 return wanted
         if self._below_horizon() is not None:
             return []
@@ -96,7 +96,7 @@ class CompactedReads:
             self._cursor.give_back(position, rest)
             return
         self._ready.prepend(rest)
-        self._cursor.context.stats.took_back(rest)
+        self._cursor.context.counters().took_back(rest)
         self._move_to(position)
 
     def _move_to(self, position: Position) -> None:
@@ -163,7 +163,7 @@ class CompactedReads:
         cursor.rewind()
         mark_delete = cursor.mark_delete_position
         start = cursor.read_position
-        if cursor.sought is not None and cursor.sought[1] == mark_delete:
+        if cursor.sought is not None and cursor.sought[1:] == mark_delete:
             start = min(start, cursor.sought[0])
         elif cursor.sought is None and self._from_start and mark_delete.entry_id < 0:
             # A durable cursor that has acknowledged nothing, after a restart: as Pulsar, from the first compacted entry.

@@ -22,7 +22,7 @@ from broker.service.lifecycle.rounds import Defects
 from broker.service.lifecycle.unused_subscriptions import delete_unused_subscriptions
 from broker.service.policies.table import COMPACTION
 from broker.service.topics.dormant_topic import NOT_KNOWN
-from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic, expire, transaction_buffer
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.loop.slices import in_slices
 from foundation.model.errors import BrokerError, TopicNotFound
@@ -46,13 +46,15 @@ def stays_open(topic: PersistentTopic, kept: frozenset[str]) -> bool:
     Its memory has something that the store has not and that is expensive to make again, something of it goes on, or closing
     it would change what clients find. `kept`: full names of topics to which the broker itself publishes.
     """
-    name, log_, compaction = topic.name, topic.ledger, topic.compaction
+    name, log_, compaction = topic.name, topic.ledger, topic.known_compaction
     if topic.closed or is_of_brokers(name, kept):
         return True
-    if topic.deduplication is not None or topic.transactions.buffer is not None:
+    if topic.deduplication is not None or transaction_buffer(topic) is not None:
         return True
     # The compacted ledger would be opened and closed with the topic; a run ends with it.
-    if compaction.current is not None or compaction.running or topic.policies.of(name, COMPACTION):
+    if compaction is not None and (compaction.current is not None or compaction.running):
+        return True
+    if topic.policies.of(name, COMPACTION):
         return True
     # Without its index, all delayed entries would be read again.
     if len(log_.delayed) or log_.store.buckets:
@@ -193,7 +195,7 @@ class Dormancy:
         # First: a topic that a backlog keeps in use is unused from the end of the backlog on, not from before it.
         await self._inactive.look_at(topic)
         if not topic.closed:
-            await topic.expiry.look()
+            await expire(topic)
             await topic.quotas.look()
             await delete_unused_subscriptions(topic)
             topic.ledger.trimming.trim(topic.ledger.environment.wall_ms(), without_cursors=True)

@@ -89,7 +89,7 @@ class DelayedDelivery:
         """True once an entry was held whose time had been over before: it may have been delivered already."""
         self._ledger = ledger
         self._call_later = call_later
-        self._waiters: list[Waiter] = []
+        self._waiters: tuple[Waiter, ...] = ()
         last = ledger.last_confirmed
         # Entries of former lifetimes must be looked at: which of them are delayed was known to another process.
         self._unknown_through = last.ledger_id if last.entry_id >= 0 else -1
@@ -120,12 +120,12 @@ class DelayedDelivery:
 
     def add_waiter(self, waiter: Waiter) -> None:
         """Tells a dispatcher of held and of due entries from now on."""
-        self._waiters.append(waiter)
+        self._waiters = (*self._waiters, waiter)
         waiter.leave_out(self.held)
 
     def remove_waiter(self, waiter: Waiter) -> None:
         """Stops telling it."""
-        self._waiters.remove(waiter)
+        self._waiters = tuple(one for one in self._waiters if one is not waiter)
 
     def close(self) -> None:
         """Ends the timer; the topic is closed."""

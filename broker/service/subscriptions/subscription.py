@@ -21,11 +21,11 @@ from broker.service.limits.dispatch_limit import DispatchLimit
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import MAX_CONSUMERS_PER_SUBSCRIPTION
 from broker.service.settings import ServiceSettings
+from broker.service.subscriptions.backlog.evictions import NONE_EXPIRED
 from broker.service.subscriptions.delayed_delivery import DelayedDelivery
 from broker.service.subscriptions.dispatch.dispatcher import DispatchContext
 from broker.service.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.subscriptions.dispatch.single_active_dispatcher import SingleActiveDispatcher
-from broker.service.subscriptions.expired_counts import ExpiredCounts
 from broker.service.subscriptions.hole_watch import HoleWatch
 from broker.service.subscriptions.topic_positions import TopicPositions
 from broker.service.transactions.subscription_transactions import (
@@ -60,11 +60,9 @@ class SubscriptionOwner(Protocol):
 
     async def delete(self, subscription: Subscription, consumer: Consumer | None, *, force: bool) -> None:
         """Deletes the subscription; see `TopicSubscriptions.delete`."""
-        ...
 
     def forget(self, subscription: Subscription) -> None:
         """Drops a non-durable subscription without consumers."""
-        ...
 
 
 class Expiry(Protocol):
@@ -72,7 +70,6 @@ class Expiry(Protocol):
 
     async def expire(self, subscription: Subscription, before_ms: int) -> int:
         """Acknowledges messages older than the time, as `MessageExpiry.expire` does."""
-        ...
 
 
 class SubscribedTopic(Protocol):
@@ -106,20 +103,16 @@ class SubscribedTopic(Protocol):
     @property
     def subscribing(self) -> SubscriptionOwner:
         """The collection that the subscription belongs to."""
-        ...
 
     @property
     def expiry(self) -> Expiry:
         """Acknowledges messages that are too old."""
-        ...
 
     def check_open(self) -> None:
         """Raises ServiceNotReady while the topic is being closed."""
-        ...
 
     def check_type(self, kind: SubscriptionType) -> None:
         """Raises NotAllowed for a subscription type that is forbidden."""
-        ...
 
 
 class Subscription:
@@ -166,8 +159,8 @@ class Subscription:
         """When the last consumer left, or when the subscription was opened; monotonic."""
         self.resetting = False
         """True while a seek moves the cursor; no consumer can join meanwhile."""
-        self.expired = ExpiredCounts()
-        """Counts expired entries."""
+        self.expired = NONE_EXPIRED
+        """Counts of expired entries, replaced by each expiry."""
         self.holes: HoleWatch | None = None
         """Looks for forgotten entries; None before the first look that found a consumer of a shared type."""
         self.retired_messages_out = 0
@@ -208,8 +201,6 @@ class Subscription:
         """Entries in the redelivery queue; 0 for Exclusive and Failover, which rewind the cursor instead."""
         dispatcher = self.dispatcher
         return len(dispatcher.redelivery.queue) if isinstance(dispatcher, SharedDispatcher) else 0
-
-    # Consumers
 
     # Properties
 

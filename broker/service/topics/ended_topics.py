@@ -20,16 +20,15 @@ KEPT_NS: Final = 120 * NS_PER_SECOND
 """Time for which a closed topic stays whole: four times as long as a read or a request lasts at most."""
 _PARTS: Final = (
     "_writer",
-    "compaction",
     "delays",
-    "expiry",
+    "known_compaction",
+    "known_expiry",
+    "known_transactions",
     "ledger",
-    "positions",
     "quotas",
     "rates",
     "subscribing",
     "subscriptions",
-    "transactions",
 )
 
 

@@ -24,7 +24,7 @@ from broker.service.internal_cursors import COMPACTION_CURSOR, DEDUPLICATION_CUR
 from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.limits.storage_pause import StoragePause
 from broker.service.policies.effective_policies import EffectivePolicies
-from broker.service.policies.table import DEDUPLICATION_SNAPSHOTS, DELAYED
+from broker.service.policies.table import DEDUPLICATION_SNAPSHOTS, DELAYED, MESSAGE_TTL
 from broker.service.ports import AddedSends, ConsumerPort, Sends
 from broker.service.settings import ServiceSettings
 from broker.service.subscriptions.backlog.message_expiry import MessageExpiry
@@ -36,6 +36,7 @@ from broker.service.topics.durable_deduplication import DurableDeduplication
 from broker.service.topics.topic import Topic
 from broker.service.topics.topic_subscriptions import TopicSubscriptions
 from broker.service.transactions.topic_transactions import TopicTransactions
+from broker.service.transactions.transaction_buffer import TransactionBuffer
 from foundation.loop.clock import CallLater
 from foundation.loop.turn import Turn
 from foundation.model.entry import Entry
@@ -47,10 +48,28 @@ from foundation.model.errors import (
 )
 from foundation.model.position import Position
 from foundation.model.topic_name import TopicName
+from foundation.seldom import when_used
 
 _EPOCH_PROPERTY: Final = "topicEpoch"
 OWN_PROPERTIES: Final = frozenset((_EPOCH_PROPERTY, INDEX, TIMESTAMP))
 """Properties of a log that the broker itself keeps; administrators neither see nor set them."""
+
+
+def _transactions_of(topic: PersistentTopic) -> TopicTransactions:
+    call_later = topic.subscribing.call_later
+    return TopicTransactions(topic.name, topic.ledger, topic.settings, call_later=call_later)
+
+
+def _compaction_of(topic: PersistentTopic) -> TopicCompaction:
+    return TopicCompaction(topic, topic.compactor)
+
+
+def _positions_of(topic: PersistentTopic) -> TopicPositions:
+    return TopicPositions(topic.ledger)
+
+
+def _expiry_of(topic: PersistentTopic) -> MessageExpiry:
+    return MessageExpiry(topic)
 
 
 class PersistentTopic(Topic):
@@ -60,20 +79,30 @@ class PersistentTopic(Topic):
         "_on_fenced",
         "_pause",
         "_writer",
-        "compaction",
+        "compactor",
         "deduplication",
         "delays",
         "dispatch_settings",
-        "expiry",
+        "known_compaction",
+        "known_expiry",
+        "known_positions",
+        "known_transactions",
         "ledger",
         "mark_delivered",
-        "positions",
         "quotas",
         "subscribing",
         "subscriptions",
-        "transactions",
         "turn",
     )
+
+    transactions: TopicTransactions = when_used("known_transactions", _transactions_of)
+    """Transactions that publish to the topic or acknowledge on it."""
+    compaction: TopicCompaction = when_used("known_compaction", _compaction_of)
+    """The compacted ledger, and the compactions that make it."""
+    positions: TopicPositions = when_used("known_positions", _positions_of)
+    """Entries by time, and the last message."""
+    expiry: MessageExpiry = when_used("known_expiry", _expiry_of)
+    """Acknowledges messages whose time to live is over."""
 
     def __init__(
         self,
@@ -100,24 +129,24 @@ class PersistentTopic(Topic):
         """Settings for dispatchers, with the topic's own limits in them."""
         self.deduplication: DurableDeduplication | None = None
         """None where no policy asks for it; that keeps it off the path of a message."""
-        self.transactions: TopicTransactions = TopicTransactions(
-            name, ledger, settings, call_later=call_later
-        )
-        """Transactions that publish to the topic or acknowledge on it."""
+        self.known_transactions: TopicTransactions | None = None
+        """`transactions`, None before their first use."""
         self.delays = DelayedDelivery(ledger, settings, policies.of(name, DELAYED), call_later)
         """Messages that wait for their delivery time."""
-        self.positions = TopicPositions(ledger)
-        """Entries by time, and the last message."""
-        self.compaction = TopicCompaction(self, compactor)
-        """The compacted ledger, and the compactions that make it."""
+        self.known_positions: TopicPositions | None = None
+        """`positions`, likewise."""
+        self.compactor = compactor
+        """The state that the compactions of all topics share."""
+        self.known_compaction: TopicCompaction | None = None
+        """`compaction`, likewise."""
         self.subscribing = TopicSubscriptions(self, call_later=call_later)
         """Opens, creates and deletes subscriptions."""
         self.subscriptions: dict[str, Subscription] = self.subscribing.by_name
         """Open subscriptions by name; `subscribing` alone changes it."""
         self.quotas = TopicQuotas(self)
         """Compares the backlog with its quotas."""
-        self.expiry = MessageExpiry(self)
-        """Acknowledges messages whose time to live is over."""
+        self.known_expiry: MessageExpiry | None = None
+        """`expiry`, likewise."""
         self.policies.retain(self.name, self.ledger.trimming)
         ledger.writer.listener = self  # type: ignore[assignment]  # The ledger returns contexts as it got them.
         self._on_fenced = on_fenced
@@ -233,9 +262,9 @@ class PersistentTopic(Topic):
             entry_id += count
         if self._pause is not None:
             self._pause = None
-        if self.transactions.buffer is not None:
+        if self.known_transactions is not None and self.known_transactions.buffer is not None:
             # Before the dispatchers: an open transaction moves the end of what they may read.
-            self.transactions.entries_added(entries)
+            self.known_transactions.entries_added(entries)
         for subscription in self.subscriptions.values():
             if subscription.dispatcher is not None:
                 subscription.dispatcher.wake()
@@ -298,9 +327,11 @@ class PersistentTopic(Topic):
         self.closed = True
         self.delays.close()
         self.disconnect_producers()
-        await self.compaction.close()
+        if self.known_compaction is not None:
+            await self.known_compaction.close()
         await self.subscribing.close()
-        self.transactions.close()
+        if self.known_transactions is not None:
+            self.known_transactions.close()
 
     async def close(self) -> None:
         """Disconnects the clients, writes acknowledgements and closes the last ledger."""
@@ -311,3 +342,20 @@ class PersistentTopic(Topic):
         """Disconnects the clients and stores nothing more of the log."""
         await self._disconnect()
         await self.ledger.abandon()
+
+
+def transaction_buffer(topic: PersistentTopic) -> TransactionBuffer | None:
+    """Returns the messages of transactions; None until a transaction publishes to the topic."""
+    return None if topic.known_transactions is None else topic.known_transactions.buffer
+
+
+async def open_compaction(topic: PersistentTopic) -> None:
+    """Finds what former compactions of the topic have left. Raises as `TopicCompaction.open`."""
+    if topic.ledger.store.beside or COMPACTION_CURSOR in topic.ledger.cursors.by_name:
+        await topic.compaction.open()
+
+
+async def expire(topic: PersistentTopic) -> None:
+    """Expires what is old enough, if messages have a time to live. Raises as `MessageExpiry.look`."""
+    if topic.policies.of(topic.name, MESSAGE_TTL) > 0:
+        await topic.expiry.look()

@@ -28,7 +28,7 @@ class ProducerAccess:
         """Producers with access, by name."""
         self.exclusive: Producer | None = None
         """The exclusive producer, None when there is none."""
-        self.waiting: list[Producer] = []
+        self.waiting: tuple[Producer, ...] = ()
         """Producers that wait for exclusive access, the longest waiting first."""
 
     def enter(self, producer: Producer) -> list[Producer]:
@@ -65,13 +65,12 @@ class ProducerAccess:
         match producer.access_mode:
             case AccessMode.WAIT_FOR_EXCLUSIVE:
                 producer.waiting = True
-                self.waiting.append(producer)
+                self.waiting = (*self.waiting, producer)
                 return []
             case AccessMode.EXCLUSIVE_WITH_FENCING:
                 # Waiting ones too: their place in the queue was for the access that is taken now.
-                fenced = list(self.producers.values()) + self.waiting
-                self.producers.clear()
-                self.waiting.clear()
+                fenced = [*self.producers.values(), *self.waiting]
+                self.clear()
                 for other in fenced:
                     other.ended = True
                 self._grant(producer)
@@ -93,10 +92,16 @@ class ProducerAccess:
     def _admit(self, producer: Producer) -> None:
         self.producers[producer.name] = producer
 
+    def clear(self) -> None:
+        """Forgets all producers, also those that wait."""
+        self.producers.clear()
+        self.waiting = ()
+        self.exclusive = None
+
     def leave(self, producer: Producer) -> Producer | None:
         """Removes a producer; returns the one that waited longest when it has access now."""
         if producer in self.waiting:
-            self.waiting.remove(producer)
+            self.waiting = tuple(one for one in self.waiting if one is not producer)
             return None
         if self.producers.get(producer.name) is producer:
             del self.producers[producer.name]
@@ -105,6 +110,7 @@ class ProducerAccess:
         # Shared producers may still be there; the queue waits until the last of them has left.
         if self.producers or not self.waiting:
             return None
-        heir = self.waiting.pop(0)
+        heir, *others = self.waiting
+        self.waiting = tuple(others)
         self._grant(heir)
         return heir

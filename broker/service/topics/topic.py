@@ -286,9 +286,7 @@ class Topic:
         """Closes all producers, waiting ones included; their clients look the topic up again."""
         for producer in [*self.access.producers.values(), *self.access.waiting]:
             producer.port.closed_by_broker()
-        self.access.producers.clear()
-        self.access.waiting.clear()
-        self.access.exclusive = None
+        self.access.clear()
         self.producers_changed()
 
     async def close(self) -> None:

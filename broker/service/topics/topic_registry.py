@@ -36,7 +36,7 @@ from broker.service.topics.dormant_topics import DormantTopics
 from broker.service.topics.ended_topics import EndedTopics
 from broker.service.topics.namespace_names import names_of, without_system
 from broker.service.topics.non_persistent_topic import NonPersistentTopic
-from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic, open_compaction
 from broker.service.topics.topic import Topic, check_domain, check_unused
 from broker.service.topics.topic_events import TopicEvents
 from broker.service.topics.topic_ownership import TopicOwnership
@@ -286,7 +286,7 @@ class TopicRegistry:
             on_fenced=self._on_fenced,
             compactor=self._compactor,
         )
-        await topic.compaction.open()
+        await open_compaction(topic)
         await topic.set_deduplication(self.policies.deduplicates(name))
         await recover_transactions(topic, self.transaction_states)
         return topic

@@ -6,7 +6,6 @@ under a new name therefore share one subscription, and closing the topic waits f
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
 from broker.managed_ledger.managed_cursor import ManagedCursor
@@ -20,12 +19,13 @@ from foundation.loop.clock import CallLater
 from foundation.model.errors import ConsumerBusy, MetadataError, NotAllowed, SubscriptionNotFound
 from foundation.model.position import EARLIEST, LATEST, Position
 from foundation.model.topic_name import check_new_name
+from foundation.seldom import lock_of
 
 
 class TopicSubscriptions:
     """The subscriptions of one topic, by name."""
 
-    __slots__ = ("_changing", "_topic", "by_name", "bytes_out_before", "call_later", "messages_out_before")
+    __slots__ = ("_topic", "by_name", "bytes_out_before", "call_later", "messages_out_before")
 
     def __init__(self, topic: SubscribedTopic, *, call_later: CallLater) -> None:
         self.by_name: dict[str, Subscription] = {}
@@ -33,7 +33,6 @@ class TopicSubscriptions:
         self._topic = topic
         self.call_later = call_later
         """Starts timers."""
-        self._changing = asyncio.Lock()
         self.messages_out_before = 0
         """Messages that deleted subscriptions were sent since the topic was opened."""
         self.bytes_out_before = 0
@@ -60,7 +59,7 @@ class TopicSubscriptions:
         limit = topic.policies.of(topic.name, MAX_CONSUMERS)
         if limit and sum(len(one.consumers) for one in self.by_name.values()) >= limit:
             raise ConsumerBusy(f"Topic '{topic.name}' reached max consumers limit")
-        async with self._changing:
+        async with lock_of(self):
             topic.check_open()
             subscription = self.by_name.get(options.subscription)
             if subscription is None or subscription.name in INTERNAL_CURSORS:
@@ -113,7 +112,7 @@ class TopicSubscriptions:
     ) -> Subscription:
         """Creates a durable subscription without a consumer. ConsumerBusy when the name is in use."""
         topic = self._topic
-        async with self._changing:
+        async with lock_of(self):
             topic.check_open()
             if name in self.by_name or name in INTERNAL_CURSORS:
                 raise ConsumerBusy(f"Subscription {name} already exists on topic {topic.name}")
@@ -126,7 +125,7 @@ class TopicSubscriptions:
 
     async def own_cursor(self, name: str) -> ManagedCursor:
         """Returns a cursor of the broker's own, made at the first entry if it is missing, and lists it."""
-        async with self._changing:
+        async with lock_of(self):
             self._topic.check_open()
             if name not in self.by_name:
                 cursor = await self._topic.ledger.cursors.open(name, EARLIEST)
@@ -142,7 +141,7 @@ class TopicSubscriptions:
         # Checked before the lock, so that a refusal does not wait for the metadata store.
         if others and not force:
             raise MetadataError("Unconnected or shared consumer attempting to unsubscribe")
-        async with self._changing:
+        async with lock_of(self):
             if consumer is not None:
                 subscription.remove_consumer(consumer)
             subscription.close()
@@ -170,6 +169,6 @@ class TopicSubscriptions:
 
     async def close(self) -> None:
         """Disconnects all consumers. Waits for a subscription that is being made, and closes it too."""
-        async with self._changing:
+        async with lock_of(self):
             for subscription in list(self.by_name.values()):
                 subscription.close()

@@ -13,7 +13,8 @@ async def recover_transactions(topic: PersistentTopic, states: Coordinators | No
 
     `states` None: the broker runs without coordinators.
     """
-    topic.transactions.states = states
+    if states is not None:
+        topic.transactions.states = states
     if TRANSACTIONS_CURSOR in topic.ledger.cursors.by_name:
         await topic.transactions.recover()
     for subscription in topic.subscriptions.values():

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.managed_ledger.acks import WORDS_MAX, Acks, bits_of, words_of
-from broker.managed_ledger.cursor_info_writer import InfoLimits, encode_within
+from broker.managed_ledger.acks import WORDS_MAX, Acks, InfoLimits, bits_of, encode_within, words_of
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.managed_ledger_info import CursorInfo
 from broker.managed_ledger.records.pulsar_records import StoredCursor, decode_cursor, encode_cursor

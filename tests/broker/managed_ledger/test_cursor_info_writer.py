@@ -11,6 +11,7 @@ import pytest
 
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.managed_ledger import cursor_info_writer, ledger_cursors
+from broker.managed_ledger.acks import StoredInfo
 from broker.managed_ledger.cursor_info_writer import CursorInfoWriter
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger_info import cursor_key
@@ -333,7 +334,7 @@ async def test_large_info_takes_a_twentieth_of_the_time_at_most(
     await fill(ledger, 10)
     real = cursor_info_writer.encode_within
 
-    def slow(*arguments: Any) -> cursor_info_writer.StoredInfo:
+    def slow(*arguments: Any) -> StoredInfo:
         # The clock of the test moves, as it would while a million holes are encoded.
         world.clock.now += 500_000_000
         return real(*arguments)

@@ -67,7 +67,7 @@ async def test_connection_lost_during_a_request_leaves_nothing_behind(
     stage.metadata.gate.set()
     await stage.settle()
     topic = topic_of(stage)
-    assert (topic.access.producers, topic.access.waiting, topic.access.exclusive) == ({}, [], None)
+    assert (topic.access.producers, topic.access.waiting, topic.access.exclusive) == ({}, (), None)
     assert all(found.consumers == [] for found in topic.subscriptions.values())
     assert all(found.durable for found in topic.subscriptions.values())
     assert set(topic.ledger.cursors.by_name) == set(topic.subscriptions)

@@ -14,7 +14,9 @@ from broker.compose.broker_service import BrokerService
 from broker.numbers.readings import TopicReading
 from broker.numbers.topic_reader import TopicReader
 from broker.numbers.windows import NOTHING_YET, TopicWindows
+from broker.service.subscriptions.backlog.evictions import NONE_EXPIRED
 from broker.service.topics.persistent_topic import PersistentTopic
+from entry_cache.cache_stats import ReadStats
 from foundation.model.position import LATEST
 from foundation.model.topic_name import parse_topic_name
 from tests.support.memory_broker import memory_broker
@@ -38,17 +40,21 @@ def used_and_left(url: str) -> None:
 
 COUNTS: dict[str, Callable[[Any], None]] = {
     "messages": lambda topic: setattr(topic, "messages_in", topic.messages_in + 1),
-    "entries added": lambda topic: _grow(topic.ledger.stats, "entries_added"),
-    "failed adds": lambda topic: _grow(topic.ledger.stats, "add_errors"),
-    "entries read": lambda topic: _grow(topic.ledger.stats, "entries_read"),
-    "failed reads": lambda topic: _grow(topic.ledger.stats, "read_errors"),
-    "misses": lambda topic: _grow(topic.ledger.cache.reads, "miss_entries"),
+    "entries added": lambda topic: _grow(topic.ledger.context.counters(), "entries_added"),
+    "failed adds": lambda topic: _grow(topic.ledger.context.counters(), "add_errors"),
+    "entries read": lambda topic: _grow(topic.ledger.context.counters(), "entries_read"),
+    "failed reads": lambda topic: _grow(topic.ledger.context.counters(), "read_errors"),
+    "misses": lambda topic: _grow(_reads_of(topic), "miss_entries"),
     "messages out": lambda topic: _grow(topic.subscriptions["s"], "retired_messages_out"),
     "redelivered": lambda topic: _grow(topic.subscriptions["s"], "retired_redelivered"),
-    "expired": lambda topic: _grow(topic.subscriptions["s"].expired, "total"),
+    "expired": lambda topic: setattr(topic.subscriptions["s"], "expired", NONE_EXPIRED.counted(1, 1)),
     "a subscription less": lambda topic: topic.subscriptions.clear(),
 }
 """Everything that the rates of a window come from."""
+
+
+def _reads_of(topic: PersistentTopic) -> ReadStats:
+    return topic.ledger.cache.counters(topic.subscriptions["s"].cursor.reader)[0]
 
 
 def _grow(owner: object, name: str) -> None:

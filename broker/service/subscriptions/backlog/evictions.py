@@ -1,4 +1,4 @@
-"""QuotaEvictions: the newest evictions of a topic by quotas, for an administrator who asks where messages have gone."""
+"""QuotaEvictions, ExpiredCounts: messages that quotas and lifetimes have taken, for administrators who look for them."""
 
 from __future__ import annotations
 
@@ -52,3 +52,22 @@ class QuotaEvictions:
 
 NO_EVICTIONS: Final = QuotaEvictions()
 """Of every topic from which nothing was evicted, which is nearly every one. Nothing is ever added."""
+
+
+class ExpiredCounts(NamedTuple):
+    """Counts entries that expired. Each expiry makes new ones: most subscriptions have none, and share NONE_EXPIRED."""
+
+    total: int = 0
+    """Entries that expired since the topic was opened."""
+    last_ms: int = 0
+    """Wall clock of the last expiry, ms since 1970; 0 = none yet."""
+    running: bool = False
+    """True while an expiry that an administrator asked for searches for its end; a second request is refused."""
+
+    def counted(self, entries: int, now_ms: int) -> ExpiredCounts:
+        """Returns the counts after one more expiry."""
+        return self._replace(total=self.total + entries, last_ms=now_ms)
+
+
+NONE_EXPIRED: Final = ExpiredCounts()
+"""Of a subscription without an expired entry."""

@@ -144,7 +144,7 @@ class MessageExpiry:
                 cursor.acknowledge(positions)
                 count += before - cursor.backlog
                 await asyncio.sleep(0)
-        subscription.expired.count(count, topic.ledger.environment.wall_ms())
+        subscription.expired = subscription.expired.counted(count, topic.ledger.environment.wall_ms())
         return count
 
 

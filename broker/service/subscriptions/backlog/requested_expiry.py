@@ -29,11 +29,11 @@ async def expire_older(subscription: Subscription, before_ms: int) -> int:
             " ongoing message expiration not finished or subscription almost catch  up. If it's performed on a"
             " partitioned topic operation might succeeded on other partitions, please check stats of individual partition."
         )
-    subscription.expired.running = True
+    subscription.expired = subscription.expired._replace(running=True)
     try:
         count = await topic.expiry.expire(subscription, before_ms)
     finally:
-        subscription.expired.running = False
+        subscription.expired = subscription.expired._replace(running=False)
     if subscription.cursor.seeks != seeks:
         raise NotExpired(
             f"A seek moved subscription {subscription.name} of {topic.name} while its messages expired, so the expiry ended"
@@ -56,5 +56,5 @@ def expire_through(subscription: Subscription, position: Position) -> int:
     before = subscription.cursor.backlog
     subscription.acknowledge_through(position)
     count = before - subscription.cursor.backlog
-    subscription.expired.count(count, topic.ledger.environment.wall_ms())
+    subscription.expired = subscription.expired.counted(count, topic.ledger.environment.wall_ms())
     return count

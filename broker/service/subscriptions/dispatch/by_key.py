@@ -110,6 +110,8 @@ class ByKey:
             selector.add(consumer, meta.ranges)
         else:
             selector.add(consumer, consumer.name)
+        # Its own from here on: others share the dict that stays empty.
+        consumer.hashes = {}
         self._find_draining()
 
     def remove(self, consumer: Consumer) -> None:

@@ -97,7 +97,7 @@ class Dispatcher:
         self._timer_runs = False
         self._turn = context.turn
         self._woken = False
-        self._retry = ReadRetry(context.call_later, self.wake)
+        self._retry = ReadRetry(context.call_later, self)
 
     def retire(self, successor: Dispatcher) -> None:
         """Stops delivering and forwards every later wake to `successor`.
@@ -107,13 +107,13 @@ class Dispatcher:
         """
         self.closed = True
         self.successor = successor
-        # No cycle through a bound method of its own: a dispatcher is retired each time that consumers come back.
-        self._retry.wake = successor.wake
+        # No cycle through the retry: a dispatcher is retired each time that consumers come back.
+        self._retry.dispatcher = successor
 
     def close(self) -> None:
         """Delivers nothing any more: the subscription is closed."""
         self.closed = True
-        self._retry.wake = _wake_nobody
+        self._retry.dispatcher = None
 
     def reconfigure(self, settings: ServiceSettings) -> None:
         """Takes new settings and wakes: a limit may be higher now."""
@@ -197,7 +197,3 @@ class Dispatcher:
             if not consumer.end_told:
                 consumer.end_told = True
                 consumer.port.reached_end_of_topic()
-
-
-def _wake_nobody() -> None:
-    """Stands for `Dispatcher.wake` in the retry of a closed dispatcher."""

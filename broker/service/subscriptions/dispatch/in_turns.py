@@ -1,41 +1,39 @@
-"""InTurns: deals entries of a Shared subscription to its consumers, round robin."""
+"""InTurns: sends entries of a Shared subscription to its consumers, round robin."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from broker.service.consumer import Consumer
-from broker.service.settings import ServiceSettings
+from broker.service.subscriptions.dispatch.shared_delivery import SharedDelivery
 from foundation.model.entry import Entry
 
 if TYPE_CHECKING:
     from broker.service.subscriptions.dispatch.consumer_set import ConsumerSet
-    from broker.service.subscriptions.dispatch.shared_delivery import SharedDelivery
+    from broker.service.subscriptions.dispatch.dispatcher import DispatchContext
+    from broker.service.subscriptions.dispatch.redelivery import Redeliverer
 
 
-class InTurns:
+class InTurns(SharedDelivery):
     """Deals entries to consumers of the best priority with permits; any of them can take any entry."""
 
-    __slots__ = ("_consumers", "_delivery", "_next", "settings")
+    __slots__ = ("_next",)
 
-    def __init__(self, settings: ServiceSettings, consumers: ConsumerSet, delivery: SharedDelivery) -> None:
-        self.settings = settings
-        """Current values, renewed by the dispatcher."""
-        self._consumers = consumers.consumers
-        self._delivery = delivery
+    def __init__(self, context: DispatchContext, consumers: ConsumerSet, redelivery: Redeliverer) -> None:
+        super().__init__(context, consumers, redelivery)
         self._next = 0
 
-    def send(self, entries: list[Entry]) -> list[Entry]:
+    def deal(self, entries: list[Entry]) -> list[Entry]:
         """Deals the entries in shares of `dispatcherMaxRoundRobinBatchSize`; the rest is the end of the run."""
         at = 0
         while at < len(entries):
             consumer = self._next_consumer()
             if consumer is None:
                 break
-            limit = self.settings.round_robin_entries_max
+            limit = self._consumers.settings.round_robin_entries_max
             # A run that fits is passed on as it is: a copy per consumer and turn would be an allocation too many.
             share = entries[at : at + limit] if at or len(entries) > limit else entries
-            at += self._delivery.send(consumer, share)
+            at += self.send(consumer, share)
         return entries[at:]
 
     def _next_consumer(self) -> Consumer | None:
@@ -43,7 +41,7 @@ class InTurns:
 
         A lower priority is used only while no consumer of a better one can.
         """
-        consumers = self._consumers
+        consumers = self._consumers.consumers
         count = len(consumers)
         if count == 1:
             return consumers[0] if consumers[0].may_receive() else None

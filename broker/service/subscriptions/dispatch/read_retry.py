@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from foundation.loop.clock import CallLater
 
@@ -12,6 +12,14 @@ DELAY_MS_MAX = 60_000
 """Longest delay."""
 
 
+class Woken(Protocol):
+    """A dispatcher."""
+
+    def wake(self) -> None:
+        """Looks again at the end of this turn."""
+        ...
+
+
 class ReadRetry:
     """Counts failures of storage reads and wakes the dispatcher after the delay.
 
@@ -19,14 +27,14 @@ class ReadRetry:
     starts no read: without the delay, a bookie that is away would be asked again in every turn of the event loop.
     """
 
-    __slots__ = ("_call_later", "_delay_ms", "waiting", "wake")
+    __slots__ = ("_call_later", "_delay_ms", "dispatcher", "waiting")
 
-    def __init__(self, call_later: CallLater, wake: Callable[[], None]) -> None:
+    def __init__(self, call_later: CallLater, dispatcher: Woken) -> None:
         self.waiting = False
         """True from a failure until its delay is over."""
         self._call_later = call_later
-        self.wake = wake
-        """Lets the dispatcher look again."""
+        self.dispatcher: Woken | None = dispatcher
+        """Looks again after each delay; None once nobody is to look."""
         self._delay_ms = 0
 
     def succeeded(self) -> None:
@@ -43,3 +51,8 @@ class ReadRetry:
     def _end_delay(self) -> None:
         self.waiting = False
         self.wake()
+
+    def wake(self) -> None:
+        """Lets the dispatcher look again."""
+        if self.dispatcher is not None:
+            self.dispatcher.wake()

@@ -13,7 +13,7 @@ subscription, so the cache keeps it. Every change of the queue therefore tells t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from broker.service.subscriptions.dispatch.redelivery_queue import RedeliveryQueue
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _NO_POSITIONS: Final[dict[PositionKey, int]] = {}
 """Of every dispatcher that delivered nothing again. Nothing is ever put in."""
+_NO_ENTRIES: Final[Sequence[Entry]] = ()
 
 
 class Redeliverer:
@@ -61,7 +62,7 @@ class Redeliverer:
         """Positions that storage reads now, with their key hashes."""
         self._cursor = cursor
         self._retry = retry
-        self._fetched: list[Entry] = []
+        self._fetched = _NO_ENTRIES
         self._stopped = False
 
     @property
@@ -85,7 +86,7 @@ class Redeliverer:
     def add_fetched(self, entries: list[Entry]) -> None:
         """Takes entries that were delivered before and have been read again; the next run sends them."""
         self._cursor.redelivery.expect_redelivery([entry.position for entry in entries])
-        self._fetched += entries
+        self._fetched = [*self._fetched, *entries]
 
     def add_unsent(self, entries: Iterable[Entry]) -> None:
         """Queues entries that were read and not delivered."""
@@ -120,7 +121,7 @@ class Redeliverer:
         cursor.redelivery.drop_redeliveries(self.queue.keys())
         self.queue.clear()
         self.counts.clear()
-        self._fetched.clear()
+        self._fetched = _NO_ENTRIES
 
     def count(self, key: PositionKey) -> None:
         """Raises the redelivery count of a position by one."""
@@ -148,7 +149,8 @@ class Redeliverer:
         Starts a storage read for positions that the cache does not have. Positions being fetched count towards
         `entries_max`, so one read at a time is out while consumers have few permits.
         """
-        fetched, self._fetched = self._fetched[:entries_max], self._fetched[entries_max:]
+        fetched = self._fetched[:entries_max]
+        self._fetched = self._fetched[entries_max:] or _NO_ENTRIES
         # They may have been acknowledged since storage read them.
         entries = [entry for entry in fetched if not self._cursor.acks.is_acknowledged(entry.position)]
         # Without the subtraction a slow read would let each wake begin another one, past the consumers' permits.
@@ -189,7 +191,7 @@ class Redeliverer:
             del missing[entry.position]
         # After `stop` no consumer is left to send to, and the cache must count no expected reads for it.
         if not self._stopped:
-            self._fetched += entries
+            self._fetched = [*self._fetched, *entries]
             if missing:
                 self._add_unsent(missing)
         if self._cursor.redelivery.last_error is None:
@@ -206,7 +208,7 @@ class Redeliverer:
         """
         if not self._fetched:
             return
-        fetched, self._fetched = self._fetched, []
+        fetched, self._fetched = self._fetched, _NO_ENTRIES
         self.add_unsent(fetched)
 
     def older_is_fetched(self, key: PositionKey, sticky_hash: int) -> bool:

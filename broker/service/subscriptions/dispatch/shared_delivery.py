@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.service.consumer import Consumer
+from broker.service.consumer import NONE_PENDING, Consumer
 from broker.service.entry_facts import messages_left, messages_of
 from foundation.model.entry import Entry
 
@@ -22,11 +22,9 @@ class SharedDelivery:
     An entry with a redelivery count or a partly acknowledged batch carries both in its command.
     """
 
-    __slots__ = ("_consumers", "_cursor", "_mark_delivered", "_redelivery", "limits", "now_ns", "settings")
+    __slots__ = ("_consumers", "_cursor", "_mark_delivered", "_redelivery", "limits", "now_ns")
 
     def __init__(self, context: DispatchContext, consumers: ConsumerSet, redelivery: Redeliverer) -> None:
-        self.settings = context.settings
-        """Current values, renewed by the dispatcher."""
         self.limits: DispatchLimits | None = None
         """Delivery rates that count what is sent; renewed by the dispatcher at the begin of each run."""
         self.now_ns = 0
@@ -52,6 +50,8 @@ class SharedDelivery:
 
     def _send(self, consumer: Consumer, entries: list[Entry]) -> int:
         capacity = self._consumers.capacity_of(consumer)
+        if consumer.pending is NONE_PENDING:
+            consumer.pending = {}
         pending = consumer.pending
         partly_acknowledged = self._cursor.acks.partly_acknowledged
         counts = self._redelivery.counts
@@ -73,7 +73,7 @@ class SharedDelivery:
                     if plain:
                         consumer.deliver(plain, messages, size)
                         plain, messages, size = [], 0, 0
-                    shown = count if self.settings.redelivery_tracker else 0
+                    shown = count if self._consumers.settings.redelivery_tracker else 0
                     consumer.deliver_one(entry, left, shown, ack_set)
                     pending[key] = left
                     total += left
@@ -90,5 +90,5 @@ class SharedDelivery:
         self._consumers.count_sent(consumer, total)
         if self.limits is not None:
             size = sum(entry.size for entry in entries[:sent])
-            self.limits.take(sent if self.settings.throttle_entries else total, size, self.now_ns)
+            self.limits.take(sent if self._consumers.settings.throttle_entries else total, size, self.now_ns)
         return sent

@@ -24,7 +24,6 @@ from broker.service.subscriptions.dispatch.dispatcher import DispatchContext, Di
 from broker.service.subscriptions.dispatch.in_turns import InTurns
 from broker.service.subscriptions.dispatch.places import Place, Whereabouts
 from broker.service.subscriptions.dispatch.redelivery import Redeliverer
-from broker.service.subscriptions.dispatch.shared_delivery import SharedDelivery
 from foundation.model.entry import Entry
 from foundation.model.position import PositionKey
 from foundation.model.range_set import EntryRange, RangeSet
@@ -36,7 +35,7 @@ ROUNDS_PER_TURN = 8
 class SharedDispatcher(Dispatcher):
     """Sends entries to many consumers and tracks each until it is acknowledged."""
 
-    __slots__ = ("_delays", "_delivery", "_due", "_turns", "consumer_set", "keys", "redelivery")
+    __slots__ = ("_delays", "_delivery", "_due", "consumer_set", "keys", "redelivery")
 
     def __init__(self, context: DispatchContext, meta: KeySharedMeta | None = None) -> None:
         """`meta` is the Key_Shared mode of the first consumer; None makes it a Shared subscription."""
@@ -48,9 +47,9 @@ class SharedDispatcher(Dispatcher):
         self.redelivery = Redeliverer(self.cursor, self._retry, hash_of)
         """Positions to be delivered again."""
         self._delays = context.delays
-        self._due = RangeSet()
+        self._due = NOTHING_DEFERRED
         """Positions whose delivery time has come, a bit each: there may be millions and few permits."""
-        self._delivery = SharedDelivery(context, self.consumer_set, self.redelivery)
+        self._delivery = InTurns(context, self.consumer_set, self.redelivery)
         self.keys: ByKey | None = None
         """Owners of the key hashes; None on a Shared subscription."""
         if meta is not None and selector is not None:
@@ -62,13 +61,10 @@ class SharedDispatcher(Dispatcher):
                 redelivery=self.redelivery,
                 delivery=self._delivery,
             )
-        self._turns = InTurns(self.settings, self.consumer_set, self._delivery)
 
     def reconfigure(self, settings: ServiceSettings) -> None:
         """Takes the settings, and renews those of the parts too."""
         self.consumer_set.reconfigure(settings)
-        self._delivery.settings = settings
-        self._turns.settings = settings
         if self.keys is not None:
             self.keys.settings = settings
         super().reconfigure(settings)
@@ -98,7 +94,7 @@ class SharedDispatcher(Dispatcher):
             self.cursor.on_acknowledged = None
             # The next consumer's dispatcher finds due messages when it reads them again.
             self._delays.remove_waiter(self)
-            self._due.clear()
+            self._due = NOTHING_DEFERRED
             self.cursor.deferred = NOTHING_DEFERRED
         consumer.pending.clear()
         consumer.hashes.clear()
@@ -168,7 +164,7 @@ class SharedDispatcher(Dispatcher):
             if unsent := keys.send(entries, again=False):
                 self.redelivery.add_unsent(unsent)
                 return True
-        elif unsent := self._turns.send(entries):
+        elif unsent := self._delivery.deal(entries):
             # The end of the run: the cursor returns it first at the next `take`.
             self.cursor.give_back(unsent[0].position, unsent)
         return not self._finds_nothing_more()
@@ -228,6 +224,8 @@ class SharedDispatcher(Dispatcher):
         for ledger_id, entry_id in keys:
             # Others are still before the cursor, which finds them when it reads on.
             if passed(ledger_id, entry_id):
+                if self._due is NOTHING_DEFERRED:
+                    self._due = RangeSet()
                 self._due.add(ledger_id, entry_id)
         self.wake()
 
@@ -249,7 +247,7 @@ class SharedDispatcher(Dispatcher):
         entries = self.redelivery.read(wanted, None if keys is None else keys.redelivery_filter())
         if not entries:
             return False
-        unsent = self._turns.send(entries) if keys is None else keys.send(entries, again=True)
+        unsent = self._delivery.deal(entries) if keys is None else keys.send(entries, again=True)
         if unsent:
             self.redelivery.add_unsent(unsent)
         return len(unsent) < len(entries)

@@ -101,7 +101,7 @@ def test_producer_that_waits_longest_gets_access_next() -> None:
     heir = access.leave(access.producers["a"])
     assert heir is second
     assert (second.waiting, second.topic_epoch) == (False, 1)
-    assert access.waiting == [third]
+    assert access.waiting == (third,)
 
 
 async def test_fencing_fails_waiting_producers_and_marks_present_ones() -> None:
@@ -146,7 +146,7 @@ async def test_waiting_producers_are_refused_when_the_epoch_cannot_be_stored() -
     stage.metadata.refusing = True
     await topic.remove_producer(holder)
     assert [port_of(heir).events for heir in heirs] == [["failed MetadataError"]] * 2
-    assert (topic.access.producers, topic.access.waiting) == ({}, [])
+    assert (topic.access.producers, topic.access.waiting) == ({}, ())
 
 
 async def test_waiting_producer_is_told_when_it_gets_access() -> None:
