@@ -14,13 +14,13 @@ from broker.numbers.namespace_sums import NamespaceSums
 from broker.numbers.readings import Chosen, TopicReading
 from broker.numbers.topic_reader import TopicReader
 from broker.security.authentication.counts import AuthenticationCounts
+from broker.service.lifecycle.namespace_topics import find_owned_bundles
 from broker.service.namespaces.bundles import OwnedBundles
 from entry_cache.cache_stats import ReadStats
 from entry_cache.observe.expected_level import ExpectedLevel, count_expected
-from foundation.model.topic_name import parse_topic_name
 
 BUNDLES_AGE_NS: Final = 60_000_000_000
-"""Age at which the number of owned bundles is counted again: each count looks at every topic."""
+"""Age at which the number of owned bundles is counted again: a count may look at every topic."""
 
 
 def scraper_of(broker: BrokerService) -> Scraper:
@@ -100,12 +100,8 @@ class MetricsSource:
         if now_ns < self._bundles_due_ns:
             return
         self._bundles_due_ns = now_ns + BUNDLES_AGE_NS
-        bundles = OwnedBundles(self._broker.namespaces)
-        topics = self._broker.registry.topics
-        # A list of the topics alone: one of pairs would take 100 ns for each before the first pause.
-        yield from bundles.add((str(topic.name), topic.name) for topic in list(topics.values()))
-        dormant = self._broker.registry.dormant
-        yield from bundles.add((name, parse_topic_name(name)) for name, _ in dormant)
+        bundles = OwnedBundles()
+        yield from find_owned_bundles(self._broker.registry, bundles)
         self._bundles = len(bundles)
 
     def broker(self) -> BrokerReading:

@@ -8,7 +8,6 @@ each time. Rates are added from the windows, which have busy topics alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from operator import add, sub
 from typing import Final, NamedTuple
 
@@ -45,7 +44,8 @@ class NamespaceSums:
         self._reader = reader
         self._changed = changed
         changed.take()
-        self._unread = reader.ledger_names()
+        # Names that were taken and not read yet. Several sets: to unite 600,000 names would hold the loop for 60 ms.
+        self._unread = [reader.ledger_names()]
         self._shares: dict[str, _Share] = {}
         """By topic."""
         self._sums: dict[str, Row] = {}
@@ -61,16 +61,23 @@ class NamespaceSums:
 
     def update(self) -> Iterator[None]:
         """Reads the topics that have changed, in slices."""
-        changed = self._unread | self._changed.take()
-        self._unread = set()
-        # Names are made one by one: 100,000 at once would hold the loop for 150 ms.
-        changed_names = (str(TopicName.of_ledger_name(name)) for name in changed)
-        for number, name in enumerate(chain(self._without_log.copy(), changed_names), 1):
-            if name not in self._without_log:
+        self._unread.append(self._changed.take())
+        for number, name in enumerate(self._names_to_read(), 1):
+            # A dormant topic counts nothing: it is idle from the moment at which it falls asleep.
+            if name not in self._without_log and self._reader.is_open(name):
                 self._used.add(name)
             self._renew(name)
             if number % SLICE_TOPICS == 0:
                 yield
+
+    def _names_to_read(self) -> Iterator[str]:
+        yield from [*self._without_log]
+        while self._unread:
+            if self._unread[-1]:
+                # Taken out, made and freed one by one: 100,000 at once would hold the loop for 150 ms.
+                yield str(TopicName.of_ledger_name(self._unread[-1].pop()))
+            else:
+                self._unread.pop()
 
     def begin_window(self) -> None:
         """Begins to note topics for the next window; those noted so far count as busy until `window_closed`."""
@@ -122,10 +129,15 @@ class NamespaceSums:
 
     def busy(self, windows: TopicWindows) -> Iterator[TopicReading]:
         """Yields readings of the topics that have clients or have changed since the last whole window began."""
-        for name in self._with_clients.union(self._used, self._used_before, windows.names()):
-            reading = self._reader.read(name)
-            if reading is not None:
-                yield reading
+        # The caller gives the loop turns meanwhile, in which a name may move from one set to another.
+        yielded: set[str] = set()
+        for names in (self._with_clients, self._used, self._used_before, windows.names()):
+            for name in list(names):
+                if name not in yielded:
+                    yielded.add(name)
+                    reading = self._reader.read(name)
+                    if reading is not None:
+                        yield reading
 
 
 def _keep(names: set[str], name: str, *, wanted: bool) -> None:

@@ -190,3 +190,9 @@ class TopicReading(NamedTuple):
     """None for a topic that was never compacted."""
     transactions: Row | None = None
     """None for a topic that no transaction has published to."""
+
+    @property
+    def rows(self) -> int:
+        """Returns the number of rows: of the topic, its subscriptions and their consumers, and its producers."""
+        consumers = sum([len(one.parts) for one in self.subscriptions])
+        return 1 + len(self.subscriptions) + consumers + len(self.producers)

@@ -11,12 +11,12 @@ from aiohttp import web
 
 from broker.admin.http.answers import answer, done, refused
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, BrokerView
+from broker.service.lifecycle.namespace_topics import find_owned_bundles
 from broker.service.lifecycle.quota_rounds import QuotaRounds
 from broker.service.namespaces.bundles import OwnedBundles
 from broker.service.namespaces.clusters import ClusterNotFound
 from broker.service.namespaces.namespaces import Json
 from foundation.model.errors import BrokerError
-from foundation.model.topic_name import parse_topic_name
 
 
 class BrokerNotFound(BrokerError):
@@ -115,10 +115,8 @@ async def owned_namespaces(request: web.Request) -> web.Response:
     """Returns the bundles of this broker that have open topics."""
     broker = request.app[BROKER]
     _check_id(broker, request.match_info["broker"])
-    owned = OwnedBundles(broker.namespaces)
-    for _ in owned.add((str(topic.name), topic.name) for topic in list(broker.registry.topics.values())):
-        await asyncio.sleep(0)
-    for _ in owned.add((name, parse_topic_name(name)) for name, _ in broker.registry.dormant):
+    owned = OwnedBundles()
+    for _ in find_owned_bundles(broker.registry, owned):
         await asyncio.sleep(0)
     state: Json = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
     return answer(dict.fromkeys(owned.names(), state))

@@ -7,9 +7,9 @@ of topics. An operation that failed halfway can be repeated.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
-from broker.service.namespaces.bundles import Bundle
+from broker.service.namespaces.bundles import Bundle, OwnedBundles, bundles_of
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_registry import CLOSINGS_AT_ONCE, TopicRegistry
 from foundation.loop.slices import in_slices
@@ -22,6 +22,19 @@ class SubscriptionInUse(BrokerError):
 
     status = 412
     """HTTP status of the answer."""
+
+
+def find_owned_bundles(registry: TopicRegistry, owned: OwnedBundles) -> Iterator[None]:
+    """Adds the bundles that have open or dormant topics, in slices."""
+    namespaces = registry.namespaces
+    for namespace in [one for tenant in namespaces.tenants() for one in namespaces.names(tenant)]:
+        open_ones = (str(topic.name) for topic in registry.open_in(namespace))
+        # It may be deleted between two slices.
+        if namespaces.exists(namespace):
+            bundles = bundles_of(namespaces, namespace)
+            yield from owned.add(namespace, bundles, open_ones)
+            yield from owned.add(namespace, bundles, registry.dormant.in_namespace(namespace))
+            yield
 
 
 async def unload(registry: TopicRegistry, namespace: str, bundle: Bundle | None = None) -> None:

@@ -16,7 +16,6 @@ from typing import Final
 from broker.service.namespaces.namespaces import Json, Namespaces
 from broker.service.namespaces.stored_forms import BUNDLES_KEY
 from foundation.model.errors import BrokerError
-from foundation.model.topic_name import TopicName
 
 BUNDLES: Final = 4
 """Bundles of a namespace that was created without a number of them; Pulsar's default."""
@@ -50,39 +49,35 @@ def bundles_of(namespaces: Namespaces, namespace: str) -> Bundles:
 
 
 class OwnedBundles:
-    """The bundles that have open topics, found in slices because a broker may have 100,000 topics."""
+    """The bundles that have topics in use, found in slices because a broker may have 100,000 topics."""
 
-    def __init__(self, namespaces: Namespaces) -> None:
-        self._namespaces = namespaces
-        self._bundles: dict[str, Bundles | None] = {}
-        self._found: set[tuple[str, int]] = set()
+    def __init__(self) -> None:
+        self._bundles: dict[str, Bundles] = {}
+        self._found: dict[str, set[int]] = {}
 
-    def add(self, topics: Iterable[tuple[str, TopicName]]) -> Iterator[None]:
-        """Adds the bundles of these topics, given by text and name; yields after each slice of them.
+    def add(self, namespace: str, bundles: Bundles, topics: Iterable[str]) -> Iterator[None]:
+        """Adds the bundles of these topics of a namespace, by full name; yields after each slice of them.
 
-        Topics of a namespace that does not exist are left out.
+        Ends as soon as every bundle of the namespace is found: nearly always after some dozens of topics.
         """
-        known, found = self._bundles, self._found
-        for number, (text, topic) in enumerate(topics, 1):
-            namespace = topic.namespace
-            if namespace not in known:
-                exists = self._namespaces.exists(namespace)
-                known[namespace] = bundles_of(self._namespaces, namespace) if exists else None
-            bundles = known[namespace]
-            if bundles is not None:
-                found.add((namespace, bundles.index_of(text)))
+        self._bundles[namespace] = bundles
+        found = self._found.setdefault(namespace, set())
+        for number, topic in enumerate(topics, 1):
+            if len(found) == len(bundles.boundaries) - 1:
+                return
+            found.add(bundles.index_of(topic))
             if number % TOPICS_PER_SLICE == 0:
                 yield
 
     def __len__(self) -> int:
-        return len(self._found)
+        return sum(map(len, self._found.values()))
 
     def names(self) -> list[str]:
         """Returns the bundles as `tenant/namespace/range`."""
         return [
-            f"{namespace}/{bundles.all()[index]}"
-            for namespace, index in sorted(self._found)
-            if (bundles := self._bundles[namespace]) is not None
+            f"{namespace}/{self._bundles[namespace].all()[index]}"
+            for namespace, indexes in sorted(self._found.items())
+            for index in sorted(indexes)
         ]
 
 

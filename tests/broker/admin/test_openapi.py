@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -10,6 +11,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from broker.admin.server import create_app, routes
 from broker.compose.broker_service import BrokerService
+from foundation.loop.slices import ITEMS_MAX
 
 VARIABLE = re.compile(r"\{(\w+)(?::((?:[^{}]|\{[^{}]*\})*))?\}")
 RETENTION = "/admin/v2/namespaces/{tenant}/{namespace}/retention"
@@ -28,10 +30,25 @@ async def test_description_is_valid(admin: ClientSession) -> None:
     OpenAPIV31SpecValidator(await described(admin)).validate()
 
 
+async def test_routes_are_added_in_slices(broker: BrokerService) -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await create_app(broker)
+    counting.cancel()
+    assert turns >= len(routes()) // ITEMS_MAX
+
+
 async def test_every_served_route_is_described(admin: ClientSession, broker: BrokerService) -> None:
     paths = (await described(admin))["paths"]
     operations = {(method, VARIABLE.sub("{}", path)) for path, item in paths.items() for method in item}
-    app = create_app(broker)
+    app = await create_app(broker)
     served = [route for route in app.router.routes() if route.method != "HEAD" and route.resource is not None]
     assert len(served) > len(routes())
     shapes = {

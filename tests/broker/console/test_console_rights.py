@@ -163,7 +163,7 @@ async def test_every_action_is_a_route_and_every_route_has_a_row(broker: BrokerS
     console = Console(
         broker.environment, topics, broker.registry.dormant, broker.cache, clients, broker.loop_watch
     )
-    app = create_app(broker, console.pages.routes())
+    app = await create_app(broker, console.pages.routes())
     served = {
         (route.method, route.resource.canonical)
         for route in app.router.routes()

@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from prometheus_client.registry import Collector
 
-from broker.metrics.exposition import ExpositionSettings, TopicExposition
+from broker.metrics.exposition import SLICE_ROWS, ExpositionSettings, TopicExposition
 from broker.numbers.columns import Columns, Number
 from broker.numbers.family import Family
 from broker.numbers.readings import (
@@ -319,9 +319,22 @@ def test_text_equals_that_of_the_registry(openmetrics: bool, count: int) -> None
         assert comparable(parse_text(ours)) == comparable(parse_text(theirs))
 
 
-def test_writing_yields_after_every_64_topics() -> None:
+def test_writing_yields_after_so_many_rows_and_not_topics() -> None:
     topics = busy_topics(1, 200)
-    assert sum(1 for _ in TopicExposition(EVERYTHING, TopicWindows(0)).slices(topics)) == 200 // 64
+    rows = sum(topic.rows for topic in topics)
+    assert rows > 2 * len(topics)
+    turns = sum(1 for _ in TopicExposition(EVERYTHING, TopicWindows(0)).slices(topics))
+    assert rows // (SLICE_ROWS + topics[-1].rows) <= turns <= rows // SLICE_ROWS
+    alone = [topic._replace(subscriptions=(), producers=()) for topic in topics[:SLICE_ROWS]]
+    assert sum(1 for _ in TopicExposition(EVERYTHING, TopicWindows(0)).slices(alone)) == 1
+
+
+@pytest.mark.parametrize("openmetrics", [False, True])
+@pytest.mark.parametrize("settings", [EVERYTHING, ExpositionSettings(cluster="c", topic_level=False)])
+def test_size_is_that_of_the_chunks(settings: ExpositionSettings, openmetrics: bool) -> None:
+    exposition = TopicExposition(settings, TopicWindows(0))
+    list(exposition.slices(busy_topics(7, 150)))
+    assert exposition.size(openmetrics) == sum(map(len, exposition.chunks(openmetrics)))
 
 
 def test_idle_broker_prints_zeros_with_the_cluster_alone() -> None:

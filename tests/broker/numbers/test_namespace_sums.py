@@ -17,6 +17,7 @@ from broker.numbers.readings import TopicReading
 from broker.numbers.topic_reader import TopicReader
 from broker.numbers.windows import TopicWindows
 from broker.service.subscriptions.subscription import Subscription
+from broker.service.topics.dormant_topic import NOT_KNOWN
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.position import EARLIEST, LATEST
 from foundation.model.topic_name import parse_topic_name
@@ -304,6 +305,30 @@ async def test_rates_of_the_last_window_are_part_of_the_sums() -> None:
         list(made.windows.roll(made.reader.since(made.windows.readings), 10**9))
         made.check()
         assert 'pulsar_rate_in{cluster="c",namespace="public/default"} 5.0' in _kept_text(made)
+
+
+async def test_updates_that_run_at_once_read_each_changed_topic_once() -> None:
+    async with fixture() as made:
+        for number in range(300):
+            await made.topic(f"persistent://public/default/silent-{number}")
+        made.reader.read_names.clear()
+        updates = [made.sums.update(), made.sums.update()]
+        while updates:
+            updates = [one for one in updates if next(one, updates) is None]
+        assert len(made.reader.read_names) == len(set(made.reader.read_names)) == 300
+        made.check()
+
+
+async def test_dormant_topic_is_idle_from_the_moment_it_falls_asleep() -> None:
+    async with fixture() as made:
+        await made.publish(1)
+        assert made.busy() == {TOPIC}
+        list(made.sums.update())
+        made.sums.begin_window()
+        made.sums.window_closed()
+        await made.broker.registry.fall_asleep(await made.topic(), NOT_KNOWN)
+        made.check()
+        assert made.busy() == set()
 
 
 def _kept_text(made: Fixture) -> str:

@@ -274,7 +274,7 @@ def test_class_of_a_request(method: str, path: str, kind: RequestClass | None) -
 
 
 async def test_every_route_that_changes_something_is_a_write(broker: BrokerService) -> None:
-    routes = [route for route in create_app(broker).router.routes() if route.resource is not None]
+    routes = [route for route in (await create_app(broker)).router.routes() if route.resource is not None]
     assert len(routes) > 100
     for route in routes:
         assert route.resource is not None

@@ -22,7 +22,7 @@ WITHOUT_ROW: frozenset[str] = frozenset()
 async def test_every_route_has_a_row(broker: BrokerService) -> None:
     routes = [
         (route.method, route.resource.canonical)
-        for route in create_app(broker).router.routes()
+        for route in (await create_app(broker)).router.routes()
         if route.resource is not None
     ]
     assert len(routes) > 100

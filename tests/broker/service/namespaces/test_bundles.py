@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.service.namespaces.bundles import (
     BUNDLES_MAX,
     HASH_MAX,
@@ -19,9 +18,6 @@ from broker.service.namespaces.bundles import (
     hash_of,
     middle_of,
 )
-from broker.service.namespaces.namespaces import Namespaces
-from broker.service.namespaces.stored_forms import BUNDLES_KEY
-from foundation.model.topic_name import parse_topic_name
 
 NAME = "persistent://t1/n6/"
 
@@ -98,13 +94,16 @@ def test_boundaries_of_a_part_of_the_range_are_refused(texts: list[str]) -> None
         Bundles.checked(texts)
 
 
-async def test_owned_bundles_are_those_of_open_topics_in_known_namespaces() -> None:
-    namespaces = Namespaces(MemoryMetadataStore(), "standalone")
-    await namespaces.create_tenant("t1", {})
-    await namespaces.create("t1/n6", {BUNDLES_KEY: Bundles.equal(2).json()})
-    texts = [f"{NAME}{number}" for number in range(TOPICS_PER_SLICE)] + ["persistent://t1/unknown/a"]
-    owned = OwnedBundles(namespaces)
-    slices = owned.add((text, parse_topic_name(text)) for text in texts)
-    assert sum(1 for _ in slices) == 1
+def test_owned_bundles_are_those_of_the_topics_and_no_topic_is_looked_at_once_all_are_found() -> None:
+    two, first = Bundles.equal(2), Bundles.equal(2).all()[0]
+    texts = [
+        text for text in (f"{NAME}{number}" for number in range(3 * TOPICS_PER_SLICE)) if first.has(text)
+    ]
+    owned = OwnedBundles()
+    assert sum(1 for _ in owned.add("t1/n6", two, texts[:TOPICS_PER_SLICE])) == 1
+    assert owned.names() == ["t1/n6/0x00000000_0x80000000"]
+    names = iter([f"{NAME}{number}" for number in range(1_000)])
+    list(owned.add("t1/n6", two, names))
     assert owned.names() == ["t1/n6/0x00000000_0x80000000", "t1/n6/0x80000000_0xffffffff"]
     assert len(owned) == 2
+    assert sum(1 for _ in names) > 900
