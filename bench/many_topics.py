@@ -221,14 +221,15 @@ def resident_bytes() -> int:
     return int(processes.memory(os.getpid()).rss * 1024 * 1024)
 
 
-async def measure_stored(topics: int, folder: Path) -> None:
+async def measure_stored(topics: int, folder: Path, *, backlog: bool) -> None:
     """Writes topics to the disk, and measures a broker that starts on them (`stored_topics.py`)."""
     async with embedded_broker(folder) as service:
         await stored_topics.make_namespaces(topics, service)
-    await stored_topics.write_topics(topics, folder)
+    await stored_topics.write_topics(topics, folder, backlog=backlog)
     began = time.perf_counter()
     sums = "exposeTopicLevelMetricsInPrometheus=false"
-    async with embedded_broker(folder, stored_topics.ASLEEP, sums) as service:
+    settings = (stored_topics.ASLEEP, sums, *((stored_topics.UNREAD,) if backlog else ()))
+    async with embedded_broker(folder, *settings) as service:
         await stored_topics.measure(service, time.perf_counter() - began, os.getpid())
 
 
@@ -288,12 +289,13 @@ if __name__ == "__main__":
     parser.add_argument("--topics", type=int, default=4_000)
     parser.add_argument("--only", nargs="+", choices=[*KINDS, STORED], default=[*KINDS, STORED])
     parser.add_argument("--parts", type=int, default=60, help="classes that are printed")
+    parser.add_argument("--backlog", action="store_true", help="topics on disk have messages, which expire")
     given = parser.parse_args()
     if len(given.only) == 1:
         with tempfile.TemporaryDirectory() as name:
             kind, folder = given.only[0], Path(name)
             if kind == STORED:
-                asyncio.run(measure_stored(given.topics, folder))
+                asyncio.run(measure_stored(given.topics, folder, backlog=given.backlog))
             else:
                 asyncio.run(measure(kind, given.topics, given.parts, folder))
     else:

@@ -19,9 +19,10 @@ from typing import Final
 from aiohttp import ClientSession
 
 from bench import processes
-from bookkeeper.metadata.metadata_store import ABSENT, Put
+from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Put
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.compose.broker_service import BrokerService
+from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.managed_ledger_info import (
     CursorInfo,
     ManagedLedgerInfo,
@@ -40,7 +41,12 @@ PER_NAMESPACE: Final = 100_000
 AT_ONCE: Final = 1_000
 IDLE_S: Final = 20
 PARTITIONS: Final = 10_000
+ENTRIES: Final = 10
+DAY_MS: Final = 86_400_000
+EXPIRY_S: Final = 60
 WATCHERS: Final = 1_000
+UNREAD: Final = "messageExpiryIgnoresDeliveryTime=true"
+"""Without it, expiry reads entries for their delivery time."""
 ASLEEP: Final = "dormantTopicsAfterSeconds=60"
 
 
@@ -69,44 +75,75 @@ async def make_namespaces(count: int, service: BrokerService) -> None:
         await service.namespaces.create(f"public/{_namespace(number)}")
 
 
-async def write_topics(count: int, folder: Path) -> None:
-    """Writes the nodes of so many topics with a subscription each."""
+async def write_topics(count: int, folder: Path, *, backlog: bool, first: int = 0) -> None:
+    """Writes the nodes of so many topics into an embedded store, as `write_nodes`."""
     store = SqliteMetadataStore(folder / "metadata.db")
-    info = ManagedLedgerInfo(properties={"index": "-1"}, created_ms=int(time.time() * 1000))
-    of_topic = encode_ledger_list(info)
-    of_cursor = encode_cursor(StoredCursor(CursorInfo(Position(-1, -1))))
-    for start in range(0, count, AT_ONCE):
-        names = [
-            f"public/{_namespace(n)}/persistent/topic-{n}" for n in range(start, min(start + AT_ONCE, count))
-        ]
-        await asyncio.gather(
-            *[
-                store.put_all(
-                    [
-                        Put(managed_ledger_key(name), of_topic, ABSENT),
-                        Put(cursor_key(name, "subscription"), of_cursor, ABSENT),
-                    ]
-                )
-                for name in names
-            ]
-        )
+    await write_nodes(store, count, backlog=backlog, first=first)
     await store.close()
+
+
+async def write_nodes(store: MetadataStore, count: int, *, backlog: bool = False, first: int = 0) -> None:
+    """Writes the nodes of so many topics with a subscription each; their numbers, and so their namespaces, begin at `first`.
+
+    `backlog`: with a ledger that was closed a day ago, of which the subscription has acknowledged nothing. Its entries are
+    nowhere: expiry acknowledges a ledger that is old enough without a read.
+    """
+    now_ms = int(time.time() * 1000)
+
+    def nodes(number: int) -> tuple[bytes, bytes]:
+        old = LedgerInfo(number + 1, ENTRIES, ENTRIES * 1024, now_ms - DAY_MS)
+        ledgers, last = ([old], ENTRIES - 1) if backlog else ([], -1)
+        info = ManagedLedgerInfo(ledgers, {"index": str(last)}, created_ms=now_ms)
+        acked = Position(number + 1, -1) if backlog else Position(-1, -1)
+        return encode_ledger_list(info), encode_cursor(StoredCursor(CursorInfo(acked)))
+
+    end = first + count
+    for start in range(first, end, AT_ONCE):
+        puts = []
+        for number in range(start, min(start + AT_ONCE, end)):
+            name, (of_topic, of_cursor) = (
+                f"public/{_namespace(number)}/persistent/topic-{number}",
+                nodes(number),
+            )
+            pair = (
+                Put(managed_ledger_key(name), of_topic, ABSENT),
+                Put(cursor_key(name, "subscription"), of_cursor, ABSENT),
+            )
+            puts.append(store.put_all(pair))
+        await asyncio.gather(*puts)
 
 
 def _namespace(number: int) -> str:
     return "default" if number < PER_NAMESPACE else f"more-{number // PER_NAMESPACE}"
 
 
-async def measure(service: BrokerService, started_s: float, pid: int) -> None:
-    """Prints the numbers of a broker that has just started on the folder."""
-    # As the process of a broker does it.
+async def expire(service: BrokerService, pauses: Pauses) -> None:
+    """Gives every topic's messages a time to live that is over, and looks for EXPIRY_S at what comes of it."""
+    dormant, namespaces = service.registry.dormant, service.namespaces
+    before = dormant.backlog
+    async with shown(f"expiry, of {before // ENTRIES:,} topics that are due at once", pauses):
+        for tenant in namespaces.tenants():
+            for namespace in list(namespaces.names(tenant)):
+                if namespace != "pulsar/system":
+                    await namespaces.set_policy(namespace, table.MESSAGE_TTL.name, 60)
+        await asyncio.sleep(EXPIRY_S)
+    print(f"  {(before - dormant.backlog) // ENTRIES:,} of them expired in {EXPIRY_S} s")
+
+
+def collect_as_a_process() -> None:
+    """Freezes what there is and sets the thresholds of the collector, as the process of a broker does it."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS, GC_MIDDLE_PASSES, GC_FULL_PASSES)
+
+
+async def measure(service: BrokerService, started_s: float, pid: int) -> None:
+    """Prints the numbers of a broker that has just started on the folder."""
+    collect_as_a_process()
     registry, pauses = service.registry, Pauses()
     probe = asyncio.create_task(pauses.run())
     print(f"start to ready: {started_s:.2f} s, {processes.memory(pid).rss:,.0f} MiB resident")
-    async with _shown("records filled", pauses):
+    async with shown("records filled", pauses):
         while registry.dormant.filling:  # noqa: ASYNC110 - nobody waits for it
             await asyncio.sleep(0.05)
     gc.collect()
@@ -120,19 +157,23 @@ async def measure(service: BrokerService, started_s: float, pid: int) -> None:
     await asyncio.sleep(IDLE_S)
     print(f"idle: {(time.process_time() - cpu) / IDLE_S * 100:.2f} % of a core")
     probe = asyncio.create_task(pauses.run())
+    if registry.dormant.backlog:
+        await expire(service, pauses)
+        probe.cancel()
+        return
     async with ClientSession() as client:
         for name in ("first scrape", "second scrape"):
-            async with _shown(name, pauses), client.get(f"{service.addresses.admin_url}/metrics/") as answer:
+            async with shown(name, pauses), client.get(f"{service.addresses.admin_url}/metrics/") as answer:
                 await answer.read()
-    async with _shown("a policy of a namespace", pauses):
+    async with shown("a policy of a namespace", pauses):
         await service.namespaces.set_policy("public/default", table.MESSAGE_TTL.name, 3_600)
         await asyncio.sleep(2)
-    async with _shown("reconfigure", pauses):
+    async with shown("reconfigure", pauses):
         service.reconfigure(service.settings)
         await asyncio.sleep(5)
-    async with _shown(f"{PARTITIONS:,} partitions created", pauses):
+    async with shown(f"{PARTITIONS:,} partitions created", pauses):
         await service.partitioned.create(parse_topic_name("persistent://public/default/parts"), PARTITIONS)
-    async with _shown("a list of the namespace", pauses):
+    async with shown("a list of the namespace", pauses):
         names = await registry.names("public/default")
     watched = WatchedList(TopicsPattern(".*"), names)
     told = [0]
@@ -144,18 +185,18 @@ async def measure(service: BrokerService, started_s: float, pid: int) -> None:
         service.net.topic_list_watchers.add(number, tell, "public/default", ".*", watched)
     # The probe counts from its last run, and the list was made since.
     await asyncio.sleep(0.01)
-    async with _shown(f"{PARTITIONS:,} more, told to {WATCHERS:,} watchers of {len(names):,} names", pauses):
+    async with shown(f"{PARTITIONS:,} more, told to {WATCHERS:,} watchers of {len(names):,} names", pauses):
         await service.partitioned.create(parse_topic_name("persistent://public/default/more"), PARTITIONS)
         await asyncio.sleep(5)
     print(f"{told[0] / 1_000_000:,.0f} MB of updates")
-    async with _shown("a full collection", pauses):
+    async with shown("a full collection", pauses):
         gc.collect()
         await asyncio.sleep(0.01)
     probe.cancel()
 
 
 @asynccontextmanager
-async def _shown(title: str, pauses: Pauses) -> AsyncIterator[None]:
+async def shown(title: str, pauses: Pauses) -> AsyncIterator[None]:
     """Prints time, CPU and the longest pause of the work inside."""
     pauses.begin()
     began, cpu = time.perf_counter(), time.process_time()
