@@ -63,7 +63,7 @@ class Peers:
         self._settings = PeerSettings()
         self._session: ClientSession | None = None
         self._of: tuple[bool, ClientFiles] | None = None
-        """What the connections of `_session` were made with."""
+        """TLS and its files, with which the connections of `_session` were made."""
 
     async def request(
         self,

@@ -40,7 +40,7 @@ _CONFLICT: Final = 409
 
 
 class Outcome(NamedTuple):
-    """What the owner of a partition or bundle answered."""
+    """The answer of the owner of a partition or bundle."""
 
     name: str
     """Full name of the partition, or the bundle."""

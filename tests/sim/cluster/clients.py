@@ -112,8 +112,9 @@ class Link:
     def __init__(self, history: ClusterHistory, name: TopicName) -> None:
         self.history = history
         self.name = name
-        self.since_s: float | None = None
-        """Since when it has not been served; None while it is served."""
+        self.is_served = True
+        self.waited_s = 0.0
+        """How long it has not been served although nothing hindered that."""
         self._turn = 0
 
     async def run(self) -> None:
@@ -122,8 +123,7 @@ class Link:
                 await self._serve()
             except Unserved as error:
                 self.history.note(f"{self.name} {type(self).__name__}: {error}")
-            if self.since_s is None:
-                self.since_s = self.history.loop.time()
+            self.is_served = False
             await asyncio.sleep(self.history.rng.uniform(0.05, 0.5))
 
     async def _serve(self) -> None:
@@ -210,6 +210,10 @@ class Publisher(Link):
     async def _serve(self) -> None:
         history = self.history
         process, topic = await self._open()
+        # Before the first message: without a subscription nothing keeps it.
+        for one in (KEEPER, WORKER):
+            if one not in topic.subscriptions:
+                await call(history, process, partial(topic.subscribing.create, one, EARLIEST, {}))
         port = Receipts(self, process)
         producer = Producer(
             topic,
@@ -266,8 +270,6 @@ class Reader(Link):
     async def _serve(self) -> None:
         history = self.history
         process, topic = await self._open()
-        if KEEPER not in topic.subscriptions:
-            await call(history, process, lambda: topic.subscribing.create(KEEPER, EARLIEST, {}))
         port = FakeConsumerPort(self._delivered)
         number = history.next_number()
         options = SubscribeOptions(

@@ -8,8 +8,9 @@ come late, answers are lost; clocks differ; bundles are unloaded, and their node
 * Each confirmed message is at its position for ever, and at no other; a message is twice in the log only where its producer
   sent it twice; first appearances are in the order of the producer.
 * No lookup takes more than three steps, unless the leader changes meanwhile.
-* While a broker is well, every client is served within a bound.
-* After the faults every bundle has one owner, which all brokers name, and topics are open there alone.
+* While a broker is well, and the owner of a topic not hindered by a fault, every client is served within a bound.
+* After the faults all brokers know each other and one leader; every bundle has one owner, which all brokers name, and topics
+  are open there alone.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.ensembles.bookies import BookieSet
 from bookkeeper.ensembles.ledgers import Ledgers
 from broker.cluster import dead_owners
-from broker.cluster.records import LEADER
+from broker.cluster.records import BUNDLES, LEADER
 from broker.compose.ledger_settings import LedgerSettings, QuarantineSettings
 from broker.service.namespaces.bundles import Bundles
 from broker.service.topics.persistent_topic import PersistentTopic
@@ -34,7 +35,7 @@ from protocol.ledger_metadata import LedgerState, decode, ledger_key
 from tests.sim.bookie import SimBookie
 from tests.sim.cluster.clients import Link, Publisher, Reader, Unserved, find, follow
 from tests.sim.cluster.faults import LIFE_S, ClusterFaults
-from tests.sim.cluster.process import SESSION_S, ClusterProcess, addresses
+from tests.sim.cluster.process import SESSION_S, ClusterProcess, ProcessStore, addresses
 from tests.sim.cluster.witness import ClusterWitness
 from tests.sim.followers import Cluster
 from tests.sim.lives.history import LivesLoop
@@ -48,7 +49,10 @@ NAMESPACE = "sim/cluster"
 CALM_S = 40.0
 """Simulated seconds after which all are served and nothing is under way."""
 SERVED_S = 30.0
-"""In which a client is served while a broker is well: the session of an owner, its wait, and some requests in vain."""
+"""In which a client is served while a broker is well and its owner not hindered: the session of a dead owner, and some
+requests in vain."""
+OBSERVED_S = 0.1
+"""Seconds between two looks."""
 LEFT_OPEN_S = 10.0
 """In which a broker that is well closes a topic whose bundle it has not."""
 
@@ -119,8 +123,6 @@ class ClusterHistory:
         self._numbers = self._processes = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._broken: Broken | None = None
-        self._well_since_s: float | None = None
-        """Since when one broker at least has been well; None while none is."""
         self._leader_at_s = 0.0
         self._leader_value: bytes | None = None
         self._strays: dict[tuple[str, str], float] = {}
@@ -175,7 +177,7 @@ class ClusterHistory:
 
     def served(self, link: Link) -> None:
         """A client has been served."""
-        link.since_s = None
+        link.is_served, link.waited_s = True, 0.0
 
     def judge_receipt(self, name: TopicName, number: int, position: tuple[int, int]) -> None:
         """A confirmed message is before the end of its ledger, whoever has closed that."""
@@ -288,28 +290,36 @@ class ClusterHistory:
 
     async def _observe(self) -> None:
         while True:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(OBSERVED_S)
             now_s = self.loop.time()
             assert self.cluster.first is not None
             if (leader := self.cluster.first.value_of(LEADER)) != self._leader_value:
                 self._leader_value, self._leader_at_s = leader, now_s
             well = [process for process in self.places if process is not None and process.is_well]
-            if not well:
-                self._well_since_s = None
-            elif self._well_since_s is None:
-                self._well_since_s = now_s
-            self._check_served(now_s)
+            if well:
+                self._check_served()
             self._check_strays(now_s, well)
 
-    def _check_served(self, now_s: float) -> None:
-        if self._well_since_s is None:
-            return
+    def _check_served(self) -> None:
         for link in (*self.publishers, *self.readers):
-            if link.since_s is not None:
-                waited_s = now_s - max(link.since_s, self._well_since_s)
-                self.counts.unserved_most_s = max(self.counts.unserved_most_s, waited_s)
-                if waited_s > SERVED_S:
-                    self.broken(f"{type(link).__name__} of {link.name} is not served for {waited_s:.1f} s")
+            if not link.is_served and not self._is_hindered(link.name):
+                link.waited_s += OBSERVED_S
+                self.counts.unserved_most_s = max(self.counts.unserved_most_s, link.waited_s)
+                if link.waited_s > SERVED_S:
+                    self.broken(
+                        f"{type(link).__name__} of {link.name} is not served for {link.waited_s:.1f} s"
+                    )
+
+    def _is_hindered(self, name: TopicName) -> bool:
+        """Returns True while the owner of the topic is there and disturbed: its session has to end first."""
+        assert self.cluster.first is not None
+        session = self.cluster.first.session_of(f"{BUNDLES}/{self.bundle_of(name)}")
+        owner = (
+            session.holder.process
+            if session is not None and isinstance(session.holder, ProcessStore)
+            else None
+        )
+        return owner is not None and not owner.client.crashed and not owner.is_well
 
     def _check_strays(self, now_s: float, well: list[ClusterProcess]) -> None:
         strays = {
@@ -337,6 +347,7 @@ class ClusterHistory:
             raise Broken(f"not every broker is up: {self.places}")
 
     async def _judge(self) -> None:
+        self._judge_members()
         for publisher, reader in zip(self.publishers, self.readers, strict=True):
             if publisher.pending:
                 raise Broken(f"{publisher.name} has no receipts of {list(publisher.pending)}")
@@ -345,6 +356,18 @@ class ClusterHistory:
             owner = await self._judge_owner(publisher.name)
             await self._judge_log(owner, publisher)
         self._raise_broken()
+
+    def _judge_members(self) -> None:
+        expected = {addresses(place).broker_id for place in range(PLACES)}
+        for process in self.places:
+            assert process is not None
+            ownership = process.ownership
+            if set(ownership.brokers) != expected or ownership.leader not in expected:
+                raise Broken(
+                    f"{process.client.name} knows {list(ownership.brokers)}, led by {ownership.leader}"
+                )
+        if len(leaders := {process.ownership.leader for process in self.places if process is not None}) > 1:
+            raise Broken(f"brokers name {len(leaders)} leaders: {leaders}")
 
     async def _judge_owner(self, name: TopicName) -> ClusterProcess:
         owners = []
