@@ -164,8 +164,8 @@ def run(stack: ClusterStack) -> None:
     spread = ", ".join(f"{owner} {owners.count(owner)}" for owner in sorted(set(owners)))
     print(f"  {MESSAGES} messages to each of {len(TOPICS)} topics, which are spread: {spread}")
     print("-- kill -9 of one broker, while its topics are in use")
-    stack.compose("kill", "-s", "SIGKILL", "broker-2")
     killed = time.monotonic()
+    stack.compose("kill", "-s", "SIGKILL", "broker-2")
     produce(producers, MESSAGES)
     print(
         f"  every topic has taken the next {MESSAGES} messages {time.monotonic() - killed:.1f} s after the kill"
