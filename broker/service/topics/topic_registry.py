@@ -14,8 +14,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
@@ -35,10 +36,8 @@ from broker.service.topics.ended_topics import EndedTopics
 from broker.service.topics.namespace_names import names_of, without_system
 from broker.service.topics.non_persistent_topic import NonPersistentTopic
 from broker.service.topics.persistent_topic import PersistentTopic
-from broker.service.topics.shadows import Shadows
 from broker.service.topics.topic import Topic, check_domain, check_unused
 from broker.service.topics.topic_events import TopicEvents
-from broker.service.topics.topic_opener import TopicOpener
 from broker.service.topics.topic_ownership import TopicOwnership
 from broker.service.topics.topic_schemas import TopicSchemas, schemas_of
 from broker.service.transactions.coordinators import Coordinators
@@ -47,6 +46,10 @@ from foundation.loop.slices import Slice, in_slices
 from foundation.model.errors import BrokerError, NotAllowed, ServiceNotReady, TopicNotFound
 from foundation.model.time_histogram import TimeHistogram
 from foundation.model.topic_name import TopicName, check_new_name, parse_topic_name
+
+if TYPE_CHECKING:
+    from broker.service.topics.shadows import Shadows
+    from broker.service.topics.topic_opener import TopicOpener
 
 log = logging.getLogger("magnetar")
 
@@ -119,15 +122,28 @@ class TopicRegistry:
         self.environment, self.now_ns = environment, environment.now_ns
         """Shared by all managed ledgers; its monotonic clock is for walks over topics, too (`foundation/loop/slices.py`)."""
         self._ledger_settings, self._call_later = ledger_settings, call_later
-        self.shadows = Shadows(self, environment, call_later)
-        """Shadow topics and their sources."""
-        self._opener = TopicOpener(
-            environment, self.policies, self.limits, self.shadows, call_later, compactor, self._close_fenced
-        )
+        self._compactor = compactor
         self._opening: dict[str, asyncio.Task[Topic]] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}
         self._ended = EndedTopics(self.now_ns)
         self._of_namespace: dict[str, dict[str, Topic]] = {}
+
+    @cached_property
+    def shadows(self) -> Shadows:
+        """Shadow topics and their sources."""
+        from broker.service.topics.shadows import Shadows
+
+        return Shadows(self, self.environment, self._call_later)
+
+    @cached_property
+    def _opener(self) -> TopicOpener:
+        # Imported late, as the shadows: no topic is open at a start.
+        from broker.service.topics.topic_opener import TopicOpener
+
+        environment, call_later, compactor = self.environment, self._call_later, self._compactor
+        return TopicOpener(
+            environment, self.policies, self.limits, self.shadows, call_later, compactor, self._close_fenced
+        )
 
     # Opening
 
