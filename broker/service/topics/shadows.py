@@ -86,18 +86,20 @@ class TopicsOfBroker(Protocol):
         """Closes the topic."""
         ...
 
-    def opening_of(self, name: TopicName) -> asyncio.Task[Topic] | None:
-        """Returns the opening of the topic that is under way."""
-        ...
-
 
 class Shadows:
     """Ties the shadow topics of one registry to their sources."""
 
     def __init__(
-        self, registry: TopicsOfBroker, environment: ManagedLedgerEnvironment, call_later: CallLater
+        self,
+        registry: TopicsOfBroker,
+        environment: ManagedLedgerEnvironment,
+        call_later: CallLater,
+        openings: Mapping[str, asyncio.Task[Topic]],
     ) -> None:
+        """`openings`: those of the registry that are under way, by full name."""
         self._registry = registry
+        self._openings = openings
         self._environment = environment
         self._call_later = call_later
         self._waking: set[asyncio.Task[None]] = set()
@@ -187,7 +189,7 @@ class Shadows:
     async def _close_shadows(self, ledger: ManagedLedger) -> None:
         for ledger_name in list(ledger.shadows):
             name = TopicName.of_ledger_name(ledger_name)
-            if (opening := self._registry.opening_of(name)) is not None:
+            if (opening := self._openings.get(str(name))) is not None:
                 await asyncio.wait((opening,))
             if str(name) in self._registry.topics:
                 # The registry logs the error. The source must be closed all the same.

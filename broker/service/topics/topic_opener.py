@@ -1,4 +1,4 @@
-"""TopicOpener: makes a persistent topic from what is stored of it."""
+"""TopicOpener: makes a persistent topic from what is stored of it. Imported late: no topic is open at a start."""
 
 from __future__ import annotations
 

@@ -49,7 +49,6 @@ from foundation.model.topic_name import TopicName, check_new_name, parse_topic_n
 
 if TYPE_CHECKING:
     from broker.service.topics.shadows import Shadows
-    from broker.service.topics.topic_opener import TopicOpener
 
 log = logging.getLogger("magnetar")
 
@@ -123,6 +122,8 @@ class TopicRegistry:
         """Shared by all managed ledgers; its monotonic clock is for walks over topics, too (`foundation/loop/slices.py`)."""
         self._ledger_settings, self._call_later = ledger_settings, call_later
         self._compactor = compactor
+        # One object: each topic would keep a bound method of its own.
+        self._on_fenced = self._close_fenced
         self._opening: dict[str, asyncio.Task[Topic]] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}
         self._ended = EndedTopics(self.now_ns)
@@ -133,17 +134,7 @@ class TopicRegistry:
         """Shadow topics and their sources."""
         from broker.service.topics.shadows import Shadows
 
-        return Shadows(self, self.environment, self._call_later)
-
-    @cached_property
-    def _opener(self) -> TopicOpener:
-        # Imported late, as the shadows: no topic is open at a start.
-        from broker.service.topics.topic_opener import TopicOpener
-
-        environment, call_later, compactor = self.environment, self._call_later, self._compactor
-        return TopicOpener(
-            environment, self.policies, self.limits, self.shadows, call_later, compactor, self._close_fenced
-        )
+        return Shadows(self, self.environment, self._call_later, self._opening)
 
     # Opening
 
@@ -206,7 +197,18 @@ class TopicRegistry:
         await self.namespaces.stored.of_topics.load(name)
         topic: Topic
         if name.is_persistent:
-            topic = await self._opener.open(
+            from broker.service.topics.topic_opener import TopicOpener
+
+            opener = TopicOpener(
+                self.environment,
+                self.policies,
+                self.limits,
+                self.shadows,
+                self._call_later,
+                self._compactor,
+                self._on_fenced,
+            )
+            topic = await opener.open(
                 name, record, lease, self.ledger_settings_of(name), self.transaction_states, partitioned
             )
         else:
@@ -428,10 +430,6 @@ class TopicRegistry:
         """Returns True for a topic that is not open, and neither being opened, nor closed, nor deleted."""
         key = str(name)
         return key not in self.topics and key not in self._opening and key not in self._closing
-
-    def opening_of(self, name: TopicName) -> asyncio.Task[Topic] | None:
-        """Returns the opening of a topic that is under way."""
-        return self._opening.get(str(name))
 
     def open_in(self, namespace: str) -> list[Topic]:
         """Returns the open topics of a namespace, in a list of the caller's own."""
