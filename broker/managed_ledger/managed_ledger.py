@@ -39,7 +39,6 @@ from broker.managed_ledger.managed_ledger_info import (
 from broker.managed_ledger.opening import open_ledger_list
 from broker.managed_ledger.reading_cursors import ReadingCursors
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.managed_ledger.shadows.shadow_context import ShadowContext
 from broker.managed_ledger.single_entry import find_newest, read_entries, read_entry, read_readable
 from broker.managed_ledger.stats import ManagedLedgerStats
 from broker.managed_ledger.storage_reads import StorageReads
@@ -157,6 +156,9 @@ class ManagedLedger:
         if source_name is None or source_of is None:
             ledger = cls(LedgerContext(name, environment, settings, store), stamp)
         else:
+            # Imported late, here and below: most brokers have no shadow topics.
+            from broker.managed_ledger.shadows.shadow_context import ShadowContext
+
             source = await source_of(source_name)
             ledger = cls(ShadowContext(name, environment, settings, store, source.context), stamp, source)
             source._attach(ledger)
@@ -215,7 +217,10 @@ class ManagedLedger:
     @property
     def reads(self) -> ReadStats:
         """Reads of its cursors and of single entries; those of its shadows are theirs, though they share the cache."""
-        if isinstance(self.context, ShadowContext):
+        if self.source is not None:
+            from broker.managed_ledger.shadows.shadow_context import ShadowContext
+
+            assert isinstance(self.context, ShadowContext)
             own = ReadStats()
             own.add(self.context.retired_reads)
             for cursor in self.cursors.by_name.values():

@@ -33,7 +33,6 @@ LIVES_SEEDS = (1, 4, 19, 103)
 LIVES_BEGIN_AT = {"deletes-without-export": 8, "beginnings-are-certain": 20}
 LIVES_RULES = (
     "shadows-are-forgotten",
-    "holes-stay",
     "trims-what-is-needed",
     "retention-is-ignored",
     "trims-nothing-at-the-end",

@@ -12,7 +12,6 @@ from functools import partial
 
 from broker.managed_ledger.managed_ledger_info import NO_PROPERTIES, SHADOW_SOURCE, StoredNodes
 from broker.managed_ledger.opening import create_ledger_list
-from broker.managed_ledger.shadows.stored_marks import source_in_store
 from broker.service.namespaces.namespaces import Json
 from broker.service.policies.table import SHADOW_TOPICS
 from broker.service.topics.stored_record import record_of_stored
@@ -61,6 +60,8 @@ async def list_shadow(
     if stored is None:
         if not await registry.is_stored(source):
             raise NotAllowed(f"Shadow source topic {source} does not exist")
+        from broker.managed_ledger.shadows.stored_marks import source_in_store
+
         former = await source_in_store(registry.environment, source.ledger_name)
     else:
         former = stored.properties.get(SHADOW_SOURCE)

@@ -16,15 +16,13 @@ import logging
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import NO_PROPERTIES, SHADOW_SOURCE, managed_ledger_key
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list, encode_ledger_list
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.managed_ledger.shadows.followed_ledger import FollowedLedger
-from broker.managed_ledger.shadows.stored_marks import source_in_store, stored_cursor, stored_marks
 from broker.managed_ledger.trimming import Keeper
 from broker.service.internal_cursors import TRANSACTIONS_CURSOR
 from broker.service.namespaces.namespaces import Namespaces
@@ -48,6 +46,9 @@ from foundation.model.errors import (
     TopicNotFound,
 )
 from foundation.model.topic_name import TopicName, parse_topic_name
+
+if TYPE_CHECKING:
+    from broker.managed_ledger.shadows.followed_ledger import FollowedLedger
 
 log = logging.getLogger("magnetar")
 
@@ -85,18 +86,20 @@ class TopicsOfBroker(Protocol):
         """Closes the topic."""
         ...
 
-    def opening_of(self, name: TopicName) -> asyncio.Task[Topic] | None:
-        """Returns the opening of the topic that is under way."""
-        ...
-
 
 class Shadows:
     """Ties the shadow topics of one registry to their sources."""
 
     def __init__(
-        self, registry: TopicsOfBroker, environment: ManagedLedgerEnvironment, call_later: CallLater
+        self,
+        registry: TopicsOfBroker,
+        environment: ManagedLedgerEnvironment,
+        call_later: CallLater,
+        openings: Mapping[str, asyncio.Task[Topic]],
     ) -> None:
+        """`openings`: those of the registry that are under way, by full name."""
         self._registry = registry
+        self._openings = openings
         self._environment = environment
         self._call_later = call_later
         self._waking: set[asyncio.Task[None]] = set()
@@ -130,6 +133,9 @@ class Shadows:
         async with self._beginning:
             followed = self._followed.get(source)
             if followed is None or followed.ended:
+                # Imported late, as the others of the room: most brokers have no shadow topics.
+                from broker.managed_ledger.shadows.followed_ledger import FollowedLedger
+
                 settings = self._registry.ledger_settings_of(source)
                 followed = FollowedLedger(source.ledger_name, self._environment, settings)
                 try:
@@ -146,6 +152,8 @@ class Shadows:
 
         Brokers that share a store have no transactions, so what an earlier broker has left of them does not change.
         """
+        from broker.managed_ledger.shadows.stored_marks import stored_cursor
+
         info = await stored_cursor(self._environment, ledger.name, TRANSACTIONS_CURSOR)
         if info is not None:
             settings = self._registry.policies.settings
@@ -181,7 +189,7 @@ class Shadows:
     async def _close_shadows(self, ledger: ManagedLedger) -> None:
         for ledger_name in list(ledger.shadows):
             name = TopicName.of_ledger_name(ledger_name)
-            if (opening := self._registry.opening_of(name)) is not None:
+            if (opening := self._openings.get(str(name))) is not None:
                 await asyncio.wait((opening,))
             if str(name) in self._registry.topics:
                 # The registry logs the error. The source must be closed all the same.
@@ -238,6 +246,8 @@ class Shadows:
 
     async def _give_up(self, source: PersistentTopic, ledger_name: str) -> None:
         """Keeps nothing more for a topic that is not listed any more, and says what may be lost by that, before it is."""
+        from broker.managed_ledger.shadows.stored_marks import stored_marks
+
         shadow, log_ = TopicName.of_ledger_name(ledger_name), source.ledger
         for cursor_name, mark in (await stored_marks(self._environment, ledger_name)).items():
             if left := log_.ledgers.entries_between(mark, log_.last_confirmed):
@@ -250,6 +260,8 @@ class Shadows:
             log_.trimming.set_shadow(ledger_name, None)
 
     async def _stored_keeper(self, source: TopicName, shadow: TopicName) -> Keeper | None:
+        from broker.managed_ledger.shadows.stored_marks import source_in_store, stored_marks
+
         found = await source_in_store(self._environment, shadow.ledger_name)
         if found is None or source_name(shadow, found) != source:
             return None
@@ -288,6 +300,8 @@ class Shadows:
         await registry.namespaces.stored.of_topics.load(source)
         shadows = []
         for shadow in registry.policies.shadow_topics(source.base):
+            from broker.managed_ledger.shadows.stored_marks import source_in_store
+
             partitions = await registry.partitions.find(shadow)
             if partitions is None:
                 found = await source_in_store(self._environment, shadow.ledger_name)

@@ -1,4 +1,4 @@
-"""TopicOpener: makes a persistent topic from what is stored of it."""
+"""TopicOpener: makes a persistent topic from what is stored of it. Imported late: no topic is open at a start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from broker.service.namespaces.partitioned_metadata import StoredPartitions
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.topics.dormant_topic import DormantTopic
 from broker.service.topics.persistent_topic import PersistentTopic, open_compaction
-from broker.service.topics.shadow_topic import ShadowTopic
 from broker.service.topics.shadows import Shadows, shadow_properties
 from broker.service.topics.transaction_recovery import recover_transactions
 from broker.service.transactions.coordinators import Coordinators
@@ -67,7 +66,12 @@ class TopicOpener:
             lease=lease,
             properties=shadow_properties(partitioned),
         )
-        kind = PersistentTopic if ledger.source is None else ShadowTopic
+        kind = PersistentTopic
+        if ledger.source is not None:
+            # Imported late: most brokers have no shadow topics.
+            from broker.service.topics.shadow_topic import ShadowTopic
+
+            kind = ShadowTopic
         topic = kind(
             name,
             ledger,

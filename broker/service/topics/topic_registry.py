@@ -14,8 +14,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
@@ -36,10 +37,8 @@ from broker.service.topics.ended_topics import EndedTopics
 from broker.service.topics.namespace_names import names_of, without_system
 from broker.service.topics.non_persistent_topic import NonPersistentTopic
 from broker.service.topics.persistent_topic import PersistentTopic
-from broker.service.topics.shadows import Shadows
 from broker.service.topics.topic import Topic, check_domain, check_unused
 from broker.service.topics.topic_events import TopicEvents
-from broker.service.topics.topic_opener import TopicOpener
 from broker.service.topics.topic_ownership import TopicOwnership
 from broker.service.topics.topic_schemas import TopicSchemas, schemas_of
 from broker.service.transactions.coordinators import Coordinators
@@ -48,6 +47,9 @@ from foundation.loop.slices import Slice, in_slices
 from foundation.model.errors import BrokerError, NotAllowed, ServiceNotReady, TopicNotFound
 from foundation.model.time_histogram import TimeHistogram
 from foundation.model.topic_name import TopicName, check_new_name, parse_topic_name
+
+if TYPE_CHECKING:
+    from broker.service.topics.shadows import Shadows
 
 log = logging.getLogger("magnetar")
 
@@ -120,15 +122,20 @@ class TopicRegistry:
         self.environment, self.now_ns = environment, environment.now_ns
         """Shared by all managed ledgers; its monotonic clock is for walks over topics, too (`foundation/loop/slices.py`)."""
         self._ledger_settings, self._call_later = ledger_settings, call_later
-        self.shadows = Shadows(self, environment, call_later)
-        """Shadow topics and their sources."""
-        self._opener = TopicOpener(
-            environment, self.policies, self.limits, self.shadows, call_later, compactor, self._close_fenced
-        )
+        self._compactor = compactor
+        # One object: each topic would keep a bound method of its own.
+        self._on_fenced = self._close_fenced
         self._opening: dict[str, asyncio.Task[Topic]] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}
         self._ended = EndedTopics(self.now_ns)
         self._of_namespace: dict[str, dict[str, Topic]] = {}
+
+    @cached_property
+    def shadows(self) -> Shadows:
+        """Shadow topics and their sources."""
+        from broker.service.topics.shadows import Shadows
+
+        return Shadows(self, self.environment, self._call_later, self._opening)
 
     # Opening
 
@@ -191,7 +198,18 @@ class TopicRegistry:
         await self.namespaces.stored.of_topics.load(name)
         topic: Topic
         if name.is_persistent:
-            topic = await self._opener.open(
+            from broker.service.topics.topic_opener import TopicOpener
+
+            opener = TopicOpener(
+                self.environment,
+                self.policies,
+                self.limits,
+                self.shadows,
+                self._call_later,
+                self._compactor,
+                self._on_fenced,
+            )
+            topic = await opener.open(
                 name, record, lease, self.ledger_settings_of(name), self.transaction_states, partitioned
             )
         else:
@@ -413,10 +431,6 @@ class TopicRegistry:
         """Returns True for a topic that is not open, and neither being opened, nor closed, nor deleted."""
         key = str(name)
         return key not in self.topics and key not in self._opening and key not in self._closing
-
-    def opening_of(self, name: TopicName) -> asyncio.Task[Topic] | None:
-        """Returns the opening of a topic that is under way."""
-        return self._opening.get(str(name))
 
     def open_in(self, namespace: str) -> list[Topic]:
         """Returns the open topics of a namespace, in a list of the caller's own."""

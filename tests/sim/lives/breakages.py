@@ -16,7 +16,6 @@ from broker.service.compaction.compacted_ledger import CompactedLedger
 from broker.service.compaction.compaction_source import SourceSegment, segments_of
 from broker.service.lifecycle.deletion.intents import Intent
 from broker.service.lifecycle.deletion.steps import DeletionSteps
-from broker.service.lifecycle.hole_rounds import HoleRounds
 from broker.service.subscriptions.backlog import message_expiry
 from broker.service.subscriptions.backlog.message_expiry import MessageExpiry
 from broker.service.topics.dormant_topic import DormantTopic
@@ -54,11 +53,6 @@ def _retention_is_ignored() -> object:
 def _shadows_are_forgotten() -> object:
     """A source goes by its own cursors alone."""
     return mock.patch.object(trimming.Trimming, "set_shadow", return_value=None)
-
-
-def _holes_stay() -> object:
-    """What is pending at a living consumer stays there."""
-    return mock.patch.object(HoleRounds, "_take_back", return_value=None)
 
 
 def _trims_nothing_at_the_end() -> object:
@@ -165,7 +159,6 @@ LIVES_BREAKAGES: dict[str, Callable[[], object]] = {
     "trims-what-is-needed": _trims_what_is_needed,
     "retention-is-ignored": _retention_is_ignored,
     "shadows-are-forgotten": _shadows_are_forgotten,
-    "holes-stay": _holes_stay,
     "trims-nothing-at-the-end": _trims_nothing_at_the_end,
     "expires-at-once": _expires_at_once,
     "expires-the-whole-topic": _expires_the_whole_topic,

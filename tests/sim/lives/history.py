@@ -3,7 +3,7 @@
 * No ledger goes while a confirmed message in it is neither acknowledged by each subscription nor expired, nor while
   retention holds it.
 * Each subscription of a living topic gets every confirmed message that it has not acknowledged and that is not expired.
-* A message that its consumer has for too long before an acknowledged one comes again, and never one that is acknowledged.
+* No message that its consumer has acknowledged comes again to it, though messages that it has for too long do.
 * The compacted view has for each key its last confirmed message, or a later one.
 * In the end no ledger is left that each subscription has acknowledged and retention does not hold.
 * No message of a deleted topic comes back; nothing of the topic is left after its deletion.

@@ -13,7 +13,7 @@ from foundation.model.errors import PersistenceError
 from foundation.model.topic_name import parse_topic_name
 from tests.sim.lives.broker import TRIM_S, SimBroker
 from tests.sim.lives.clients import Reading
-from tests.sim.lives.life import LIFE_S, Life
+from tests.sim.lives.life import Life
 from tests.sim.metadata import Broken
 
 if TYPE_CHECKING:
@@ -58,12 +58,6 @@ async def judge_life(history: History, broker: SimBroker, life: Life) -> None:
         reading.received()
         at = subscriptions[name].cursor.mark_delete_position
         for number, one in life.sent.items():
-            if (
-                name not in life.kind.never_acks
-                and one.at_s < LIFE_S
-                and name in life.needed_by(one, history.clock)
-            ):
-                raise Broken(f"{one.body!r} of {life.name} stayed at a consumer of {name} for ever")
             if name in life.needed_by(one, history.clock) and number not in got:
                 raise Broken(f"{one.body!r} of {life.name} is lost for {name}, whose cursor is at {at}")
     if life.kind.keys:
