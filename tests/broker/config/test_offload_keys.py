@@ -20,7 +20,10 @@ def rules(**values: str) -> ManagedLedgerSettings:
         ({"managedLedgerOffloadDriver": "google-cloud-storage"}, "managedLedgerOffloadDriver"),
         ({"managedLedgerOffloadDriver": "filesystem"}, "fileSystemURI.*needs file:///FOLDER"),
         ({"fileSystemURI": "hdfs://host/x"}, "fileSystemURI.*file:///FOLDER"),
-        ({"managedLedgerOffloadDriver": "aws-s3"}, "s3ManagedLedgerOffloadBucket.*needs the name of a bucket"),
+        (
+            {"managedLedgerOffloadDriver": "aws-s3"},
+            "s3ManagedLedgerOffloadBucket.*needs the name of a bucket",
+        ),
         (
             {"managedLedgerOffloadDriver": "S3", "managedLedgerOffloadBucket": "b"},
             "s3ManagedLedgerOffloadServiceEndpoint.*needs the URL",
