@@ -117,6 +117,9 @@ def _offload(broker: BrokerProcess) -> dict[str, float | str]:
     stats = _ask(broker, "GET", "internalStats")
     ledger_id, entry_id = map(int, stats["lastConfirmedEntry"].split(":"))
     size = sum(one["size"] for one in stats["ledgers"] if one["ledgerId"] < ledger_id)
+    # From here on the peak of the memory is the offload's.
+    Path(f"/proc/{_pid(broker)}/clear_refs").write_text("5")
+    before = _peak_rss_mib(broker)
     cpu, began = _cpu_s(broker), time.monotonic()
     _ask(broker, "PUT", "offload", {"ledgerId": ledger_id, "entryId": entry_id})
     while (status := _ask(broker, "GET", "offload"))["status"] == "RUNNING":
@@ -129,6 +132,7 @@ def _offload(broker: BrokerProcess) -> dict[str, float | str]:
         "s": round(wall, 1),
         "mib_per_s": round(size / wall / (1 << 20), 1),
         "cpu_s": round(_cpu_s(broker) - cpu, 1),
+        "rss_before_mib": before,
         "peak_rss_mib": _peak_rss_mib(broker),
     }
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from broker.compose.cache_settings import EntryCacheSettings
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
+from broker.managed_ledger.offload.stats import OffloadStats
 from broker.managed_ledger.stats import AckStateCuts, TimeSearches
 from broker.metrics.broker_reading import BrokerReading
 from broker.security.authentication.counts import AuthenticationCounts
@@ -62,6 +63,7 @@ def reading_of(**fields: Any) -> BrokerReading:
         topic_loads=0,
         topic_loads_ms=(),
         dormant=NONE_DORMANT,
+        offloads=OffloadStats(),
         loop_lag_s=0.0,
     )
     return replace(reading, **fields)

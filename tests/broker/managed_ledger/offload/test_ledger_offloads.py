@@ -83,7 +83,7 @@ class Tiered:
 
     async def open(self, count: int = 3 * ENTRIES + 2, **rules: object) -> ManagedLedger:
         """Opens a managed ledger with `count` entries, in ledgers of `ENTRIES`."""
-        given = OffloadRules(**{**self.rules._asdict(), **rules})  # type: ignore[arg-type]
+        given = OffloadRules(**{**self.rules._asdict(), **rules})
         ledger = await self.world.open(entries_per_ledger_max=ENTRIES, offload=given)
         for _ in range(count):
             await fill(ledger, 1)
