@@ -50,7 +50,7 @@ LEDGERS = Section("Managed ledger", (
 ))
 
 OFFLOAD = Section("Tiered storage", (
-    Key("managedLedgerOffloadDriver", "string", "", choices=OFFLOAD_DRIVERS, optional=True,
+    Key("managedLedgerOffloadDriver", "string", "", choices=OFFLOAD_DRIVERS,
         doc="Storage for copies of closed ledgers: `filesystem` with `fileSystemURI`, `aws-s3` for Amazon, `S3` for another "
             "service with `s3ManagedLedgerOffloadServiceEndpoint`. Empty: ledgers stay in the bookies, where no policy "
             "names a storage."),
@@ -66,13 +66,13 @@ OFFLOAD = Section("Tiered storage", (
         doc="Where a ledger is read first that is in both; the other one is read when that fails."),
     Key("managedLedgerOffloadPrefetchRounds", "int", 1, "reads", low=0,
         doc="Reads of `s3ManagedLedgerOffloadReadBufferSizeInBytes` that are made ahead of a reader."),
-    Key("fileSystemURI", "string", "", optional=True, form=("|file:///.+", "file:///FOLDER"),
+    Key("fileSystemURI", "string", "", form=("|file:///.+", "file:///FOLDER"),
         doc="Folder for copies in files, as `file:///FOLDER`. All brokers must see the same folder."),
-    Key("managedLedgerOffloadBucket", "string", "", optional=True,
+    Key("managedLedgerOffloadBucket", "string", "",
         doc="Bucket, where `s3ManagedLedgerOffloadBucket` is unset."),
-    Key("s3ManagedLedgerOffloadBucket", "string", "", optional=True, doc="Bucket for copies in S3; it must exist."),
-    Key("s3ManagedLedgerOffloadRegion", "string", "", optional=True, doc="Region of the bucket."),
-    Key("s3ManagedLedgerOffloadServiceEndpoint", "string", "", optional=True, form=("|https?://.+", "http(s)://HOST:PORT"),
+    Key("s3ManagedLedgerOffloadBucket", "string", "", doc="Bucket for copies in S3; it must exist."),
+    Key("s3ManagedLedgerOffloadRegion", "string", "", doc="Region of the bucket."),
+    Key("s3ManagedLedgerOffloadServiceEndpoint", "string", "", form=("|https?://.+", "http(s)://HOST:PORT"),
         doc="URL of an S3 service that is not Amazon's. Access keys come from the environment: `AWS_ACCESS_KEY_ID` and "
             "`AWS_SECRET_ACCESS_KEY`, or the machine's role."),
     Key("s3ManagedLedgerOffloadMaxBlockSizeInBytes", "int", 64 * MIB, "bytes", low=5 * MIB,

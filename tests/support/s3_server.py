@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.error
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -70,9 +70,7 @@ class S3Server:
         return self._process.pid
 
     def _make(self, bucket: str) -> None:
-        import boto3
-        from botocore.exceptions import BotoCoreError, ClientError
-
+        boto3, refused = import_module("boto3"), import_module("botocore.exceptions")
         client = boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -87,7 +85,7 @@ class S3Server:
                 client.put_object(Bucket=bucket, Key="ready", Body=b"x")
                 client.delete_object(Bucket=bucket, Key="ready")
                 return
-            except (BotoCoreError, ClientError, urllib.error.URLError):
+            except (refused.BotoCoreError, refused.ClientError):
                 if time.monotonic() - began > READY_TIMEOUT_S or self._process.poll() is not None:
                     self.stop()
                     raise RuntimeError(self._log.read_text(errors="replace")[-2000:]) from None

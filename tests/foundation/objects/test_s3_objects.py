@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,10 +40,8 @@ async def chunks(*data: bytes) -> AsyncIterator[bytes]:
         yield one
 
 
-def client(server: S3Server):  # type: ignore[no-untyped-def]  # boto3 has no types
-    import boto3
-
-    return boto3.client("s3", endpoint_url=server.endpoint, region_name="us-east-1")
+def client(server: S3Server) -> Any:
+    return import_module("boto3").client("s3", endpoint_url=server.endpoint, region_name="us-east-1")
 
 
 async def test_an_object_of_several_parts_is_read_back(server: S3Server, objects: S3Objects) -> None:

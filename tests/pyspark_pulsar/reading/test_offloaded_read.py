@@ -49,13 +49,15 @@ def offload(admin: Admin, topic: str) -> list[int]:
     """Offloads the closed ledgers of a topic, and waits until the bookies have lost them; returns their ids."""
     path = f"persistent/public/default/{topic}"
 
-    def answer(route: str) -> Any:
-        return admin.get(f"{path}/{route}")
+    def ask(word: str) -> dict[str, Any]:
+        found: Any = admin.get(f"{path}/{word}")
+        assert isinstance(found, dict)
+        return found
 
-    ledger_id, entry_id = map(int, answer("internalStats")["lastConfirmedEntry"].split(":"))
+    ledger_id, entry_id = map(int, ask("internalStats")["lastConfirmedEntry"].split(":"))
     admin.put(f"{path}/offload", {"ledgerId": ledger_id, "entryId": entry_id})
-    wait_until(lambda: answer("offload")["status"] == "SUCCESS", "the offload ends")
-    ledgers = answer("internalStats")["ledgers"]
+    wait_until(lambda: ask("offload")["status"] == "SUCCESS", "the offload ends")
+    ledgers = ask("internalStats")["ledgers"]
     assert all(one["offloaded"] for one in ledgers[:-1])
     return [one["ledgerId"] for one in ledgers[:-1]]
 

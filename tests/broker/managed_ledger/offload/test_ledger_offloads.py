@@ -13,7 +13,7 @@ from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.offload.ledger_offloads import OffloadRunning, OffloadStatus
 from broker.managed_ledger.settings import OffloadRules
 from broker.offload.ledger_tier import LedgerTier
-from foundation.model.errors import EntryDamaged, NoSuchEntry, PersistenceError
+from foundation.model.errors import EntryDamaged, NoSuchEntry, PersistenceError, ReadTimedOut
 from foundation.model.position import EARLIEST, LATEST, Position
 from foundation.objects.file_objects import FileObjects
 from foundation.objects.object_storage import ObjectStorageError
@@ -83,7 +83,7 @@ class Tiered:
 
     async def open(self, count: int = 3 * ENTRIES + 2, **rules: object) -> ManagedLedger:
         """Opens a managed ledger with `count` entries, in ledgers of `ENTRIES`."""
-        given = OffloadRules(**{**self.rules._asdict(), **rules})  # type: ignore[arg-type]
+        given = OffloadRules(**{**self.rules._asdict(), **rules})
         ledger = await self.world.open(entries_per_ledger_max=ENTRIES, offload=given)
         for _ in range(count):
             await fill(ledger, 1)
@@ -352,3 +352,26 @@ async def test_a_position_after_the_last_entry_fails_with_pulsars_words(tiered: 
         f" {LATEST}"
     )
     assert tiered.files() == []
+
+
+@pytest.mark.parametrize("has_bookies", [True, False])
+async def test_slow_storage_ends_a_read_in_time(
+    tiered: Tiered, monkeypatch: pytest.MonkeyPatch, has_bookies: bool
+) -> None:
+    ledger = await tiered.open(ENTRIES + 1)
+    await tiered.offload(ledger)
+    if not has_bookies:
+        await tiered.forget_bookies(ledger)
+    monkeypatch.setattr("broker.offload.ledger_tier.READ_TIMEOUT_S", 0.01)
+
+    async def never(self: Objects, key: str) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    monkeypatch.setattr(Objects, "get", never)
+    first = Position(ledger.ledgers.infos()[0].ledger_id, 0)
+    if has_bookies:
+        assert bytes((await ledger.read_entry(first)).body) == b"%010d" % 0
+    else:
+        with pytest.raises(ReadTimedOut, match="-ledger-"):
+            await ledger.read_entry(first)
