@@ -215,7 +215,7 @@ class WhatIf:
         mean = event.size_bytes // max(event.entries, 1)
         missing_bytes = sum([self._sizes.get((event.ledger_id, entry_id), mean) for entry_id in missing])
         # As if read from storage at once: the record has no time of an arrival for a read that was a hit.
-        log.cache.reads.count_arrived(False, len(missing), missing_bytes)
+        log.cache.counters(reader)[0].count_arrived(False, len(missing), missing_bytes)
         self.new_misses += len(missing)
         if expected_reads >= 0 and self._manager.policy.counts.fills_cache(expected_reads):
             self._insert(event, missing, expected_reads)
@@ -251,7 +251,8 @@ class WhatIf:
         log.move(event.reader, Position(event.ledger_id, event.first + sum(1 for _ in ahead)))
 
     def _arrive(self, event: Recorded) -> None:
-        reads = self._repeated.log_of(event).cache.reads
+        cache = self._repeated.log_of(event).cache
+        reads, _ = cache.counters(cache.reader(event.reader))
         found = self._found.get((event.log, event.reader), set())
         mean = event.size_bytes // max(event.entries, 1)
         for entry_id in event.ids:
