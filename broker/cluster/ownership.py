@@ -86,7 +86,7 @@ class ClusterOwnership(TopicOwnership):
         self.leases = Leases(store, self._look_at)
         """The bundles of this broker."""
         self.moves = Moves(store, wall_ms)
-        """What became of bundles here, for people."""
+        """The record of bundles that moved here, for people."""
         self._store = store
         self._namespaces = namespaces
         self._version = version

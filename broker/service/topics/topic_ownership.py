@@ -90,7 +90,7 @@ class Owner(NamedTuple):
 
 
 class MoveKind(StrEnum):
-    """What became of a bundle at a broker."""
+    """The kinds of changes of a bundle at a broker."""
 
     TAKEN = "taken"
     """It owns the bundle from then on."""
