@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
@@ -81,18 +82,21 @@ class DeadOwners:
 
 async def _refuses(url: str) -> bool:
     """Returns True where nobody listens at the address."""
-    address = urlsplit(url)
     try:
         async with asyncio.timeout(CONNECT_S):
-            _, writer = await asyncio.open_connection(address.hostname, address.port)
-    except ConnectionRefusedError:
-        log.warning(
-            "! nobody listens at %s, the owner of a bundle; lookups wait for the end of its session", url
-        )
-        return True
+            address = urlsplit(url)
+            # One by one: asyncio joins the errors of several addresses to a text that no longer says "refused".
+            for host in await _addresses_of(address.hostname or "", address.port or 0):
+                with suppress(ConnectionRefusedError):
+                    _, writer = await asyncio.open_connection(host, address.port)
+                    writer.close()
+                    return False
     except (OSError, TimeoutError, ValueError):
         return False  # Not a word from there says nothing about its session.
-    writer.close()
-    with suppress(OSError):
-        await writer.wait_closed()
-    return False
+    log.warning("! nobody listens at %s, the owner of a bundle; lookups wait for the end of its session", url)
+    return True
+
+
+async def _addresses_of(host: str, port: int) -> list[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in found]

@@ -16,7 +16,7 @@ from typing import Final
 
 from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.service.topics.topic_ownership import Move, MoveKind
-from foundation.model.errors import BadVersion
+from foundation.model.errors import BadVersion, BrokerError
 
 log = logging.getLogger("magnetar")
 
@@ -55,6 +55,18 @@ class Moves:
         self.counts[kind] += 1
         self._moves.append(Move(self._wall_ms(), bundle, self._name, kind, why))
         self._is_written = False
+
+    async def store(self, members: Container[str] | None = None) -> None:
+        """Stores the record, and with `members` forgets brokers that have been away for a day.
+
+        Errors are logged: nothing but people needs these records.
+        """
+        try:
+            await self.write()
+            if members is not None:
+                await self.forget(members)
+        except BrokerError as error:
+            log.warning("! the record of moved bundles cannot be stored: %s", error)
 
     async def write(self) -> None:
         """Stores the record if it has changed. Raises MetadataError."""

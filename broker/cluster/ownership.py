@@ -89,10 +89,9 @@ class ClusterOwnership(TopicOwnership):
         """The record of bundles that moved here, for people."""
         self._store = store
         self._namespaces = namespaces
-        self._version = version
         self._spawn = spawn
         self._wall_ms = wall_ms
-        self._started_ms = wall_ms()
+        self._report_of = partial(encode_member, version=version, started_ms=wall_ms())
         self._wait_s = session_s * LEFT_AFTER
         self._dead_owners = DeadOwners(now_ns, self._wait_s)
         self.peers = peers
@@ -169,7 +168,8 @@ class ClusterOwnership(TopicOwnership):
             await self._store.put(key, dump(owner.cluster_data), ABSENT)
         await self.moves.open(owner.broker_id)
         self._store.listen(self._told)
-        await self.members.open(self.owner.broker_id, self._report(), encode_leader(owner))
+        report = self._report_of(owner, now_ms=self._wall_ms(), bundles=self.leases)
+        await self.members.open(owner.broker_id, report, encode_leader(owner))
         if not self._alone:
             await join(self._store, owner.broker_id, self._wait_s)
         self._is_joined = True
@@ -180,7 +180,9 @@ class ClusterOwnership(TopicOwnership):
         Raises ServiceNotReady where no broker can be chosen, and MetadataError.
         """
         self.hand_over.check(bundle)
-        found = await self._living_owner(bundle)
+        found = await self.leases.owner(bundle)
+        if found is not None and found != self.owner:
+            found = await self._dead_owners.successor(bundle, found, self.leases.owner)
         if found is not None and (found != self.owner or bundle in self.leases):
             return Owner(found)
         # Addresses of this broker without a lease are of its earlier life: every other broker sends clients here.
@@ -195,12 +197,6 @@ class ClusterOwnership(TopicOwnership):
         if leader is not None and leader in members and leader != self.owner.broker_id:
             return Owner(members[leader].addresses, is_redirect=True)
         return await self._choose(bundle)
-
-    async def _living_owner(self, bundle: str) -> Addresses | None:
-        found = await self.leases.owner(bundle)
-        if found is None or found == self.owner:
-            return found
-        return await self._dead_owners.successor(bundle, found, self.leases.owner)
 
     async def _choose(self, bundle: str) -> Owner:
         loads = {name: len(member.bundles) for name, member in self.members.members.items()}
@@ -288,10 +284,6 @@ class ClusterOwnership(TopicOwnership):
             self.moves.note(MoveKind.LOST, bundle, "another broker took it after the end of a session")
             await self._close(bundle, None)
 
-    async def _close_for_good(self, bundle: str, _: Successor | None) -> None:
-        """Closes topics that nobody has next."""
-        await self._close(bundle, None)
-
     async def _close(self, bundle: str, successor: Successor | None) -> None:
         """Closes the topics of a bundle that cannot stay, whatever one of them reports."""
         try:
@@ -335,14 +327,15 @@ class ClusterOwnership(TopicOwnership):
         count = len(self.leases)
         if count != self._reported and not self._is_leaving:
             try:
-                await self.members.report(self._report())
+                report = self._report_of(self.owner, now_ms=self._wall_ms(), bundles=self.leases)
+                await self.members.report(report)
                 self._reported = count
             except BrokerError as error:
                 log.warning("! the load report cannot be written: %s", error)
         await self._release_unneeded()
         if self.leader == self.owner.broker_id:
             self.members.changed()
-        await self._record()
+        await self.moves.store(self.members.members if self.leader == self.owner.broker_id else None)
         self._chosen = {
             bundle: name
             for bundle, name in self._chosen.items()
@@ -357,21 +350,10 @@ class ClusterOwnership(TopicOwnership):
                 and bundle not in self.hand_over.leaving
             ):
                 try:
-                    await self._give_up(bundle, self._close_for_good, why=_DELETED)
+                    # Nobody has these topics next.
+                    await self._give_up(bundle, lambda one, _: self._close(one, None), why=_DELETED)
                 except BrokerError as error:
                     log.warning("! bundle %s of a deleted namespace is not given up yet: %s", bundle, error)
-
-    async def _record(self) -> None:
-        """Stores the moves, which nothing but people needs."""
-        try:
-            await self.moves.write()
-            if self.leader == self.owner.broker_id:
-                await self.moves.forget(self.members.members)
-        except BrokerError as error:
-            log.warning("! the record of moved bundles cannot be stored: %s", error)
-
-    def _report(self) -> bytes:
-        return encode_member(self.owner, self._version, self._started_ms, self._wall_ms(), self.leases)
 
     # Giving bundles up
 
@@ -434,7 +416,7 @@ class ClusterOwnership(TopicOwnership):
             for bundle in self.leases:
                 if bundle not in self.hand_over.leaving:
                     await self._give_up(bundle, self._close, why=_STOP)
-            await self._record()
+            await self.moves.store()
             await self.members.close()
         except BrokerError as error:
             log.warning("! bundles are given up by the end of the session: %s", error)

@@ -177,9 +177,8 @@ class BrokerService:
         decisions = Decisions(settings.int("entryCacheDecisionsKept"), now_ns)
         self.recorder = _recorder(settings, version, decisions, self.loop_watch)
         self.cache = ComposedCache(EntryCacheSettings.of(settings), decisions)
-        self._cache_passes = CachePasses(
-            self.cache, turn, self._timers, _pass_interval_s(settings), clock.monotonic_ns
-        )
+        interval_s = _pass_interval_s(settings)
+        self._cache_passes = CachePasses(self.cache, turn, self._timers, interval_s, clock.monotonic_ns)
         self.environment = ManagedLedgerEnvironment(
             metadata=metadata,
             ledgers=ledgers,

@@ -1,15 +1,13 @@
 """CursorInfoWriter: decides when a cursor's acknowledgements are stored, and which of them; `CursorRecord` has the places.
 
-At most one write per cursor is in flight, at most one begins per loop turn, and with a mark-delete rate limit at
-most one per interval. A write stores everything acknowledged up to its beginning, so it covers all changes since the
-write before. A writer whose interval is not over registers in UnsavedCursors, and so does one whose write has failed.
+At most one write per cursor is in flight, at most one begins per loop turn, and with a mark-delete rate limit at most one
+per interval. A write stores everything acknowledged up to its beginning, so it covers all changes since the write before.
+A writer whose interval is not over registers in UnsavedCursors, and so does one whose write has failed. A write is a task,
+but for the most frequent one: an add to an open cursor ledger is a call with a completion.
 
-A write is a task, but for the most frequent one: an add to an open cursor ledger is a call with a completion.
-
-A cursor with many holes has a large info. It is made in a thread, from a copy of the acknowledgements; with a rate limit its
-writes then take a twentieth of the time at most. Acknowledgements that do not fit are kept in memory alone, the highest ones
-first: those above `managedLedgerMaxUnackedRangesToPersist`, and those above the largest value of the metadata store, or
-entry of a ledger.
+A large info, of a cursor with many holes, is made in a thread from a copy of the acknowledgements; with a rate limit its
+writes take a twentieth of the time at most. Acknowledgements above `managedLedgerMaxUnackedRangesToPersist`, or beyond the
+largest value of the metadata store or entry of a ledger, are kept in memory alone: the highest ones.
 
 A cursor that is not durable has a NoCursorInfo instead, which stores nothing.
 """
@@ -19,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, Protocol
 
@@ -36,7 +34,7 @@ from broker.managed_ledger.records.pulsar_records import (
     encode_position,
 )
 from foundation.model.errors import BadVersion, BrokerError, MetadataError, PersistenceError
-from foundation.seldom import is_locked, lock_of
+from foundation.seldom import is_locked, lock_of, when_used
 
 log = logging.getLogger(__name__)
 
@@ -158,15 +156,19 @@ class NoCursorInfo:
         """Does nothing: nothing is stored."""
 
 
+def _background_of(writer: CursorInfoWriter) -> Background:
+    return Background("cursor info", writer._record.name)
+
+
 class CursorInfoWriter:
     """Stores the CursorInfo of one durable cursor."""
 
     __slots__ = (
         "_acks",
-        "_background",
         "_batches_left_out",
         "_context",
         "_interval_ns",
+        "_known_background",
         "_look_pending",
         "_not_before_ns",
         "_record",
@@ -183,6 +185,7 @@ class CursorInfoWriter:
 
     durable: Final = True
     """True: positions and properties survive a restart."""
+    _background = when_used("_known_background", _background_of)
 
     def __init__(
         self,
@@ -199,7 +202,7 @@ class CursorInfoWriter:
         self._context = context
         self._acks = acks
         self._interval_ns = context.settings.cursor_write_interval_ns
-        self._background: Background | None = None
+        self._known_background: Background | None = None
         self._record = CursorRecord(context, cursor_name, version, ledger_id, cursor_properties)
         self._wanted = 0
         """Number of changes so far; `_written` is the number that is stored."""
@@ -271,16 +274,15 @@ class CursorInfoWriter:
             stored = encode_within(self._acks, self.cursor_properties, limits, self._entry_of)
             self._record.add(stored.value, partial(self._add_ended, self._wanted, stored))
         else:
-            self._spawn(self._write_in_background())
+            self._background.spawn(self._write_in_background())
 
     def _needs_only_an_add(self) -> bool:
         """Returns True when the position can go to the open ledger at once."""
-        record = self._record
         return (
             self._context.environment.metadata.is_shared
             and self.stored
-            and not record.needs_ledger()
-            and not record.needs_texts(self.cursor_properties)
+            and not self._record.needs_ledger()
+            and not self._record.needs_texts(self.cursor_properties)
             and self._acks.stored_parts < THREAD_PARTS_MIN
             and not is_locked(self)  # By a flush or a close.
         )
@@ -294,16 +296,7 @@ class CursorInfoWriter:
         elif not self.closed:
             log.info("%s: the position is stored in the node: %s", self._record.key, error)
             self._writing = True
-            self._spawn(self._write_in_background(in_node=True))
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        if self._background is None:
-            self._background = Background("cursor info", self._record.name)
-        self._background.spawn(work)
-
-    async def _drain(self) -> None:
-        if self._background is not None:
-            await self._background.drain()
+            self._background.spawn(self._write_in_background(in_node=True))
 
     def _wait_for_interval(self) -> None:
         self._look_pending = True  # Further changes need no look of their own.
@@ -394,7 +387,7 @@ class CursorInfoWriter:
         write = self._record.begin if begins else self._record.put
         await write(stored.value, ledger_id, texts)
         if self._record.has_superfluous:
-            self._spawn(self._record.delete_superfluous())
+            self._background.spawn(self._record.delete_superfluous())
         return stored
 
     async def _encoded_node(self, ledger_id: int) -> StoredInfo:
@@ -459,12 +452,12 @@ class CursorInfoWriter:
 
     async def settle(self) -> None:
         """Waits for the write in flight. A deletion needs that: a later write would create the info again."""
-        await self._drain()
+        await self._background.drain()
         # A write that began in `flush` is no background task; holding the lock once means that it has ended.
         async with lock_of(self):
             await self._record.settle()
         # A refused add may have begun a write of the node.
-        await self._drain()
+        await self._background.drain()
 
     @property
     def stored(self) -> bool:
@@ -479,7 +472,7 @@ class CursorInfoWriter:
                 await self._leave_ledger()
         finally:
             self.abandon()
-            await self._drain()
+            await self._background.drain()
 
     async def _leave_ledger(self) -> None:
         """Moves the position from the ledger to the node, unless it has too many ranges for that, as in Pulsar."""

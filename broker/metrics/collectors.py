@@ -39,6 +39,7 @@ from broker.metrics.broker_families import (
 from broker.metrics.broker_reading import BrokerReading, value_at
 from broker.metrics.broker_window import BrokerWindow
 from broker.metrics.network import NetworkWindow
+from broker.metrics.offload_families import OFFLOAD_LATENCIES, OFFLOADS
 from broker.metrics.process import CpuWindow, GarbageTimes, memory_limit_bytes, resident_bytes, threads
 from broker.numbers.family import Family
 from broker.numbers.windows import TopicWindows, quantile, quantile_of
@@ -49,7 +50,7 @@ Counted = TypeVar("Counted")
 
 
 class BrokerCollector(Collector):
-    """Collects the families of `broker_families.py` from one reading."""
+    """Collects the families of `broker_families.py` and `offload_families.py` from one reading."""
 
     def __init__(
         self,
@@ -71,13 +72,13 @@ class BrokerCollector(Collector):
             yield self._family(family, {(): cast(float, self._value(family, reading))})
         # Without coordinators the families would have a head and no series.
         of_coordinators = COORDINATORS if reading.coordinators else ()
-        for family in (*BROKER_BY, *of_coordinators):
+        for family in (*BROKER_BY, *OFFLOADS, *of_coordinators):
             yield self._labelled(family, self._value(family, reading))
         # Asked for once: each look at a curve computes it anew from all miniatures.
         if curve := reading.curve:
             for family in CURVE:
                 yield self._labelled(family, value_at({"curve": curve}, *family.source.split(".")))
-        for family in HISTOGRAMS:
+        for family in (*HISTOGRAMS, *OFFLOAD_LATENCIES):
             measured = _by_label(cast(Mapping[object, TimeHistogram], self._value(family, reading)))
             yield self._histogram(family, measured)
         yield self._quota_checks(reading.quota_checks)

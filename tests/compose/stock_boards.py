@@ -53,7 +53,7 @@ REASONS: Final = (
     Group(("pulsar_replication_*",), "there is no geo-replication"),
     Group(
         ("pulsar_ledgeroffloader_*",),
-        "asks for Apache's converted names; brokers print `brk_ledgeroffloader_*`",
+        "asks for Apache's converted names; brokers print brk_ledgeroffloader",
     ),
     Group(
         ("pulsar_lb_*", "pulsar_sunit_*"),

@@ -13,7 +13,7 @@ import pytest
 from bookie_stub.http.exposition import render
 from bookkeeper.repair.exposition import render as render_copies
 from bookkeeper.repair.stats import RecoveryStats
-from broker.metrics import broker_families
+from broker.metrics import broker_families, offload_families
 from broker.numbers import topic_families
 from tests.bookie_stub.conftest import Bench
 from tests.test_docs import anchors_of
@@ -72,6 +72,7 @@ def names_of_brokers() -> set[str]:
         topic_families.TOPICS_COUNT,
         *broker_families.BROKER,
         *broker_families.BROKER_BY,
+        *offload_families.OFFLOADS,
     )
     return {family.name for family in families}
 

@@ -11,7 +11,7 @@ import pytest
 
 from bookkeeper.repair.exposition import render as render_copies
 from bookkeeper.repair.stats import RecoveryStats
-from broker.metrics import broker_families
+from broker.metrics import broker_families, offload_families
 from broker.numbers import topic_families
 from tests.compose.boards import queries
 
@@ -89,8 +89,10 @@ def test_every_family_of_our_own_is_on_one_of_our_boards() -> None:
     tables = (
         *broker_families.BROKER,
         *broker_families.BROKER_BY,
+        *offload_families.OFFLOADS,
         *broker_families.CURVE,
         *broker_families.HISTOGRAMS,
+        *offload_families.OFFLOAD_LATENCIES,
         *topic_families.TOPIC,
         *topic_families.SUBSCRIPTION,
         *topic_families.SUBSCRIPTION_CACHE,

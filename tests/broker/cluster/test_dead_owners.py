@@ -86,3 +86,23 @@ async def test_owner_that_listens_again_is_alive_after_a_second() -> None:
         reads = node.reads
         await owners.successor(BUNDLE, owner, node.current)
         assert node.reads == reads
+
+
+async def test_owner_whose_name_has_two_addresses_is_dead_when_both_refuse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def two(host: str, port: int) -> list[str]:
+        assert (host, port) == ("a-host", int(owner.service_url.rpartition(":")[2]))
+        return ["127.0.0.1", "127.0.0.2"]
+
+    monkeypatch.setattr(dead_owners, "_addresses_of", two)
+    owner = Addresses(f"pulsar://a-host:{free_port()}", "http://a-host:1")
+    node = Node(owner, NEXT, after=1)
+    assert await DeadOwners(lambda: 0, wait_s=1).successor(BUNDLE, owner, node.current) == NEXT
+    assert node.reads == 2
+    with socket.create_server(("127.0.0.2", int(owner.service_url.rpartition(":")[2]))):
+        assert await DeadOwners(lambda: 0, wait_s=1).successor(BUNDLE, owner, node.current) == owner
+
+
+async def test_host_is_tried_at_each_of_its_addresses() -> None:
+    assert "127.0.0.1" in await dead_owners._addresses_of("localhost", 1)

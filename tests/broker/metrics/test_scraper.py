@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from broker.metrics import broker_families
+from broker.metrics import broker_families, offload_families
 from broker.metrics.broker_reading import BrokerReading
 from broker.metrics.exposition import ExpositionSettings
 from broker.metrics.http import metrics_routes, takes_gzip
@@ -333,12 +333,14 @@ def test_every_family_is_in_the_documentation() -> None:
         *topic_families.SUBSCRIPTION_CACHE,
         topic_families.CACHE_SUBSCRIPTIONS_LEFT_OUT,
         *broker_families.HISTOGRAMS,
+        *offload_families.OFFLOAD_LATENCIES,
         *topic_families.CONSUMER,
         *topic_families.PRODUCER,
         *topic_families.NAMESPACE,
         *topic_families.TOTALS,
         *broker_families.BROKER,
         *broker_families.BROKER_BY,
+        *offload_families.OFFLOADS,
         *broker_families.CURVE,
         *topic_families.TRANSACTIONS,
         topic_families.TOPICS_COUNT,
