@@ -20,12 +20,13 @@ from typing import Final
 
 from bench import stored_topics
 from bench.many_topics import embedded_broker
-from bench.time_seek import Port
 from broker.compose.broker_service import BrokerService
 from broker.service.consumer import SubscribeOptions, SubscriptionType
+from broker.service.ports import SinglePort
 from broker.service.producer import Producer
 from broker.service.subscriptions.subscription import Subscription
 from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError
 from foundation.model.topic_name import parse_topic_name
 
 BODY: Final = bytes(1024)
@@ -34,6 +35,45 @@ MESSAGES: Final = 20
 OTHERS: Final = "public/more-1"
 RATE: Final = 500
 PACED_S: Final = 20
+
+
+class Port(SinglePort):
+    """Counts what is stored."""
+
+    def __init__(self) -> None:
+        self.done = 0
+
+    def at_once(self, sends: object, count: int, error: BrokerError | None) -> None:
+        """Fails: nothing is refused here."""
+        raise AssertionError(error)
+
+    def stored(self, sends: object, count: int, ledger_id: int, entry_id: int) -> None:
+        """Counts them."""
+        self.done += count
+
+    def not_stored(self, sends: object, count: int, error: BrokerError) -> None:
+        """Fails: everything is stored here."""
+        raise AssertionError(error)
+
+    def pause(self) -> None:
+        """Fails: no rate is limited here."""
+        raise AssertionError
+
+    def go_on(self) -> None:
+        """Fails: nothing was paused."""
+        raise AssertionError
+
+    def ready(self, topic_epoch: int | None) -> None:
+        """Fails: the producer does not wait for access."""
+        raise AssertionError
+
+    def failed(self, error: BrokerError) -> None:
+        """Fails: likewise."""
+        raise AssertionError(error)
+
+    def closed_by_broker(self) -> None:
+        """Ignores the end of the topic."""
+        return
 
 
 class Receiver:
