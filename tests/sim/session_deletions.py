@@ -19,6 +19,7 @@ from bookkeeper.metadata.metadata_store import ABSENT, Check, Put, Versioned
 from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, managed_ledger_key
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list, encode_ledger_list
+from broker.managed_ledger.removal.deletion import no_tier
 from broker.service.lifecycle.deletion.deletions import Deletions
 from broker.service.lifecycle.deletion.intents import OWNERS, ROOT
 from broker.service.namespaces.partitioned_metadata import (
@@ -41,6 +42,16 @@ def _topic(name: str) -> TopicName:
     return parse_topic_name(f"persistent://sim/n/{name}")
 
 
+class _NoShadows:
+    """No topic has shadows."""
+
+    async def check_deletable(self, _source: TopicName, _deleted: str = "") -> None:
+        """Allows the deletion."""
+
+    async def own_partition(self, _name: TopicName) -> None:
+        """Leaves the list as it is."""
+
+
 class _Registry:
     """The part of a registry that deletions of partitioned topics need; no topic is open."""
 
@@ -48,6 +59,7 @@ class _Registry:
         self.namespaces = SimpleNamespace(exists=lambda _: False)
         self.partitions = PartitionedMetadata(store)
         self.schemas = None
+        self.shadows = _NoShadows()
         self.check_open: Callable[[TopicName], None] = lambda _: None
 
     async def exists(self, _name: TopicName) -> bool:
@@ -69,7 +81,9 @@ class Deleting:
     def __init__(self, store: FollowerStore, rng: random.Random, generations: list[int]) -> None:
         """`generations` is shared by all processes: it counts what was made."""
         self._store, self._rng, self._generations = store, rng, generations
-        environment = SimpleNamespace(metadata=store, ledgers=_Ledgers(), wall_ms=lambda: 1, now_ns=lambda: 0)
+        environment = SimpleNamespace(
+            metadata=store, ledgers=_Ledgers(), wall_ms=lambda: 1, now_ns=lambda: 0, open_tier=no_tier
+        )
         self._registry = _Registry(store)
         self.deletions = Deletions(environment, self._registry)  # type: ignore[arg-type]
 
