@@ -79,6 +79,24 @@ async def test_lookup_ends_after_three_steps_at_the_broker_with_the_fewest_bundl
     assert await follow(nodes, nodes[1]) == (nodes[2], 1)
 
 
+async def test_lookup_after_an_interruption_is_answered_by_the_leader_of_now() -> None:
+    nodes = await cluster(3)
+    cut = nodes[2].ownership
+    # As read before the interruption, whose news were lost.
+    cut.members.leader = nodes[1].addresses.broker_id
+    cut._told(SessionState.SUSPENDED)
+    cut._told(SessionState.CONNECTED)
+    assert await cut.owner_of_bundle(BUNDLE) == Owner(nodes[0].addresses, is_redirect=True)
+
+
+async def test_broker_without_a_session_sends_nobody_to_the_leader_that_it_knew() -> None:
+    nodes = await cluster(2)
+    for state in (SessionState.LOST, SessionState.SUSPENDED):
+        nodes[1].ownership._told(state)
+        with pytest.raises(ServiceNotReady, match="opens nothing"):
+            await nodes[1].ownership.owner_of_bundle(BUNDLE)
+
+
 async def test_leader_answers_the_same_until_the_chosen_broker_has_the_bundle() -> None:
     leader, *others = await cluster(3)
     await owned(leader, "shop/orders/0x00000000_0x40000000")
