@@ -323,7 +323,9 @@ class ClusterOwnership(TopicOwnership):
                 log.warning("! the leases of this broker cannot be taken again yet: %s", error)
                 await asyncio.sleep(RETRY_S)
             else:
-                self._is_joined = session == self._session
+                # A return that a later one has overtaken says nothing about the present session.
+                if session == self._session:
+                    self._is_joined = True
                 return
 
     # Load reports

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from itertools import count
 
 import pytest
 
@@ -171,6 +172,30 @@ async def test_connection_that_comes_back_does_not_make_up_for_leases_of_an_ende
         await ownership._acquire(HALVES[0])
     await settle(node)
     await owned(node, HALVES[0])
+
+
+async def test_return_after_an_earlier_session_does_not_undo_the_one_after_the_present_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (node,) = await cluster(1)
+    members, held = node.ownership.members, asyncio.Event()
+    plain, returns = members.register, count()
+
+    async def register() -> None:
+        if next(returns) == 0:
+            await held.wait()
+        await plain()
+
+    monkeypatch.setattr(members, "register", register)
+    for _ in range(2):
+        node.ownership._told(SessionState.LOST)
+        node.ownership._told(SessionState.RE_ESTABLISHED)
+        await asyncio.sleep(0)  # The return begins.
+    while not node.ownership.counts.is_serving:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    held.set()
+    await settle(node)
+    assert node.ownership.counts.is_serving
 
 
 async def test_expired_session_takes_its_bundles_again_and_closes_those_that_others_have() -> None:
