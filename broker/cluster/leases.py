@@ -37,6 +37,8 @@ class Leases:
         """Ends of the watches of owned bundles."""
         self._former: set[str] = set()
         """Owned bundles whose nodes are of a session that has ended."""
+        self._doubts: dict[str, object] = {}
+        """Bundles whose nodes may have gone or changed, until they are looked at; the value is the last news of it."""
         self._session = 0
         """Counts the sessions that have ended."""
         # Two requests for one bundle would take each other's node for one of an earlier life.
@@ -60,7 +62,10 @@ class Leases:
         return len(self._stops)
 
     def check(self, bundle: str) -> Check:
-        """Returns the condition that the lease still stands, for a write."""
+        """Returns the condition that the lease still stands, for a write. Raises MetadataError where that is not known."""
+        # A node that another broker has made in place of ours has the same version.
+        if bundle not in self._stops or bundle in self._former or bundle in self._doubts:
+            raise MetadataError(f"this broker has no lease of {bundle}, or is not sure of it")
         return Check(_key(bundle), _FRESH)
 
     async def owner(self, bundle: str) -> Addresses | None:
@@ -114,16 +119,21 @@ class Leases:
         # Noted before the watch answers: the bundle is owned from the write on.
         self._stops[bundle] = _nothing
         try:
-            self._stops[bundle] = await self._store.watch(_key(bundle), partial(self._lost, bundle))
+            self._stops[bundle] = await self._store.watch(_key(bundle), partial(self._doubt, bundle))
             # No watch tells of what happened before it was there.
             node = await self._store.get(_key(bundle))
         except MetadataError:
-            # Without a watch the lease is one of yesterday: the next request, or `is_kept`, makes it anew.
+            # Without a watch nobody would tell of its end: it is made anew, as one of an ended session.
             self._former.add(bundle)
+            self._lost(bundle)
             raise
         if node is None or node.value != self._value:
-            self._lost(bundle)
+            self._doubt(bundle)
         return self._own
+
+    def _doubt(self, bundle: str) -> None:
+        self._doubts[bundle] = object()
+        self._lost(bundle)
 
     async def release(self, bundle: str) -> None:
         """Gives the bundle up, whose topics are closed. Raises MetadataError."""
@@ -142,8 +152,12 @@ class Leases:
         lock = self._locks.setdefault(bundle, asyncio.Lock())
         async with lock:
             if bundle not in self._former:
+                doubt = self._doubts.get(bundle)
                 node = await self._store.get(_key(bundle))
                 if node is not None and node.value == self._value:
+                    # News that came during the read says more than the read.
+                    if self._doubts.get(bundle) is doubt:
+                        self._doubts.pop(bundle, None)
                     return True
             # It was given up during the waits.
             if bundle not in self._stops:
@@ -158,6 +172,7 @@ class Leases:
     def drop(self, bundle: str) -> None:
         """Forgets a bundle whose node is gone, or another broker's."""
         self._former.discard(bundle)
+        self._doubts.pop(bundle, None)
         stop = self._stops.pop(bundle, None)
         if stop is not None:
             stop()

@@ -41,6 +41,9 @@ class Members:
         self._is_candidate = False
         self._has_lead = False
         """True once this broker has made the node of the leader in this session."""
+        self._is_current = asyncio.Event()
+        """Cleared from the news of a change until it has been read."""
+        self._is_current.set()
         # A read that began earlier and ended later would bring back what has changed since.
         self._one_read = asyncio.Lock()
 
@@ -90,6 +93,7 @@ class Members:
     def changed(self) -> None:
         """Reads everything again, once at a time."""
         self._due = True
+        self._is_current.clear()
         if not self._reading:
             self._reading = True
             self._spawn(self._follow(), "members of the cluster")
@@ -106,6 +110,11 @@ class Members:
                     await asyncio.sleep(RETRY_S)
         finally:
             self._reading = False
+            self._is_current.set()
+
+    async def current(self) -> None:
+        """Returns once every change that the store has told of is in `members` and `leader`."""
+        await self._is_current.wait()
 
     async def read(self) -> dict[str, Member]:
         """Returns the registrations, by name. Raises MetadataError."""

@@ -193,6 +193,9 @@ class ClusterOwnership(TopicOwnership):
             if found is not None:
                 return Owner(await self._acquire(bundle, _EARLIER_LIFE))
             return Owner(await self._acquire(bundle))
+        # What was read before an interruption names a former leader: clients would be sent in circles.
+        self._check_certain()
+        await self.members.current()
         members, leader = self.members.members, self.members.leader
         if leader is not None and leader in members and leader != self.owner.broker_id:
             return Owner(members[leader].addresses, is_redirect=True)
@@ -242,7 +245,7 @@ class ClusterOwnership(TopicOwnership):
 
     def _condition(self, bundle: str) -> Check:
         # Asked anew for each write: the lease of this session says nothing about the next session.
-        if not self._is_joined or bundle not in self.leases:
+        if not self._is_joined:
             raise MetadataError(f"this broker has no lease of {bundle} in this session")
         return self.leases.check(bundle)
 
@@ -299,6 +302,9 @@ class ClusterOwnership(TopicOwnership):
             self._session += 1
             self.leases.end_session()
             self.members.end_session()
+        if state is SessionState.CONNECTED:
+            # Its watches tell too, but later than requests that have waited for the store.
+            self.members.changed()
         if state is SessionState.RE_ESTABLISHED:
             self._spawn(self._return(self._session), "leases of a new session")
 
@@ -317,7 +323,9 @@ class ClusterOwnership(TopicOwnership):
                 log.warning("! the leases of this broker cannot be taken again yet: %s", error)
                 await asyncio.sleep(RETRY_S)
             else:
-                self._is_joined = session == self._session
+                # A return that a later one has overtaken says nothing about the present session.
+                if session == self._session:
+                    self._is_joined = True
                 return
 
     # Load reports

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import Ephemeral, Stop, Versioned, Write
+from bookkeeper.metadata.metadata_store import Check, Ephemeral, Stop, Versioned, Write
 from broker.cluster.leases import Leases, fewest
 from broker.cluster.records import BUNDLES
 from foundation.model.errors import MetadataError
@@ -92,6 +92,56 @@ async def test_node_that_goes_before_it_is_watched_is_looked_at() -> None:
     own.open(addresses(0))
     await own.acquire(BUNDLE)
     assert lost == [BUNDLE]
+
+
+class WatchesAtTheSecondTry(MemoryMetadataStore):
+    """Loses the answer to the first watch."""
+
+    tries = 0
+
+    async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
+        self.tries += 1
+        if self.tries == 1:
+            raise MetadataError("connection lost")
+        return await super().watch(key, changed)
+
+
+async def test_lease_without_a_watch_is_looked_at_and_permits_no_write_until_then() -> None:
+    store, lost = WatchesAtTheSecondTry(), list[str]()
+    own = Leases(store, lost.append)
+    own.open(addresses(0))
+    with pytest.raises(MetadataError, match="connection lost"):
+        await own.acquire(BUNDLE)
+    assert lost == [BUNDLE]
+    with pytest.raises(MetadataError, match="not sure"):
+        own.check(BUNDLE)
+    assert await own.is_kept(BUNDLE)
+    assert own.check(BUNDLE) == Check(f"{BUNDLES}/{BUNDLE}", 0)
+
+
+async def test_lease_permits_no_write_from_the_news_of_a_change_until_it_is_looked_at() -> None:
+    store = MemoryMetadataStore()
+    own, other = leases(store), leases(store.another(), 1)
+    await own.acquire(BUNDLE)
+    await store.another().delete(f"{BUNDLES}/{BUNDLE}")
+    assert await other.acquire(BUNDLE) == addresses(1)
+    await asyncio.sleep(0)
+    # The other broker's node has the version of the one that was removed.
+    assert other.check(BUNDLE) == Check(f"{BUNDLES}/{BUNDLE}", 0)
+    with pytest.raises(MetadataError, match="not sure"):
+        own.check(BUNDLE)
+    assert not await own.is_kept(BUNDLE)
+    with pytest.raises(MetadataError, match="no lease"):
+        own.check(BUNDLE)
+
+
+async def test_news_without_a_change_leaves_the_lease() -> None:
+    own = leases(store := MemoryMetadataStore())
+    await own.acquire(BUNDLE)
+    store._watches.tell_all()
+    await asyncio.sleep(0)
+    assert await own.is_kept(BUNDLE)
+    assert own.check(BUNDLE) == Check(f"{BUNDLES}/{BUNDLE}", 0)
 
 
 class EndsDuringTheFirstWrite(MemoryMetadataStore):

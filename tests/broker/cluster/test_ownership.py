@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from itertools import count
 
 import pytest
 
@@ -77,6 +78,24 @@ async def test_lookup_ends_after_three_steps_at_the_broker_with_the_fewest_bundl
     await settle(*nodes)
     assert await follow(nodes, nodes[1]) == (nodes[2], 3)
     assert await follow(nodes, nodes[1]) == (nodes[2], 1)
+
+
+async def test_lookup_after_an_interruption_is_answered_by_the_leader_of_now() -> None:
+    nodes = await cluster(3)
+    cut = nodes[2].ownership
+    # As read before the interruption, whose news were lost.
+    cut.members.leader = nodes[1].addresses.broker_id
+    cut._told(SessionState.SUSPENDED)
+    cut._told(SessionState.CONNECTED)
+    assert await cut.owner_of_bundle(BUNDLE) == Owner(nodes[0].addresses, is_redirect=True)
+
+
+async def test_broker_without_a_session_sends_nobody_to_the_leader_that_it_knew() -> None:
+    nodes = await cluster(2)
+    for state in (SessionState.LOST, SessionState.SUSPENDED):
+        nodes[1].ownership._told(state)
+        with pytest.raises(ServiceNotReady, match="opens nothing"):
+            await nodes[1].ownership.owner_of_bundle(BUNDLE)
 
 
 async def test_leader_answers_the_same_until_the_chosen_broker_has_the_bundle() -> None:
@@ -153,6 +172,30 @@ async def test_connection_that_comes_back_does_not_make_up_for_leases_of_an_ende
         await ownership._acquire(HALVES[0])
     await settle(node)
     await owned(node, HALVES[0])
+
+
+async def test_return_after_an_earlier_session_does_not_undo_the_one_after_the_present_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (node,) = await cluster(1)
+    members, held = node.ownership.members, asyncio.Event()
+    plain, returns = members.register, count()
+
+    async def register() -> None:
+        if next(returns) == 0:
+            await held.wait()
+        await plain()
+
+    monkeypatch.setattr(members, "register", register)
+    for _ in range(2):
+        node.ownership._told(SessionState.LOST)
+        node.ownership._told(SessionState.RE_ESTABLISHED)
+        await asyncio.sleep(0)  # The return begins.
+    while not node.ownership.counts.is_serving:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    held.set()
+    await settle(node)
+    assert node.ownership.counts.is_serving
 
 
 async def test_expired_session_takes_its_bundles_again_and_closes_those_that_others_have() -> None:

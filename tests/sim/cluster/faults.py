@@ -58,6 +58,9 @@ class ClusterFaults:
     async def _stopped(self, process: ClusterProcess) -> None:
         work = process.spawn(process.stop(), "stop")
         await asyncio.wait([work], timeout=8.0)
+        if self._history.places[process.place] is not process:
+            # It was killed meanwhile, and its place has a process, or gets one: two would have equal addresses.
+            return
         self._history.note(
             f"{process.client.name} has stopped" if work.done() else f"{process.client.name} did not stop"
         )
