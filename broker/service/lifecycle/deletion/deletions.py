@@ -138,8 +138,13 @@ class Deletions:
         """
         if not self._namespaces.exists(namespace):
             raise NamespaceNotFound(f"Namespace {namespace} does not exist.")
-        await self._check_sources([namespace], namespace)
-        await self._namespace(namespace, force=force)
+        # From here on no topic is created in it, so an empty namespace stays empty.
+        self._asked[namespace] += 1
+        try:
+            await self._check_sources([namespace], namespace)
+            await self._namespace(namespace, force=force)
+        finally:
+            self._asked[namespace] -= 1
 
     async def _check_sources(self, namespaces: Sequence[str], deleted: str) -> None:
         for namespace in namespaces:
@@ -147,7 +152,7 @@ class Deletions:
                 await self._registry.shadows.check_deletable(parse_topic_name(name), deleted)
 
     async def _namespace(self, namespace: str, *, force: bool) -> None:
-        # From here on no topic is created in it, so an empty namespace stays empty.
+        # As above, for the namespaces of a tenant.
         self._asked[namespace] += 1
         try:
             if not force:

@@ -401,7 +401,8 @@ async def test_answers_to_failures_of_one_address_wait(
         monkeypatch.setattr("broker.admin.http.principal.asyncio.sleep", noted)
         for _ in range(failed_logins.FREE + 2):
             await session.get("/admin/v2/clusters")
-    assert waits == pytest.approx([0.1, 0.2])
+    # The first request adds the routes of the admin port in slices, which sleep for no time.
+    assert [seconds for seconds in waits if seconds] == pytest.approx([0.1, 0.2])
 
 
 # Settings
