@@ -20,7 +20,7 @@ FILES: Final = "filesystem"
 """Pulsar's name of the driver for copies in files."""
 
 
-class Place(NamedTuple):
+class OffloadPlace(NamedTuple):
     """A storage that keeps copies of ledgers."""
 
     driver: str
@@ -38,7 +38,7 @@ class OffloadContext(NamedTuple):
 
     uuid: UUID
     """In the names of its objects."""
-    place: Place
+    place: OffloadPlace
     """Its storage."""
     complete: bool = False
     """The copy is whole and was compared; until then the objects are there in part or not at all."""
@@ -55,7 +55,7 @@ class OffloadedLedger(NamedTuple):
     """The ledger that was copied."""
     uuid: UUID
     """In the names of the objects."""
-    place: Place
+    place: OffloadPlace
     """Their storage."""
 
 

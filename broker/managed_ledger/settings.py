@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from bookkeeper.ensembles.racks import Affinity
 from bookkeeper.ensembles.settings import Copies
 from broker.config.fields import broker_key
-from broker.managed_ledger.ledger_list import FILES, Place
+from broker.managed_ledger.ledger_list import FILES, OffloadPlace
 from broker.managed_ledger.records.pulsar_records import Compression
 from foundation.settings.fields import RoomSettings
 from foundation.settings.settings import Settings
@@ -20,7 +20,7 @@ BOOKKEEPER_FIRST: Final = "bookkeeper-first"
 class OffloadRules(NamedTuple):
     """The values of a topic: of its policies, of its namespace's, of the broker's keys, the first that is set."""
 
-    place: Place = Place("")
+    place: OffloadPlace = OffloadPlace("")
     """The storage for copies; without a driver nothing is copied."""
     threshold_bytes: int = -1
     """Bytes of a topic that stay in the bookies alone; below 0 = no limit."""
@@ -69,11 +69,11 @@ def _offload(settings: Settings) -> OffloadRules:
     )
 
 
-def _place(settings: Settings) -> Place:
+def _place(settings: Settings) -> OffloadPlace:
     driver = settings.str("managedLedgerOffloadDriver")
     if driver in ("", FILES):
-        return Place(driver, endpoint=settings.str("fileSystemURI") if driver else "")
-    return Place(
+        return OffloadPlace(driver, endpoint=settings.str("fileSystemURI") if driver else "")
+    return OffloadPlace(
         driver,
         settings.str("s3ManagedLedgerOffloadBucket") or settings.str("managedLedgerOffloadBucket"),
         settings.str("s3ManagedLedgerOffloadRegion"),

@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.metadata.metadata_store import MetadataStore
-from broker.managed_ledger.ledger_list import LedgerInfo, OffloadContext, OffloadedLedger, Place
+from broker.managed_ledger.ledger_list import LedgerInfo, OffloadContext, OffloadedLedger, OffloadPlace
 from broker.managed_ledger.offload.stats import OffloadStats, namespace_of
 from broker.managed_ledger.offload.tier import (
     NOT_FOUND,
@@ -62,7 +62,7 @@ class LedgerTier:
         self,
         metadata: MetadataStore,
         ahead: int,
-        open_place: Callable[[Place], ObjectStorage] = open_storage,
+        open_place: Callable[[OffloadPlace], ObjectStorage] = open_storage,
     ) -> None:
         """`ahead`: pieces that are read ahead (`managedLedgerOffloadPrefetchRounds`)."""
         self.stats = OffloadStats()
@@ -70,7 +70,7 @@ class LedgerTier:
         self._metadata = metadata
         self._ahead = ahead
         self._open_place = open_place
-        self._storages: dict[Place, ObjectStorage] = {}
+        self._storages: dict[OffloadPlace, ObjectStorage] = {}
         self._indexes: OrderedDict[UUID, OffloadIndex] = OrderedDict()
         self._pieces = Pieces()
         self._reads: set[asyncio.Task[None]] = set()
@@ -79,7 +79,7 @@ class LedgerTier:
         """Returns a random id."""
         return uuid4()
 
-    def storage(self, place: Place) -> ObjectStorage:
+    def storage(self, place: OffloadPlace) -> ObjectStorage:
         """Returns the storage of a place. Raises PersistenceError for one that cannot be opened."""
         if place not in self._storages:
             self._storages[place] = self._open_place(place)
@@ -254,7 +254,7 @@ class LedgerTier:
     # Searching
 
     async def scan(
-        self, place: Place, namespace: str, named: Mapping[UUID, bool]
+        self, place: OffloadPlace, namespace: str, named: Mapping[UUID, bool]
     ) -> AsyncIterator[ScannedObject]:
         """Yields the objects of a namespace, and those whose owner is not known. Raises PersistenceError."""
         storage = self.storage(place)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.managed_ledger.ledger_list import FILES, Place
+from broker.managed_ledger.ledger_list import FILES, OffloadPlace
 from foundation.model.errors import PersistenceError
 from foundation.objects.object_storage import ObjectStorage, ObjectStorageError
 from foundation.objects.opening import open_objects
@@ -12,7 +12,7 @@ from foundation.objects.opening import open_objects
 S3_DRIVERS: Final = ("aws-s3", "S3")
 
 
-def open_storage(place: Place) -> ObjectStorage:
+def open_storage(place: OffloadPlace) -> ObjectStorage:
     """Returns the storage of a place. Raises PersistenceError where this broker cannot open it."""
     try:
         if place.driver == FILES:

@@ -35,7 +35,7 @@ _BROKER_PORT: Final = 6650
 _ADMIN_PORT: Final = 8080
 
 
-class Member:
+class LocalProcess:
     """One process of the cluster, which may be started several times."""
 
     def __init__(
@@ -108,11 +108,11 @@ class LocalCluster:
         self._folder = folder
         socket_path = (folder / "metadata.sock").absolute()
         url = f"zk:{zookeeper}" if zookeeper else f"unix:{socket_path}"
-        self.store: list[Member] = []
+        self.store: list[LocalProcess] = []
         """The server of the metadata store; none with a ZooKeeper."""
         if not zookeeper:
             words = ("metadata", "serve", str(folder / "metadata"), "--socket", str(socket_path))
-            self.store.append(Member(folder, "metadata", words, b"metadataStoreUrl="))
+            self.store.append(LocalProcess(folder, "metadata", words, b"metadataStoreUrl="))
         self.bookies = [self._bookie(number, offset, zookeeper) for number in range(COUNT)]
         """They keep the entries, each entry two of them."""
         known = ",".join(f"{_HOST}:{bookie.ports[0]}" for bookie in self.bookies)
@@ -121,7 +121,7 @@ class LocalCluster:
         ]
         """They serve clients."""
 
-    def _bookie(self, number: int, offset: int, zookeeper: str) -> Member:
+    def _bookie(self, number: int, offset: int, zookeeper: str) -> LocalProcess:
         ports = (_BOOKIE_PORT + offset + number, _BOOKIE_HTTP_PORT + offset + number)
         settings = {
             "bookiePort": str(ports[0]),
@@ -134,7 +134,7 @@ class LocalCluster:
             settings["metadataServiceUri"] = f"zk+hierarchical://{zookeeper}/ledgers"
         return self._member(f"bookie-{number + 1}", "bookie", settings, b"bookie is ready", ports)
 
-    def _broker(self, number: int, offset: int, url: str, bookies: str) -> Member:
+    def _broker(self, number: int, offset: int, url: str, bookies: str) -> LocalProcess:
         ports = (_BROKER_PORT + offset + number, _ADMIN_PORT + offset + number)
         settings = {
             "clusterName": "local",
@@ -154,18 +154,18 @@ class LocalCluster:
 
     def _member(
         self, name: str, command: str, settings: Mapping[str, str], said: bytes, ports: Sequence[int]
-    ) -> Member:
+    ) -> LocalProcess:
         conf = self._folder / f"{name}.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
         words = (command, "-c", str(conf), "--data", str(self._folder / name))
-        return Member(self._folder, name, words, said, ports)
+        return LocalProcess(self._folder, name, words, said, ports)
 
     @property
-    def members(self) -> list[Member]:
+    def members(self) -> list[LocalProcess]:
         """All processes, in the order of their start."""
         return [*self.store, *self.bookies, *self.brokers]
 
-    def start(self, members: Sequence[Member]) -> None:
+    def start(self, members: Sequence[LocalProcess]) -> None:
         """Starts those of `members`, kind by kind. Raises CommandError."""
         _check_ports(members)
         for kind in (self.store, self.bookies, self.brokers):
@@ -225,7 +225,7 @@ def _check_same_store(folder: Path, zookeeper: str) -> None:
     note.write_text(store, encoding="utf-8")
 
 
-def _check_ports(members: Sequence[Member]) -> None:
+def _check_ports(members: Sequence[LocalProcess]) -> None:
     for name, port in ((member.name, port) for member in members for port in member.ports):
         with socket.socket() as probe:
             # As servers do: a port whose last connections have just ended is free.
@@ -239,7 +239,7 @@ def _check_ports(members: Sequence[Member]) -> None:
 
 def _watch(cluster: LocalCluster) -> None:
     """Tells of processes that end, and starts them again when the user presses Enter; returns never."""
-    told: set[Member] = set()
+    told: set[LocalProcess] = set()
     source = [sys.stdin] if sys.stdin is not None and not sys.stdin.closed else []
     while True:
         ready, _, _ = select.select(source, [], [], _LOOK_S)

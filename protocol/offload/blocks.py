@@ -84,7 +84,7 @@ def key_parts(key: str) -> tuple[UUID, int] | None:
         return None
 
 
-class Block(NamedTuple):
+class IndexedBlock(NamedTuple):
     """A block of the data."""
 
     first_entry: int
@@ -116,7 +116,7 @@ class OffloadIndex:
     """Of the closed ledger, without its password."""
     data_length: int
     """Bytes of the data object."""
-    blocks: tuple[Block, ...]
+    blocks: tuple[IndexedBlock, ...]
     """In the order of their entries."""
     pieces: tuple[Piece, ...]
     """In the order of their entries. Of an object that Apache wrote: each block is one piece."""
@@ -158,7 +158,9 @@ def decode_index(value: bytes) -> OffloadIndex:
         at = _INDEX_HEADER.size
         metadata = ledger_metadata.decode(ledger_metadata.VERSION_LINE + varint(size) + value[at : at + size])
         at += size
-        found = tuple(Block(*_BLOCK.unpack_from(value, at + _BLOCK.size * place)) for place in range(blocks))
+        found = tuple(
+            IndexedBlock(*_BLOCK.unpack_from(value, at + _BLOCK.size * place)) for place in range(blocks)
+        )
         at += _BLOCK.size * blocks
         pieces = _pieces(value, at) if at < len(value) else _whole_blocks(found, header_length, data_length)
     except (struct.error, LedgerMetadataError) as error:
@@ -179,7 +181,9 @@ def _pieces(value: bytes, at: int) -> tuple[Piece, ...]:
     return tuple(Piece(*_PIECE.unpack_from(value, at + _PIECE.size * place)) for place in range(count))
 
 
-def _whole_blocks(blocks: tuple[Block, ...], header_length: int, data_length: int) -> tuple[Piece, ...]:
+def _whole_blocks(
+    blocks: tuple[IndexedBlock, ...], header_length: int, data_length: int
+) -> tuple[Piece, ...]:
     ends = [block.offset for block in blocks[1:]] + [data_length]
     return tuple(
         Piece(block.first_entry, block.offset + header_length, end - block.offset - header_length, None)
@@ -224,7 +228,7 @@ class BlockWriter:
         """Bytes that were returned."""
         self._block_end = 0
         """The end of the current block in the data."""
-        self._blocks: list[Block] = []
+        self._blocks: list[IndexedBlock] = []
         self._pieces: list[Piece] = []
         self._piece: list[bytes | memoryview] = []
         self._piece_size = 0
@@ -268,7 +272,7 @@ class BlockWriter:
         entries = self._metadata.last_entry_id + 1 - self._next_entry
         rest = HEADER_BYTES + self._left_bytes + entries * ENTRY_HEADER_BYTES
         size = max(min(self._block_bytes, rest), HEADER_BYTES + entry_bytes)
-        self._blocks.append(Block(self._next_entry, len(self._blocks) + 1, self._written))
+        self._blocks.append(IndexedBlock(self._next_entry, len(self._blocks) + 1, self._written))
         self._block_end = self._written + size
         self._written += HEADER_BYTES
         header = _BLOCK_HEADER.pack(BLOCK_MAGIC, HEADER_BYTES, size, self._next_entry)

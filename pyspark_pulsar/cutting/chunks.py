@@ -31,8 +31,9 @@ class Part(NamedTuple):
 
 Parts = dict[int, Part]
 """The chunks of one message, by chunk number."""
-LookBack = Callable[[int, bytes], Parts]
-"""Called with an entry's row and the message's uuid; reads the chunks that precede the received range."""
+LookBack = Callable[[int, bytes], Parts | None]
+"""Called with an entry's row and the message's uuid; reads the chunks that precede the received range. None for an entry
+that came too late for its consumer, and is left out."""
 
 
 class Chunks:
@@ -70,7 +71,10 @@ class Chunks:
             if numbers[row] == count - 1:
                 del self._waiting[consumer_id, uuid]
                 if len(parts) < count:
-                    parts = {**look_back(row, uuid), **parts}
+                    earlier = look_back(row, uuid)
+                    if earlier is None:
+                        continue
+                    parts = {**earlier, **parts}
                 frames.append(_whole(messages, entries, row, parts, count))
         return messages_of(frames)
 

@@ -265,9 +265,13 @@ class RangeReader:
                 )
             self._close_if_done(lane)
 
-    def _look_back(self, connection: BrokerConnection, arrived: EntryTable, row: int, uuid: bytes) -> Parts:
-        """Reads the chunks before the range of a message whose last chunk is in it."""
-        lane = self._by_consumer[id(connection), int(arrived.consumer_ids[row])]
+    def _look_back(
+        self, connection: BrokerConnection, arrived: EntryTable, row: int, uuid: bytes
+    ) -> Parts | None:
+        """Reads the chunks before the range of a message whose last chunk is in it; None for one of a closed consumer."""
+        lane = self._by_consumer.get((id(connection), int(arrived.consumer_ids[row])))
+        if lane is None:
+            return None
         last = int(arrived.ledger_ids[row]), int(arrived.entry_ids[row])
         run = self._cluster.run_before(lane.range.topic, last, LOOK_BACK_ENTRIES, self._settings.subscription)
         parts: Parts = {}

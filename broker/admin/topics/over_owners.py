@@ -39,7 +39,7 @@ _MISSING: Final = 404
 _CONFLICT: Final = 409
 
 
-class Outcome(NamedTuple):
+class OwnerAnswer(NamedTuple):
     """The answer of the owner of a partition or bundle."""
 
     name: str
@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
     """The refusal."""
 
 
-Join = Callable[[web.Request, Sequence[Outcome]], Awaitable[web.Response]]
+Join = Callable[[web.Request, Sequence[OwnerAnswer]], Awaitable[web.Response]]
 """Makes the answer of those of all parts, or raises the error that stands for all."""
 
 
@@ -63,7 +63,7 @@ class Rule(NamedTuple):
     """End of the path for a partition where it is not that of the request."""
 
 
-def _bodies(outcomes: Iterable[Outcome]) -> list[tuple[str, Json]]:
+def _bodies(outcomes: Iterable[OwnerAnswer]) -> list[tuple[str, Json]]:
     """Returns all bodies. Raises the first error."""
     found = []
     for one in outcomes:
@@ -73,7 +73,7 @@ def _bodies(outcomes: Iterable[Outcome]) -> list[tuple[str, Json]]:
     return found
 
 
-async def _done_in_some(status: int, _: web.Request, outcomes: Sequence[Outcome]) -> web.Response:
+async def _done_in_some(status: int, _: web.Request, outcomes: Sequence[OwnerAnswer]) -> web.Response:
     """Succeeds where one part did it and all others answered `status`: it was done there, or there was nothing to do."""
     refused = [one.error for one in outcomes if one.error is not None]
     others = [error for error in refused if error.status != status]
@@ -86,12 +86,12 @@ _done = partial(_done_in_some, 0)
 _done_where_it_is = partial(_done_in_some, _MISSING)
 
 
-async def _names(_: web.Request, outcomes: Sequence[Outcome]) -> web.Response:
+async def _names(_: web.Request, outcomes: Sequence[OwnerAnswer]) -> web.Response:
     found = {str(name) for _, body in _bodies(outcomes) if isinstance(body, list) for name in body}
     return answer([*sorted(found)])
 
 
-async def _merged(_: web.Request, outcomes: Sequence[Outcome]) -> web.Response:
+async def _merged(_: web.Request, outcomes: Sequence[OwnerAnswer]) -> web.Response:
     merged: dict[str, Json] = {}
     for _name, body in _bodies(outcomes):
         if isinstance(body, dict):
@@ -99,16 +99,16 @@ async def _merged(_: web.Request, outcomes: Sequence[Outcome]) -> web.Response:
     return answer(merged)
 
 
-async def _by_index(_: web.Request, outcomes: Sequence[Outcome]) -> web.Response:
+async def _by_index(_: web.Request, outcomes: Sequence[OwnerAnswer]) -> web.Response:
     return answer({str(index): body for index, (_name, body) in enumerate(_bodies(outcomes))})
 
 
-async def _by_partition(request: web.Request, outcomes: Sequence[Outcome]) -> web.Response:
+async def _by_partition(request: web.Request, outcomes: Sequence[OwnerAnswer]) -> web.Response:
     shown = await partitioned_shown(request.app[BROKER], topic_of(request))
     return answer({"metadata": shown, "partitions": dict(_bodies(outcomes))})
 
 
-async def _stats(request: web.Request, outcomes: Sequence[Outcome]) -> web.Response:
+async def _stats(request: web.Request, outcomes: Sequence[OwnerAnswer]) -> web.Response:
     found = [(name, body) for name, body in _bodies(outcomes) if isinstance(body, dict)]
     return joined_stats(request, found, await partitioned_shown(request.app[BROKER], topic_of(request)))
 
@@ -190,7 +190,7 @@ async def _partitions_elsewhere(
 
 async def _ask_partition(
     request: web.Request, ownership: ClusterOwnership, rule: Rule, body: Json, name: TopicName
-) -> Outcome:
+) -> OwnerAnswer:
     path = _path_of(name, rule.path or _end_of(request))
     return await _ask(request, ownership, str(name), ownership.bundle_of(name), path, body)
 
@@ -201,7 +201,7 @@ async def _ask_bundles(request: web.Request, ownership: ClusterOwnership) -> web
     bundles = [str(one) for one in bundles_of(broker.namespaces, namespace).all()]
     end = request.rel_url.raw_path.removeprefix(f"/admin/v2/namespaces/{namespace}")
 
-    async def ask(bundle: str) -> Outcome:
+    async def ask(bundle: str) -> OwnerAnswer:
         path = f"/admin/v2/namespaces/{namespace}/{bundle}{end}"
         return await _ask(request, ownership, bundle, f"{namespace}/{bundle}", path, None)
 
@@ -210,7 +210,7 @@ async def _ask_bundles(request: web.Request, ownership: ClusterOwnership) -> web
 
 async def _ask(
     request: web.Request, ownership: ClusterOwnership, name: str, bundle: str, path: str, body: Json
-) -> Outcome:
+) -> OwnerAnswer:
     """Sends the request to the owner of the bundle, which may be this broker."""
     try:
         owner = await ownership.owner_of_bundle(bundle)
@@ -219,8 +219,8 @@ async def _ask(
             owner.addresses, request.method, path, query={**request.query, **query}, body=body
         )
     except BrokerError as error:
-        return Outcome(name, error=error)
-    return Outcome(name, found.body)
+        return OwnerAnswer(name, error=error)
+    return OwnerAnswer(name, found.body)
 
 
 async def _check_subscriptions(
@@ -241,9 +241,9 @@ def _end_of(request: web.Request) -> str:
     return "/" + request.rel_url.raw_path.split("/", 7)[7]
 
 
-async def _all_of(parts: Sequence[Part], ask: Callable[[Part], Awaitable[Outcome]]) -> list[Outcome]:
+async def _all_of(parts: Sequence[Part], ask: Callable[[Part], Awaitable[OwnerAnswer]]) -> list[OwnerAnswer]:
     """Asks about all parts, some at a time; returns the outcomes in their order."""
-    found: list[Outcome] = []
+    found: list[OwnerAnswer] = []
     for first in range(0, len(parts), AT_ONCE):
         found += await asyncio.gather(*map(ask, parts[first : first + AT_ONCE]))
     return found

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from bookkeeper.ensembles.ledgers import Ledgers
-from broker.managed_ledger.ledger_list import LedgerInfo, OffloadContext, OffloadedLedger, Place
+from broker.managed_ledger.ledger_list import LedgerInfo, OffloadContext, OffloadedLedger, OffloadPlace
 from broker.managed_ledger.settings import OffloadRules
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError
@@ -89,7 +89,9 @@ class Tier(Protocol):
         """Deletes the objects of a copy; missing ones are fine. Raises BrokerError."""
         ...
 
-    def scan(self, place: Place, namespace: str, named: Mapping[UUID, bool]) -> AsyncIterator[ScannedObject]:
+    def scan(
+        self, place: OffloadPlace, namespace: str, named: Mapping[UUID, bool]
+    ) -> AsyncIterator[ScannedObject]:
         """Yields the objects of a namespace, and those whose owner is not known. Raises BrokerError.
 
         `named`: the offloads that the lists of the namespace name, and whether each is complete.

@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import parse_qsl, urlencode
 from uuid import UUID
 
-from broker.managed_ledger.ledger_list import FILES, OffloadContext, OffloadedLedger, Place
+from broker.managed_ledger.ledger_list import FILES, OffloadContext, OffloadedLedger, OffloadPlace
 from protocol.managed_ledger_records_pb2 import KeyValue
 from protocol.managed_ledger_records_pb2 import OffloadContext as ContextRecord
 
@@ -65,12 +65,12 @@ def object_of(text: str) -> OffloadedLedger:
     )
 
 
-def _properties(place: Place) -> dict[str, str]:
+def _properties(place: OffloadPlace) -> dict[str, str]:
     if place.driver == FILES:
         return {_URI: place.endpoint}
     return {"bucket": place.bucket, "region": place.region, "endpoint": place.endpoint}
 
 
-def _place(driver: str, properties: dict[str, str]) -> Place:
+def _place(driver: str, properties: dict[str, str]) -> OffloadPlace:
     endpoint = properties.get(_URI if driver == FILES else "endpoint", "")
-    return Place(driver, properties.get("bucket", ""), properties.get("region", ""), endpoint)
+    return OffloadPlace(driver, properties.get("bucket", ""), properties.get("region", ""), endpoint)

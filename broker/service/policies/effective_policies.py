@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeVar, cast
 
 from bookkeeper.ensembles.racks import Affinity
 from bookkeeper.ensembles.settings import Copies
-from broker.managed_ledger.ledger_list import Place
+from broker.managed_ledger.ledger_list import OffloadPlace
 from broker.managed_ledger.settings import ManagedLedgerSettings, OffloadRules
 from broker.managed_ledger.trimming import Keeper
 from broker.service.namespaces.namespaces import GLOBAL, Json, Namespaces
@@ -192,7 +192,7 @@ class EffectivePolicies:
         levels = [level for level in found if level is not None]
         # Ledgers of topics of brokers are small, and their brokers need them at every start.
         return (
-            broker._replace(place=Place(""))
+            broker._replace(place=OffloadPlace(""))
             if name.is_system
             else rules_of(broker, levels)
             if levels

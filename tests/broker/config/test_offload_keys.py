@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.config import load_broker_settings
-from broker.managed_ledger.ledger_list import Place
+from broker.managed_ledger.ledger_list import OffloadPlace
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from foundation.settings.errors import SettingsError
 
@@ -46,7 +46,7 @@ def test_library_for_s3_is_asked_for_before_the_start(monkeypatch: pytest.Monkey
 
 def test_keys_become_the_rules_of_topics() -> None:
     files = rules(managedLedgerOffloadDriver="filesystem", fileSystemURI="file:///a/b").offload
-    assert files.place == Place("filesystem", endpoint="file:///a/b")
+    assert files.place == OffloadPlace("filesystem", endpoint="file:///a/b")
     assert (files.threshold_bytes, files.threshold_s, files.deletion_lag_ms) == (-1, -1, 14_400_000)
     s3 = rules(
         managedLedgerOffloadDriver="S3",
@@ -57,5 +57,5 @@ def test_keys_become_the_rules_of_topics() -> None:
         managedLedgerOffloadAutoTriggerSizeThresholdBytes="7",
         managedLedgerDataReadPriority="bookkeeper-first",
     ).offload
-    assert s3.place == Place("S3", "b", "r", "http://h:1")
+    assert s3.place == OffloadPlace("S3", "b", "r", "http://h:1")
     assert (s3.threshold_bytes, s3.threshold_s, s3.bookkeeper_first) == (7, 5, True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.managed_ledger.ledger_list import FILES, Place
+from broker.managed_ledger.ledger_list import FILES, OffloadPlace
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.offload.ledger_offloads import OffloadRunning, OffloadStatus
 from broker.managed_ledger.settings import OffloadRules
@@ -79,7 +79,7 @@ class Tiered:
         self.objects = Objects(folder)
         self.tier = LedgerTier(self.world.metadata, 1, lambda _: self.objects)
         object.__setattr__(self.world.environment, "open_tier", lambda: self.tier)
-        self.rules = OffloadRules(Place(FILES, endpoint="file:///x"), read_bytes=60)
+        self.rules = OffloadRules(OffloadPlace(FILES, endpoint="file:///x"), read_bytes=60)
 
     async def open(self, count: int = 3 * ENTRIES + 2, **rules: object) -> ManagedLedger:
         """Opens a managed ledger with `count` entries, in ledgers of `ENTRIES`."""
@@ -335,7 +335,7 @@ async def test_a_close_ends_a_running_offload(tiered: Tiered) -> None:
 
 
 async def test_without_a_driver_an_offload_fails_with_pulsars_words(tiered: Tiered) -> None:
-    ledger = await tiered.open(place=Place(""))
+    ledger = await tiered.open(place=OffloadPlace(""))
     await tiered.offload(ledger)
     assert ledger.own_offloads().last_error == (
         "org.apache.bookkeeper.mledger.ManagedLedgerException: [NullLedgerOffloader] does not support offload"

@@ -6,11 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from broker.managed_ledger.ledger_list import LedgerInfo, OffloadContext, Place
+from broker.managed_ledger.ledger_list import LedgerInfo, OffloadContext, OffloadPlace
 from broker.managed_ledger.offload.rules import ledgers_to_drop, ledgers_to_offload
 from broker.managed_ledger.settings import OffloadRules
 
-COPIED = OffloadContext(UUID(int=1), Place("filesystem"), complete=True, at_ms=1_000)
+COPIED = OffloadContext(UUID(int=1), OffloadPlace("filesystem"), complete=True, at_ms=1_000)
 
 
 def ledgers() -> list[LedgerInfo]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from broker.managed_ledger.ledger_list import Place
+from broker.managed_ledger.ledger_list import OffloadPlace
 from broker.managed_ledger.settings import OffloadRules
 from broker.service.policies.offload import OffloadPolicies, rules_of
 
 BROKER = OffloadRules(
-    Place("S3", "broker", "r", "http://broker"), threshold_bytes=1, threshold_s=2, deletion_lag_ms=3
+    OffloadPlace("S3", "broker", "r", "http://broker"), threshold_bytes=1, threshold_s=2, deletion_lag_ms=3
 )
 
 
