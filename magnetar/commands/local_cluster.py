@@ -190,7 +190,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     folder: Path = arguments.data
     try:
-        with _interrupted_by(signal.SIGTERM, signal.SIGHUP):
+        with _interrupted_by(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             _run(folder, arguments.zookeeper, arguments.port_offset)
     except KeyboardInterrupt:
         return 0
