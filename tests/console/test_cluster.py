@@ -56,7 +56,10 @@ def test_page_shows_brokers_bundles_and_why_they_moved(
     open_page: Callable[..., Page],
     screenshots: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Of `magnetar top`, which cuts the reasons at the width of the terminal.
+    monkeypatch.setenv("COLUMNS", "200")
     client = connect(
         "pulsar://" + ",".join(one.addresses.pulsar.removeprefix("pulsar://") for one in brokers)
     )
