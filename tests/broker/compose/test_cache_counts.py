@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.compose.cache_counts import CacheCounts
+from entry_cache.cache_stats import ReadStats
 from foundation.model.topic_name import parse_topic_name
 from tests.fakes.stage import Stage
 
@@ -18,7 +19,8 @@ async def test_cache_counts_begin_again_at_zero_when_a_topic_was_opened_again() 
         spawn=lambda work, name: None,
         wall_ms=lambda: 0,
     )
-    reads = topic.ledger.cache.reads
+    # Its own: until the first read a cache has the counts that all share.
+    reads = topic.ledger.cache.reads = ReadStats()
     reads.hit_entries, reads.miss_entries = 5, 9
     [row] = [each async for each in counts._changes()]
     assert (row["hits"], row["misses"]) == (5, 9)
