@@ -172,7 +172,7 @@ async def test_redelivery_reads_about_as_many_entries_as_can_be_sent() -> None:
         subscription.flow(slow, 1)
         await stage.settle()
     assert len(of_slow.got) - got == 20
-    assert reads.hit_entries - before <= 40
+    assert topic.ledger.cache.reads.hit_entries - before <= 40
 
 
 def _owner(subscription: Subscription, key: str) -> object:
