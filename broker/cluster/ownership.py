@@ -193,7 +193,7 @@ class ClusterOwnership(TopicOwnership):
             if found is not None:
                 return Owner(await self._acquire(bundle, _EARLIER_LIFE))
             return Owner(await self._acquire(bundle))
-        # What was read before an interruption names a former leader: clients would be sent in circles.
+        # A leader that was read before an interruption may be a former one: clients would be sent in circles.
         self._check_certain()
         await self.members.current()
         members, leader = self.members.members, self.members.leader
@@ -358,7 +358,7 @@ class ClusterOwnership(TopicOwnership):
                 and bundle not in self.hand_over.leaving
             ):
                 try:
-                    # Nobody has these topics next.
+                    # These topics have no next owner.
                     await self._give_up(bundle, lambda one, _: self._close(one, None), why=_DELETED)
                 except BrokerError as error:
                     log.warning("! bundle %s of a deleted namespace is not given up yet: %s", bundle, error)

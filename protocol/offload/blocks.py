@@ -131,7 +131,7 @@ def encode_index(index: OffloadIndex) -> bytes:
     value = ledger_metadata.encode(index.metadata)
     _, start = read_varint(value, len(ledger_metadata.VERSION_LINE))
     message = LedgerMetadataFormat.FromString(value[start:])
-    # Whoever reads the storage could write to the ledger by its password. Apache leaves the two fields out as well.
+    # A reader of the storage could write to the ledger by its password. Apache leaves the two fields out as well.
     message.ClearField("password")
     message.ClearField("cToken")
     metadata = message.SerializeToString()

@@ -90,7 +90,7 @@ def compare(path: str, data: bytes, decoded: Any) -> Compared | None:
             return Compared(_read(path, data, decoded), frozenset({f"{pattern}: read alone: {reason}"}))
     for pattern, rewritten in _REWRITTEN.items():
         if found := re.fullmatch(pattern, path):
-            # What our tools show is compared too.
+            # The output of our tools is compared too.
             if (difference := _read(path, data, decoded)) is not None:
                 return Compared(difference)
             return _fields(path, decoded, rewritten(found, data))

@@ -30,7 +30,7 @@ def find_owned_bundles(registry: TopicRegistry, owned: OwnedBundles) -> Iterator
     namespaces = registry.namespaces
     for namespace in [one for tenant in namespaces.tenants() for one in namespaces.names(tenant)]:
         open_ones = (str(topic.name) for topic in registry.open_in(namespace))
-        # It may be deleted between two slices.
+        # A namespace may be deleted between two slices.
         if namespaces.exists(namespace):
             bundles = bundles_of(namespaces, namespace)
             yield from owned.add(namespace, bundles, open_ones)

@@ -206,7 +206,7 @@ class Shadows:
                     task.add_done_callback(self._waking.discard)
 
     async def _wake(self, shadow: TopicName) -> None:
-        # It stays dormant; a client that asks for it is told why.
+        # The topic stays dormant; a client that asks for the topic is told why.
         with suppress(BrokerError):
             await self._registry.get(shadow, create=False)
 
@@ -235,7 +235,7 @@ class Shadows:
             try:
                 keeper = await self._stored_keeper(source.name, shadow)
             except BrokerError as error:
-                # What it had before stays in force.
+                # The former policies stay in force.
                 log.warning(
                     "! %s: the positions of its shadow %s cannot be read: %s", source.name, shadow, error
                 )

@@ -93,9 +93,9 @@ class MoveKind(StrEnum):
     """The kinds of changes of a bundle at a broker."""
 
     TAKEN = "taken"
-    """It owns the bundle from then on."""
+    """The broker owns the bundle from then on."""
     GIVEN_UP = "given up"
-    """It owns the bundle no longer, by its own decision."""
+    """The broker owns the bundle no longer, by its own decision."""
     LOST = "lost"
     """Another broker took the bundle after the end of its session."""
 

@@ -68,7 +68,7 @@ class Node:
         self.store = store
         self.closed: list[str] = []
         self.told: list[ServiceUrls] = []
-        """Who has each closed bundle next, as clients are told."""
+        """The next owner of each closed bundle, as clients are told."""
         self._is_dead = False
         self._tasks: set[asyncio.Task[object]] = set()
         self.namespaces = FourBundles()

@@ -120,7 +120,7 @@ def _opens_while_it_unloads() -> object:
 
 
 def _losses_are_not_noticed() -> object:
-    """Nobody looks at a lease whose node may have gone."""
+    """Leases whose nodes may be missing are not checked."""
     return mock.patch.object(ClusterOwnership, "_look_at")
 
 

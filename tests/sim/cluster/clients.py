@@ -107,7 +107,7 @@ async def follow(
 
 
 class Link:
-    """What a producer and a consumer have in common: they find their topic again and again."""
+    """The common part of a producer and a consumer: both find their topic again and again."""
 
     def __init__(self, history: ClusterHistory, name: TopicName) -> None:
         self.history = history

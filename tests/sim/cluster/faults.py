@@ -1,4 +1,4 @@
-"""What happens to the brokers of a history: faults, and the requests of administrators."""
+"""Events in the life of simulated brokers: faults, and the requests of administrators."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class ClusterHistory:
         self._strays: dict[tuple[str, str], float] = {}
         """Open topics without a lease, and since when."""
 
-    # What processes and clients ask
+    # Questions of processes and clients
 
     def note(self, text: str) -> None:
         self.trace.append(f"{self.loop.time():9.4f} {text}")

@@ -1,4 +1,4 @@
-"""What the faults of the simulated cluster do where they meet."""
+"""Faults of the simulated cluster that meet, and their effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may not happen at the metadata store: a topic taken without a lease, a lease removed that others have or need."""
+"""Forbidden changes of the metadata store: a topic taken without a lease, a lease removed that others have or need."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ClusterWitness:
         self._history = history
         self._cluster = cluster
         self._writers: dict[str, ClusterProcess] = {}
-        """Who has written the list of each topic last."""
+        """The last writer of the list of each topic."""
         self._ledgers: dict[str, LedgerMetadata] = {}
         self.takeovers = 0
         """First writes of a list by another process."""

@@ -1,4 +1,4 @@
-"""What happened in histories of topics, summed over them."""
+"""Counts of events in histories of topics, summed over the histories."""
 
 from __future__ import annotations
 
