@@ -206,7 +206,7 @@ class Shadows:
                     task.add_done_callback(self._waking.discard)
 
     async def _wake(self, shadow: TopicName) -> None:
-        # The topic stays dormant; a client that asks for the topic is told why.
+        # The shadow stays dormant; a client that asks for the shadow is told why.
         with suppress(BrokerError):
             await self._registry.get(shadow, create=False)
 
@@ -235,7 +235,7 @@ class Shadows:
             try:
                 keeper = await self._stored_keeper(source.name, shadow)
             except BrokerError as error:
-                # The former policies stay in force.
+                # The shadow's former keeper stays in force.
                 log.warning(
                     "! %s: the positions of its shadow %s cannot be read: %s", source.name, shadow, error
                 )
