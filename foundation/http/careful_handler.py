@@ -1,10 +1,12 @@
 """CarefulHandler: aiohttp's handler of a connection, which never repeats bytes that are no request.
 
 They may be a part of a credential: aiohttp's own texts have the beginning of a header that is too long.
+It also takes what Pulsar's proxy sends after a redirect, which aiohttp alone refuses.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from aiohttp import web
@@ -12,6 +14,8 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 FAULTS_OF_PEERS: Final = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
 """Errors that bytes of a peer cause, and a peer that leaves."""
+AGENT: Final = b"\r\nUser-Agent: "
+JETTYS: Final = re.compile(rb"\r\nUser-Agent: Jetty/[^\r\n]*")
 
 
 def careful_handler(server: web.Server | None) -> web.RequestHandler:
@@ -27,6 +31,11 @@ class CarefulHandler(web.RequestHandler):
     """Answers and logs what is wrong, without the bytes."""
 
     __slots__ = ()
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop with what the peer sent."""
+        begins_request = self._current_request is None and not self._messages
+        super().data_received(with_one_user_agent(data) if begins_request else data)
 
     def handle_error(
         self,
@@ -52,6 +61,17 @@ class CarefulHandler(web.RequestHandler):
         if isinstance(resp, web.HTTPExpectationFailed):
             resp.text = "Expect: 100-continue is the only expectation that is known"
         return await super().finish_response(request, resp, start_time)
+
+
+def with_one_user_agent(request: bytes) -> bytes:
+    """Takes Jetty's own User-Agent out of the head of a request that has another one too.
+
+    Pulsar's proxy (4.0.8 measured) follows a 307 with both, and aiohttp refuses a header that stands twice.
+    """
+    head, end, body = request.partition(b"\r\n\r\n")
+    if head.count(AGENT) < 2:
+        return request
+    return JETTYS.sub(b"", head, count=1) + end + body
 
 
 def fault_of_peer(error: Exception) -> str:
