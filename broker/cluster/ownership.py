@@ -23,6 +23,7 @@ from typing import Final
 from bookkeeper.metadata.metadata_store import ABSENT, Check, Lease, MetadataStore, SessionState
 from broker.cluster.alone import be_alone, join
 from broker.cluster.dead_owners import DeadOwners
+from broker.cluster.deletion_elsewhere import delete_at_owner
 from broker.cluster.hand_over import CloseBundle, HandOver
 from broker.cluster.leases import Leases, fewest
 from broker.cluster.members import RETRY_S, Members
@@ -97,6 +98,7 @@ class ClusterOwnership(TopicOwnership):
         self.peers = peers
         """Requests to the other brokers."""
         peers.brokers = lambda: self.brokers
+        self.delete_elsewhere = partial(delete_at_owner, self)
         self.hand_over = HandOver(
             self.leases,
             peers,

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from broker.admin.http.answers import answer, body_of, done, topic_of
+from broker.admin.http.answers import PreconditionFailed, answer, body_of, done, namespace_of, topic_of
 from broker.admin.http.principal import PRINCIPAL
 from broker.admin.http.request_path import NAMESPACE, template_of
 from broker.admin.service_view import BROKER, BrokerView
@@ -26,7 +26,7 @@ from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import Json
 from foundation.model.errors import BrokerError, Unauthorized
-from foundation.model.topic_name import TopicName
+from foundation.model.topic_name import NON_PERSISTENT, TopicName
 
 if TYPE_CHECKING:
     from broker.cluster.ownership import ClusterOwnership
@@ -108,6 +108,10 @@ async def _by_partition(request: web.Request, outcomes: Sequence[OwnerAnswer]) -
     return answer({"metadata": shown, "partitions": dict(_bodies(outcomes))})
 
 
+async def _info(_: web.Request, outcomes: Sequence[OwnerAnswer]) -> web.Response:
+    return answer({"version": 0, "partitions": dict(_bodies(outcomes))})
+
+
 async def _stats(request: web.Request, outcomes: Sequence[OwnerAnswer]) -> web.Response:
     found = [(name, body) for name, body in _bodies(outcomes) if isinstance(body, dict)]
     return joined_stats(request, found, await partitioned_shown(request.app[BROKER], topic_of(request)))
@@ -135,9 +139,12 @@ RULES: Final[dict[tuple[str, str], Rule]] = {
     ("POST", "/trim"): Rule(_done),
     ("GET", "/partitioned-stats"): Rule(_stats, "/stats"),
     ("GET", "/partitioned-internalStats"): Rule(_by_partition, "/internalStats"),
+    ("GET", "/internal-info"): Rule(_info),
 }
 """By method and end of the template, after the topic."""
 _ALL_SUBSCRIPTIONS: Final = f"/all_subscription/expireMessages/{_SECONDS}"
+_LIST: Final = "GET", "/admin/v2/{domain}/{tenant}/{namespace}"
+"""Persistent topics are in the store, and every broker lists them all."""
 _OF_NAMESPACE: Final = {
     ("PUT", "/unload"),
     ("POST", "/clearBacklog"),
@@ -155,6 +162,8 @@ async def ask_all_owners(request: web.Request, handler: Handler) -> web.StreamRe
     if not broker.registry.ownership.is_shared or template is None:
         return await handler(request)
     ownership = cluster_of(broker)
+    if (request.method, template) == _LIST and request.match_info["domain"] == NON_PERSISTENT:
+        return await _names(request, await _all_of(_bundles(request), partial(_list, request, ownership)))
     of_namespace = request.method, template.removeprefix(NAMESPACE)
     if of_namespace in _OF_NAMESPACE:
         return await _ask_bundles(request, ownership)
@@ -195,17 +204,34 @@ async def _ask_partition(
     return await _ask(request, ownership, str(name), ownership.bundle_of(name), path, body)
 
 
+def _bundles(request: web.Request) -> list[str]:
+    """Returns the ranges of the bundles of the namespace in the path. Raises NamespaceNotFound."""
+    return [str(one) for one in bundles_of(request.app[BROKER].namespaces, namespace_of(request)).all()]
+
+
+async def _list(request: web.Request, ownership: ClusterOwnership, bundle: str) -> OwnerAnswer:
+    """Asks the owner for the non-persistent topics of a bundle; one without an owner has none."""
+    namespace = namespace_of(request)
+    try:
+        owner = await ownership.leases.owner(f"{namespace}/{bundle}")
+        if owner is None:
+            return OwnerAnswer(bundle, [])
+        path = f"/admin/v2/{NON_PERSISTENT}/{namespace}/{bundle}"
+        found = await ownership.peers.request(owner, "GET", path, query=request.query)
+    except BrokerError as error:
+        return OwnerAnswer(bundle, error=error)
+    return OwnerAnswer(bundle, found.body)
+
+
 async def _ask_bundles(request: web.Request, ownership: ClusterOwnership) -> web.Response:
-    broker = request.app[BROKER]
-    namespace = f"{request.match_info['tenant']}/{request.match_info['namespace']}"
-    bundles = [str(one) for one in bundles_of(broker.namespaces, namespace).all()]
+    namespace = namespace_of(request)
     end = request.rel_url.raw_path.removeprefix(f"/admin/v2/namespaces/{namespace}")
 
     async def ask(bundle: str) -> OwnerAnswer:
         path = f"/admin/v2/namespaces/{namespace}/{bundle}{end}"
         return await _ask(request, ownership, bundle, f"{namespace}/{bundle}", path, None)
 
-    return await _done(request, await _all_of(bundles, ask))
+    return await _done(request, await _all_of(_bundles(request), ask))
 
 
 async def _ask(
@@ -247,6 +273,32 @@ async def _all_of(parts: Sequence[Part], ask: Callable[[Part], Awaitable[OwnerAn
     for first in range(0, len(parts), AT_ONCE):
         found += await asyncio.gather(*map(ask, parts[first : first + AT_ONCE]))
     return found
+
+
+async def check_unused_elsewhere(broker: BrokerView, name: TopicName) -> None:
+    """Raises PreconditionFailed while clients are connected to a partition at another broker."""
+    ownership = cluster_of(broker)
+    for part in await _partitions_elsewhere(broker, ownership, name):
+        if ownership.bundle_of(part) in ownership.leases:
+            continue
+        try:
+            shown = (await _ask_about(ownership, "GET", part, "/stats", None)).body
+        except PeerRefused as error:
+            if error.status == _MISSING:
+                continue
+            raise
+        if _is_used(shown):
+            raise PreconditionFailed(f"Topic {part} has connected clients")
+
+
+def _is_used(shown: Json) -> bool:
+    """Returns True where the statistics of a topic have producers or consumers."""
+    found = shown if isinstance(shown, dict) else {}
+    subscriptions = found.get("subscriptions")
+    of_each = subscriptions.values() if isinstance(subscriptions, dict) else ()
+    return bool(found.get("publishers")) or any(
+        isinstance(one, dict) and one.get("consumers") for one in of_each
+    )
 
 
 async def copy_subscriptions(broker: BrokerView, name: TopicName, new: range) -> None:

@@ -36,6 +36,7 @@ _OF_BUNDLE: Final = (
     _BUNDLE + "/clearBacklog",
     _BUNDLE + "/clearBacklog/{subscription}",
     _BUNDLE + "/unsubscribe/{subscription}",
+    "/admin/v2/{domain}/{tenant}/{namespace}/{bundle}",
 )
 _ROOTS: Final = (
     "/admin/v2/{domain}",

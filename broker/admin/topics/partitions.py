@@ -20,7 +20,7 @@ from broker.admin.http.answers import (
 )
 from broker.admin.http.request_path import TOPIC
 from broker.admin.service_view import BROKER
-from broker.admin.topics.over_owners import copy_subscriptions
+from broker.admin.topics.over_owners import check_unused_elsewhere, copy_subscriptions
 from broker.admin.topics.topic_access import clients, partitioned_shown, parts
 from broker.service.namespaces.namespaces import NamespaceNotFound
 from foundation.model.errors import BrokerError, TopicNotFound
@@ -94,6 +94,8 @@ async def delete(request: web.Request) -> web.Response:
         topic = broker.registry.topics.get(str(part))
         if topic is not None and any(clients(topic)) and not force:
             raise PreconditionFailed(f"Topic {part} has connected clients")
+    if broker.registry.ownership.is_shared and not force:
+        await check_unused_elsewhere(broker, name)
     # The topic first, then its policies, as for a topic without partitions.
     await broker.partitioned.delete(name, force=force)
     return done()
@@ -104,8 +106,7 @@ async def create_missed(request: web.Request) -> web.Response:
     broker, name = request.app[BROKER], topic_of(request)
     if not await broker.registry.partitions.count(name):
         raise TopicNotFound(f"Topic {name} does not exist")
-    for part in await parts(broker, name):
-        await broker.registry.get(part, create=True, by_admin=True)
+    await broker.partitioned.create_missed(name)
     return done()
 
 

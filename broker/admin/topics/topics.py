@@ -77,13 +77,14 @@ async def delete(request: web.Request) -> web.Response:
         return done()
     # Before the clients are counted, as in Pulsar.
     await broker.registry.shadows.check_deletable(name)
-    # Opens the topic: a topic that is not open has no clients, but may not exist either.
-    consumers, producers = clients(await existing(broker, name))
-    if (consumers or producers) and not force:
-        raise PreconditionFailed(
-            f"Topic has {consumers + producers} client connected Including {consumers} consumers,"
-            f" {producers} producers, and 0 replicators."
-        )
+    if not force:
+        # Opens the topic: a topic that is not open has no clients, but may not exist either.
+        consumers, producers = clients(await existing(broker, name))
+        if consumers or producers:
+            raise PreconditionFailed(
+                f"Topic has {consumers + producers} client connected Including {consumers} consumers,"
+                f" {producers} producers, and 0 replicators."
+            )
     # The topic first: if its deletion fails, it still exists and needs its policies.
     await broker.deletions.topic(name, force=force)
     return done()

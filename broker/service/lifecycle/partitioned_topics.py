@@ -6,7 +6,7 @@ Used by the admin interface and by PARTITIONED_METADATA, the first request of ev
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
@@ -123,6 +123,14 @@ class PartitionedTopics:
             await self._metadata.set_count(name, before)
             raise
 
+    async def create_missed(self, name: TopicName) -> None:
+        """Creates the partitions that are not stored, and opens none: brokers that own them do when clients come."""
+        self._deletions.check_open(name)
+        count = await self._metadata.count(name)
+        parts = [name.with_partition(index) for index in range(count)]
+        missed = [one.partition for one in parts if not await self._registry.is_stored(one)]
+        await self._create_partitions(name, missed)
+
     async def delete(self, name: TopicName, *, force: bool) -> None:
         """Deletes all partitions, then schema and metadata. `force` also while clients are connected."""
         count = await self._metadata.count(name)
@@ -135,14 +143,14 @@ class PartitionedTopics:
                     check_unused(topic)
         await self._deletions.partitioned(name, count)
 
-    async def _create_partitions(self, name: TopicName, indexes: range) -> None:
+    async def _create_partitions(self, name: TopicName, indexes: Sequence[int]) -> None:
         """Stores partitions in slices, and other work of the loop runs between them. As in Pulsar, none is opened."""
         if not name.is_persistent:
             return
         check_domain(name, self._registry.settings)
         properties = await self._registry.shadows.properties_of_partitions(name)
-        for start in range(indexes.start, indexes.stop, PARTITIONS_PER_SLICE):
-            part = range(start, min(start + PARTITIONS_PER_SLICE, indexes.stop))
+        for start in range(0, len(indexes), PARTITIONS_PER_SLICE):
+            part = indexes[start : start + PARTITIONS_PER_SLICE]
             names = [name.with_partition(index) for index in part]
             stored = (
                 self._registry.make(one, partial(store_topic, self._registry, one, properties))

@@ -165,6 +165,8 @@ class TopicOwnership:
         """This broker's addresses. Set before the first client connects: the ports are known once they are open."""
         self.close_bundle: Callable[[str, Successor | None], Awaitable[None]] = _nothing_is_open
         """Closes the topics of a bundle, which a successor has next; set once there is a registry of topics."""
+        self.delete_elsewhere: Callable[[TopicName], Awaitable[bool]] = _nobody_else_owns
+        """Has another broker that owns the topic delete it with its clients; False where this broker has to."""
 
     @property
     def brokers(self) -> Mapping[str, Addresses]:
@@ -232,6 +234,11 @@ class TopicOwnership:
 
     async def at_end(self) -> None:
         """Ends connections to other brokers; nothing is asked of them any more."""
+
+
+async def _nobody_else_owns(_name: TopicName) -> bool:
+    """Stands for `delete_elsewhere` at a broker that owns every topic."""
+    return False
 
 
 async def _nothing_is_open(_bundle: str, _successor: Successor | None) -> None:

@@ -140,7 +140,8 @@ class DeletionSteps:
     async def _shut_one(self, text: str, whole: Intent) -> None:
         name = parse_topic_name(text)
         try:
-            await self._registry.shut(name, partial(self._delete_log_of, name, whole), force=True)
+            if not await self._registry.ownership.delete_elsewhere(name):
+                await self._registry.shut(name, partial(self._delete_log_of, name, whole), force=True)
         except TopicNotFound:
             return  # A non-persistent topic ends with its last client.
         intent = self._intents.pending.get((DeletedKind.TOPIC, str(name)))

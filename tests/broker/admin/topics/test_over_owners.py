@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
+import pulsar
 import pytest
 from aiohttp import ClientSession
 
@@ -60,7 +63,9 @@ async def two() -> AsyncIterator[Two]:
     async with AsyncExitStack() as stack:
         found = Two(
             [
-                await stack.enter_async_context(memory_broker(metadata=store))
+                await stack.enter_async_context(
+                    memory_broker("forceDeleteNamespaceAllowed=true", metadata=store)
+                )
                 for store in (first, first.another())
             ]
         )
@@ -161,3 +166,72 @@ async def test_every_rule_is_about_a_route(two: Two) -> None:
     }
     topic = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
     assert {(method, topic + end) for method, end in RULES} <= served
+
+
+async def test_partitioned_topic_is_deleted_at_the_owners_of_its_partitions(two: Two) -> None:
+    topics = [await two.topic(index) for index in range(PARTITIONS)]
+    assert await two.ask("DELETE", f"{PATH}/partitions") == (204, None)
+    assert all(topic.closed for topic in topics)
+    assert [str(topic.name) for one in two.brokers for topic in one.registry.topics.values()] == []
+    assert await two.ask("GET", "persistent/public/default") == (200, [])
+    assert (await two.ask("GET", f"{PATH}/partitions", at=1))[0] == 404
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_partitioned_topic_with_a_client_at_any_owner_is_deleted_by_force_alone(
+    two: Two, at: int
+) -> None:
+    used = next(index for index, owner in two.owners.items() if owner is two.brokers[0])
+    topic, name = await two.topic(used), BASE.with_partition(used)
+    client = pulsar.Client(two.owners[used].addresses.service_url)
+    await asyncio.to_thread(client.subscribe, str(name), "s")
+    status, body = await two.ask("DELETE", f"{PATH}/partitions", at=at)
+    assert (status, body) == (412, {"reason": f"Topic {name} has connected clients"})
+    assert not topic.closed
+    assert await two.ask("DELETE", f"{PATH}/partitions?force=true", at=at) == (204, None)
+    assert topic.closed
+    await asyncio.to_thread(client.close)
+
+
+async def test_namespace_is_deleted_by_force_with_topics_that_another_broker_has_open(two: Two) -> None:
+    topics = [await two.topic(index) for index in range(PARTITIONS)]
+    assert (await two.ask("DELETE", "namespaces/public/default?force=true"))[0] == 204
+    assert all(topic.closed for topic in topics)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_non_persistent_topics_of_all_owners_are_listed(two: Two, at: int) -> None:
+    names = [replace(BASE.with_partition(index), domain="non-persistent") for index in range(PARTITIONS)]
+    assert await two.ask("PUT", "non-persistent/public/default/t/partitions", PARTITIONS) == (204, None)
+    for index, name in enumerate(names):
+        await two.owners[index].registry.get(name, create=True)
+    listed = [str(name) for name in names]
+    assert await two.ask("GET", "non-persistent/public/default", at=at) == (200, listed)
+    found = set()
+    for bundle in {two.brokers[0].registry.ownership.bundle_of(name) for name in names}:
+        _, some = await two.ask("GET", f"non-persistent/{bundle}", at=at)
+        assert isinstance(some, list)
+        found.update(some)
+    assert found == set(listed)
+
+
+async def test_missed_partitions_are_created_whoever_owns_them(two: Two) -> None:
+    for index in (1, 2, 4):
+        assert (await two.topic(index)).name.partition == index
+        owner = two.brokers.index(two.owners[index])
+        assert await two.ask("DELETE", f"{PATH}-partition-{index}", at=owner) == (204, None)
+    assert len(await two.brokers[0].registry.names("public/default", non_persistent=False)) == 3
+    assert await two.ask("POST", f"{PATH}/createMissedPartitions") == (204, None)
+    _, names = await two.ask("GET", "persistent/public/default", at=1)
+    assert names == [str(BASE.with_partition(index)) for index in range(PARTITIONS)]
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_stored_lists_of_partitions_are_read_at_their_owners(two: Two, at: int) -> None:
+    status, body = await two.ask("GET", f"{PATH}/internal-info", at=at)
+    assert isinstance(body, dict)
+    assert (status, list(body["partitions"])) == (
+        200,
+        [str(BASE.with_partition(index)) for index in range(PARTITIONS)],
+    )
+    assert all(shown["ledgers"] for shown in body["partitions"].values())

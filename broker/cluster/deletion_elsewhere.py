@@ -1,0 +1,34 @@
+"""delete_at_owner: a topic that is deleted as a part of something larger goes at its owner, with its clients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from broker.peers.peers import PeerRefused
+from foundation.model.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from broker.cluster.ownership import ClusterOwnership
+
+_MISSING: Final = 404
+
+
+async def delete_at_owner(ownership: ClusterOwnership, name: TopicName) -> bool:
+    """Deletes a topic, its clients included, at the broker that owns it; True once that is done.
+
+    False where this broker has to do it: it owns the topic, which it takes first while nobody does, or the owner does not
+    know a topic that may be stored. Raises PeerRefused, ServiceNotReady and MetadataError.
+    """
+    await ownership.take_unowned([name])
+    owner = await ownership.owner_of(name)
+    if owner.addresses == ownership.owner:
+        return False
+    path = f"/admin/v2/{name.domain}/{name.namespace}/{quote(name.local, safe='')}"
+    try:
+        await ownership.peers.request(owner.addresses, "DELETE", path, query={"force": "true"})
+    except PeerRefused as error:
+        if error.status != _MISSING:
+            raise
+        return False
+    return True
