@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote
 
-from broker.peers.peers import PeerRefused
+from broker.peers.peers import PeerRefused, Peers
+from broker.service.topics.topic_ownership import TopicOwnership
 from foundation.model.topic_name import TopicName
-
-if TYPE_CHECKING:
-    from broker.cluster.ownership import ClusterOwnership
 
 _MISSING: Final = 404
 
 
-async def delete_at_owner(ownership: ClusterOwnership, name: TopicName) -> bool:
+async def delete_at_owner(ownership: TopicOwnership, peers: Peers, name: TopicName) -> bool:
     """Deletes a topic, its clients included, at the broker that owns it; True once that is done.
 
     False where this broker has to do it: it owns the topic, which it takes first while nobody does, or the owner does not
@@ -26,7 +24,7 @@ async def delete_at_owner(ownership: ClusterOwnership, name: TopicName) -> bool:
         return False
     path = f"/admin/v2/{name.domain}/{name.namespace}/{quote(name.local, safe='')}"
     try:
-        await ownership.peers.request(owner.addresses, "DELETE", path, query={"force": "true"})
+        await peers.request(owner.addresses, "DELETE", path, query={"force": "true"})
     except PeerRefused as error:
         if error.status != _MISSING:
             raise

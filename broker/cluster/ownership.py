@@ -98,7 +98,7 @@ class ClusterOwnership(TopicOwnership):
         self.peers = peers
         """Requests to the other brokers."""
         peers.brokers = lambda: self.brokers
-        self.delete_elsewhere = partial(delete_at_owner, self)
+        self.delete_elsewhere = partial(delete_at_owner, self, peers)
         self.hand_over = HandOver(
             self.leases,
             peers,
