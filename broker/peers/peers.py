@@ -22,7 +22,7 @@ from foundation.tls.contexts import ClientFiles, client_context
 from foundation.tls.errors import TlsError
 
 if TYPE_CHECKING:
-    from aiohttp import ClientSession
+    from aiohttp import ClientSession, ClientWebSocketResponse
 
 STEPS_MAX: Final = 3
 """Brokers that a request may be sent to, one after the other: any, the leader, the chosen one."""
@@ -78,10 +78,6 @@ class Peers:
 
         Raises PeerRefused for an answer that is an error, and ServiceNotReady without an answer.
         """
-        try:
-            self._settings = self._current()
-        except SettingsError as error:
-            raise ServiceNotReady(str(error)) from error
         url = self._url(to, path, query or {})
         for _ in range(STEPS_MAX):
             by = self._broker_at(url)
@@ -108,6 +104,26 @@ class Peers:
                 return addresses
         raise ServiceNotReady(f"the owner of {topic} is no broker of this cluster")
 
+    async def web_socket(
+        self, to: Addresses, path: str, query: Mapping[str, str], text_bytes_max: int
+    ) -> ClientWebSocketResponse:
+        """Opens a WebSocket at a broker, for one of this broker's clients. Raises as `request`."""
+        from aiohttp import ClientError, WSServerHandshakeError
+
+        url = self._url(to, path, query)
+        self._broker_at(url)
+        session = await self._opened()
+        try:
+            return await session.ws_connect(
+                url, headers=self._settings.headers, max_msg_size=text_bytes_max, autoclose=False
+            )
+        except WSServerHandshakeError as error:
+            raise PeerRefused(
+                f"broker {to.broker_id} refused the WebSocket with {error.status}", error.status
+            ) from error
+        except (ClientError, TimeoutError, OSError) as error:
+            raise ServiceNotReady(f"broker {to.broker_id} does not answer: {error or 'no answer'}") from error
+
     async def close(self) -> None:
         """Ends the connections."""
         session, self._session = self._session, None
@@ -115,6 +131,10 @@ class Peers:
             await session.close()
 
     def _url(self, to: Addresses, path: str, query: Mapping[str, str]) -> str:
+        try:
+            self._settings = self._current()
+        except SettingsError as error:
+            raise ServiceNotReady(str(error)) from error
         base = to.admin_url_tls if self._settings.uses_tls else to.admin_url
         if not base:
             wanted = "webServicePortTls" if self._settings.uses_tls else "webServicePort"

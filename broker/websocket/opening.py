@@ -11,11 +11,14 @@ from broker.service.consumer import SubscribeOptions
 from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.producer import Producer
 from broker.service.topics.topic_lists import TopicsPattern
+from broker.service.topics.topic_registry import TopicRegistry
 from broker.websocket.consumer_lane import ConsumerLane
 from broker.websocket.consuming import ConsumerSession
 from broker.websocket.dead_letters import DeadLetters
 from broker.websocket.errors import InvalidQuery
+from broker.websocket.parameters import dead_letter_topic
 from broker.websocket.producing import ProducerLane, ProducerSession
+from broker.websocket.rights import SessionRights
 from foundation.model.errors import BrokerError, TopicNotFound
 from foundation.model.topic_name import PERSISTENT, TopicName, parse_topic_name
 
@@ -32,7 +35,7 @@ async def open_producers(session: ProducerSession, name: TopicName) -> None:
     producer_name = session.parameters.name or session.context.producer_name()
     session.rights.require(produce(name))
     try:
-        for partition, part in await _parts(session.context.partitioned, name):
+        for partition, part in await parts_of(session.context.partitioned, name):
             topic = await registry.get(part, create=True)
             # Again, because the right may have been withdrawn while the topic was opened.
             session.rights.hold(produce(part))
@@ -69,7 +72,7 @@ async def open_consumers(session: ConsumerSession, names: list[TopicName], subsc
         for name in names:
             # Before the topic is looked at: a client without the right must not create one.
             session.rights.require(consume(name, checked))
-            for partition, part in await _parts(session.context.partitioned, name):
+            for partition, part in await parts_of(session.context.partitioned, name):
                 if len(session.lanes) >= TOPICS_MAX:
                     raise InvalidQuery(f"more than {TOPICS_MAX} topics and partitions")
                 topic = await registry.get(part, create=True)
@@ -100,14 +103,17 @@ async def open_consumers(session: ConsumerSession, names: list[TopicName], subsc
 
 def _dead_letter_topic(session: ConsumerSession, name: TopicName, subscription: str) -> TopicName | None:
     """Returns the dead letter topic, None without one. Forbidden unless the client may publish to it."""
-    if session.parameters.redeliveries_max is None:
+    text = dead_letter_topic(session.parameters, name, subscription)
+    if text is None:
         return None
-    topic = parse_topic_name(session.parameters.dead_letter_topic or f"{name}-{subscription}-DLQ")
+    topic = parse_topic_name(text)
     session.rights.hold(produce(topic))
     return topic
 
 
-async def topics_of(session: ConsumerSession, topics: str | None, pattern: str | None) -> list[TopicName]:
+async def topics_of(
+    registry: TopicRegistry, rights: SessionRights, topics: str | None, pattern: str | None
+) -> list[TopicName]:
     """Returns the topics that a list of names, or a pattern, stands for. A pattern is evaluated once."""
     if topics:
         return [parse_topic_name(name.strip()) for name in topics.split(",") if name.strip()]
@@ -117,8 +123,7 @@ async def topics_of(session: ConsumerSession, topics: str | None, pattern: str |
     if match is None:
         raise InvalidQuery(f"topicsPattern {pattern[:100]!r} must begin with domain://tenant/namespace/")
     # Before anything is looked up: a refusal would tell otherwise which namespaces and topics exist.
-    session.rights.require(list_topics(match["namespace"]))
-    registry = session.context.registry
+    rights.require(list_topics(match["namespace"]))
     if not registry.namespaces.exists(match["namespace"]):
         raise TopicNotFound("Namespace not found")
     persistent = match["domain"] == PERSISTENT
@@ -130,7 +135,7 @@ async def topics_of(session: ConsumerSession, topics: str | None, pattern: str |
     return list(dict.fromkeys(parse_topic_name(name).base for name in found))
 
 
-async def _parts(partitioned: PartitionedTopics, name: TopicName) -> list[tuple[int, TopicName]]:
+async def parts_of(partitioned: PartitionedTopics, name: TopicName) -> list[tuple[int, TopicName]]:
     """Returns index and name of each partition; (-1, name) for a topic without partitions."""
     count = await partitioned.count_or_create(name, create=True)
     if not count:

@@ -17,6 +17,7 @@ from broker.service.consumer import SubscriptionType
 from broker.websocket.errors import InvalidQuery
 from broker.websocket.json_forms import position_of
 from foundation.model.position import EARLIEST, LATEST, Position
+from foundation.model.topic_name import TopicName
 from foundation.settings.keys import INT_MAX, LONG_MAX
 from protocol.pulsar_api_pb2 import CompressionType, MessageIdData
 
@@ -147,6 +148,13 @@ def consumer_parameters(query: Query) -> ConsumerParameters:
         dead_letter_topic=query.get("deadLetterTopic"),
         crypto_failure=_crypto_failure(query),
     )
+
+
+def dead_letter_topic(parameters: ConsumerParameters, topic: TopicName, subscription: str) -> str | None:
+    """Returns the name of the dead letter topic of a consumer whose first topic is `topic`; None without one."""
+    if parameters.redeliveries_max is None:
+        return None
+    return parameters.dead_letter_topic or f"{topic}-{subscription}-DLQ"
 
 
 def reader_parameters(query: Query) -> ConsumerParameters:

@@ -58,6 +58,29 @@ class _Pending:
     """The client was told that it took too long."""
 
 
+class PartitionRouter:
+    """Chooses partitions for the messages of one session, as Pulsar's clients do."""
+
+    def __init__(self, parameters: ProducerParameters) -> None:
+        self._parameters = parameters
+        self._next = 0
+
+    def choose(self, key: str | None, count: int) -> int:
+        """Returns the partition of a message with this key, 0 to `count` - 1."""
+        if count == 1:
+            return 0
+        if key is not None:
+            java = self._parameters.hashing == "JavaStringHash"
+            return (java_string_hash(key) if java else sticky_key_hash(key.encode())) % count
+        if self._parameters.one_partition:
+            if not self._next:
+                # Chosen by chance, so that many producers do not fill the first partition.
+                self._next = random.randrange(count) + 1
+            return self._next - 1
+        self._next += 1
+        return self._next % count
+
+
 class ProducerSession(WebSocketSession):
     """The producers of one WebSocket, one for each partition of its topic."""
 
@@ -76,7 +99,7 @@ class ProducerSession(WebSocketSession):
         self.pending = 0
         """Messages that were read and not answered."""
         self._pauses = 0
-        self._next_lane = 0
+        self._router = PartitionRouter(parameters)
         self._buffer_waits = False
         self._timer_runs = False
 
@@ -88,28 +111,9 @@ class ProducerSession(WebSocketSession):
             self.send(refusal_json(error.number, str(error), error.context))
         else:
             self.pending += 1
-            self._lane_for(request).add(request)
+            self.lanes[self._router.choose(request.key, len(self.lanes))].add(request)
             self._watch_time()
         self.look_at_limits()
-
-    def _lane_for(self, request: SendRequest) -> ProducerLane:
-        lanes = self.lanes
-        if len(lanes) == 1:
-            return lanes[0]
-        if request.key is not None:
-            key_hash = (
-                java_string_hash(request.key)
-                if self.parameters.hashing == "JavaStringHash"
-                else sticky_key_hash(request.key.encode())
-            )
-            return lanes[key_hash % len(lanes)]
-        if self.parameters.one_partition:
-            if not self._next_lane:
-                # Chosen by chance, so that many producers do not fill the first partition.
-                self._next_lane = random.randrange(len(lanes)) + 1
-            return lanes[self._next_lane - 1]
-        self._next_lane += 1
-        return lanes[self._next_lane % len(lanes)]
 
     def answered(self, texts: Sequence[str], size: int) -> None:
         """Answers messages whose outcome is known; `size` bytes are pending no longer."""

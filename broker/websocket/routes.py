@@ -13,17 +13,26 @@ from __future__ import annotations
 
 import logging
 import secrets
+from functools import partial
+from urllib.parse import quote
 
 from aiohttp import web
 
+from broker.security.authorization.access import consume, produce
 from broker.security.principal import Principal
 from broker.websocket.consuming import ConsumerSession
 from broker.websocket.context import WebSocketContext
 from broker.websocket.errors import GOING_AWAY, InvalidQuery
 from broker.websocket.opening import open_consumers, open_producers, topics_of
-from broker.websocket.parameters import consumer_parameters, producer_parameters, reader_parameters
+from broker.websocket.parameters import (
+    ConsumerParameters,
+    consumer_parameters,
+    producer_parameters,
+    reader_parameters,
+)
 from broker.websocket.producing import ProducerSession
-from broker.websocket.rights import SessionClient
+from broker.websocket.relaying import RelayedConsumers, RelayedProducers, parts_elsewhere, query_of_legs
+from broker.websocket.rights import SessionClient, SessionRights
 from broker.websocket.session import WebSocketSession
 from foundation.model.errors import BrokerError, InvalidTopicName, TopicTerminated
 from foundation.model.topic_name import TopicName, parse_topic_name
@@ -72,10 +81,15 @@ class WebSocketRoutes:
     async def producer(self, request: web.Request) -> web.StreamResponse:
         """Publishes what the client sends."""
         socket = self._socket(request)
-        name = _topic(request)
-        session = ProducerSession(
-            socket, self._context, self._peer(request), producer_parameters(request.query)
-        )
+        name, peer = _topic(request), self._peer(request)
+        parameters = producer_parameters(request.query)
+        if self._is_shared:
+            relay = RelayedProducers(socket, self._context, peer, parameters)
+            if parts := await parts_elsewhere(relay, [name], produce):
+                query = {"producerName": self._context.producer_name(), **request.query}
+                await relay.open_legs(parts, "/ws/v2/producer", "", query)
+                return await _serve(request, socket, relay, f"producer on {name}, at its owners")
+        session = ProducerSession(socket, self._context, peer, parameters)
         try:
             await open_producers(session, name)
         except TopicTerminated as error:
@@ -87,29 +101,53 @@ class WebSocketRoutes:
         socket = self._socket(request)
         name, subscription = _topic(request), _subscription(request)
         parameters = consumer_parameters(request.query)
-        session = ConsumerSession(socket, self._context, self._peer(request), parameters, reads=False)
-        await open_consumers(session, [name], subscription)
-        return await _serve(request, socket, session, f"consumer on {name} {subscription}")
+        return await self._consume(request, socket, parameters, [name], subscription)
 
     async def reader(self, request: web.Request) -> web.StreamResponse:
         """Sends the messages from a place on."""
         socket = self._socket(request)
         name = _topic(request)
         parameters = reader_parameters(request.query)
-        session = ConsumerSession(socket, self._context, self._peer(request), parameters, reads=True)
-        # The name that Pulsar's clients make.
-        await open_consumers(session, [name], f"reader-{secrets.token_hex(5)}")
-        return await _serve(request, socket, session, f"reader on {name}")
+        return await self._consume(request, socket, parameters, [name], "")
 
     async def topics_consumer(self, request: web.Request) -> web.StreamResponse:
         """Sends the messages of a subscription on several topics."""
         socket = self._socket(request)
         subscription = _subscription(request)
         parameters = consumer_parameters(request.query)
-        session = ConsumerSession(socket, self._context, self._peer(request), parameters, reads=False)
-        names = await topics_of(session, request.query.get("topics"), request.query.get("topicsPattern"))
-        await open_consumers(session, names, subscription)
-        return await _serve(request, socket, session, f"consumer on {len(names)} topics {subscription}")
+        rights = SessionRights(self._context.authorizer, self._context.audit, self._peer(request))
+        topics, pattern = request.query.get("topics"), request.query.get("topicsPattern")
+        names = await topics_of(self._context.registry, rights, topics, pattern)
+        return await self._consume(request, socket, parameters, names, subscription)
+
+    async def _consume(
+        self,
+        request: web.Request,
+        socket: web.WebSocketResponse,
+        parameters: ConsumerParameters,
+        names: list[TopicName],
+        subscription: str,
+    ) -> web.StreamResponse:
+        """Serves a consumer, or a reader where `subscription` is empty."""
+        peer, reads = self._peer(request), not subscription
+        what = str(names[0]) if len(names) == 1 else f"{len(names)} topics"
+        subject = f"reader on {what}" if reads else f"consumer on {what} {subscription}"
+        if self._is_shared:
+            relay = RelayedConsumers(socket, self._context, peer, parameters, reads=reads)
+            access = partial(consume, subscription=None if reads else subscription)
+            if parts := await parts_elsewhere(relay, names, access):
+                kind, end = ("reader", "") if reads else ("consumer", f"/{quote(subscription, safe='')}")
+                query = query_of_legs(request.query, parameters, names[0], subscription, len(parts))
+                await relay.open_legs(parts, f"/ws/v2/{kind}", end, query)
+                return await _serve(request, socket, relay, f"{subject}, at its owners")
+        session = ConsumerSession(socket, self._context, peer, parameters, reads=reads)
+        # The name that Pulsar's clients make.
+        await open_consumers(session, names, subscription or f"reader-{secrets.token_hex(5)}")
+        return await _serve(request, socket, session, subject)
+
+    @property
+    def _is_shared(self) -> bool:
+        return self._context.registry.ownership.is_shared
 
     async def wrong_path(self, request: web.Request) -> web.StreamResponse:
         """Refuses a path with a part too few or too many."""

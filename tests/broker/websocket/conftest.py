@@ -12,15 +12,18 @@ from typing import Any, Protocol
 import pytest
 from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType
 
+from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.compose.broker_service import BrokerService
 from tests.support.memory_broker import memory_broker
 
 WAIT_S = 60
 
 
-def a_broker(*overrides: str) -> AbstractAsyncContextManager[BrokerService]:
+def a_broker(
+    *overrides: str, metadata: MetadataStore | None = None
+) -> AbstractAsyncContextManager[BrokerService]:
     """Returns a broker in memory with its WebSocket API, for `async with`."""
-    return memory_broker("webSocketServiceEnabled=true", *overrides)
+    return memory_broker("webSocketServiceEnabled=true", *overrides, metadata=metadata)
 
 
 class Socket:
