@@ -40,7 +40,9 @@ class Part(NamedTuple):
     """A topic or partition, and its owner."""
 
     name: TopicName
+    """Its full name."""
     owner: Addresses
+    """The broker that serves it."""
 
 
 async def parts_elsewhere(
