@@ -3,6 +3,7 @@
     embedded   the bookie inside the broker's process
     bookie     a bookie of ours as a process of its own, over TCP
     bookies    three of them: each ledger on all (E = 3), each entry on two (Qw = Qa = 2)
+    cluster    a bookie and a shared store; with MAGNETAR_CLUSTER=3 each broker is three
     apache     one bookie of Apache BookKeeper, metadata in ZooKeeper
 
 Maven fetches Apache's bookie, or `MAGNETAR_BOOKKEEPER_HOME` names an unpacked distribution of Apache BookKeeper (the

@@ -8,10 +8,13 @@ asked for it. A test that names a storage itself keeps the one that it names.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from kazoo.client import KazooClient
@@ -21,6 +24,8 @@ from tests.support.bookies import BookieProcesses, ensemble_settings
 
 STORAGE: Final = "MAGNETAR_TEST_STORAGE"
 """Names the storage of every broker of the run. Not set: each has a bookie inside its process."""
+CLUSTER: Final = "MAGNETAR_CLUSTER"
+"""Number of brokers that each test's broker stands for: they share the storage `cluster`, and the first one is asked."""
 CLASSES: Final = "MAGNETAR_BOOKKEEPER_CLASSES"
 """The class path of Apache BookKeeper's server, for the storage `apache`."""
 ZOOKEEPER: Final = "MAGNETAR_ZOOKEEPER"
@@ -35,7 +40,7 @@ def settings_for(folder: Path, own: Mapping[str, str]) -> Mapping[str, str]:
 
     Empty for its own bookie, and when the settings `own` choose a storage themselves.
     """
-    name = os.environ.get(STORAGE)
+    name = os.environ.get(STORAGE, "cluster" if CLUSTER in os.environ else None)
     if name is None or CHOICES & own.keys():
         return {}
     key = folder.resolve()
@@ -66,6 +71,21 @@ def _bookies(count: int) -> Place:
             }
 
     return place
+
+
+@contextmanager
+def _cluster(folder: Path) -> Iterator[Mapping[str, str]]:
+    """A bookie, and an embedded store that `magnetar metadata serve` shares."""
+    with BookieProcesses(folder, 1) as bookies, TemporaryDirectory(prefix="store-") as place:
+        # In a folder of a short name: the path of a Unix socket has 107 bytes at most.
+        command = [sys.executable, "-m", "magnetar", "metadata", "serve", place]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                assert server.stdout is not None
+                _, _, url = server.stdout.readline().rstrip("\n").partition("=")
+                yield {"bookieAddress": bookies.addresses[0], "metadataStoreUrl": url}
+            finally:
+                server.kill()
 
 
 @contextmanager
@@ -105,4 +125,9 @@ def _copy(client: KazooClient, source: str, target: str) -> None:
         _copy(client, f"{source}/{name}", f"{target}/{name}")
 
 
-PLACES: Final[Mapping[str, Place]] = {"bookie": _bookies(1), "bookies": _bookies(3), "apache": _apache}
+PLACES: Final[Mapping[str, Place]] = {
+    "bookie": _bookies(1),
+    "bookies": _bookies(3),
+    "cluster": _cluster,
+    "apache": _apache,
+}

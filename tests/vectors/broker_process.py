@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from tests.storages.places import settings_for
+from tests.storages.places import CLUSTER, settings_for
 from tests.support.log_file import lines_in, tail_of, wait_for_lines
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
@@ -101,7 +101,10 @@ class BrokerProcess:
         memory: bool = False,
         test_faults: bool = False,
     ) -> None:
-        """`test_faults`: its clock can be advanced, and faults can be asked for."""
+        """`test_faults`: its clock can be advanced, and faults can be asked for.
+
+        With `MAGNETAR_CLUSTER=3` two more brokers start and stop with it on the same storage, unless the test chose one.
+        """
         self.folder = folder
         self.log_path = folder / "broker.log"
         self._ready_path = folder / "ready.json"
@@ -111,6 +114,7 @@ class BrokerProcess:
         self._test_faults = test_faults
         self._process: subprocess.Popen[bytes] | None = None
         self._addresses: Addresses | None = None
+        self._others: list[BrokerProcess] = []
 
     @property
     def addresses(self) -> Addresses:
@@ -136,11 +140,23 @@ class BrokerProcess:
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(self._command(), cwd=REPOSITORY, stdout=log, stderr=log)
         self._addresses = self._wait_ready(self._process)
+        self._start_others()
         return self._addresses
+
+    def _start_others(self) -> None:
+        shared = settings_for(self.folder, self._settings)
+        count = int(os.environ.get(CLUSTER, "1")) if shared else 1
+        for number in range(2, count + 1):
+            folder = self.folder / f"broker{number}"
+            folder.mkdir(exist_ok=True)
+            ports = {"brokerServicePort": "0", "webServicePort": "0"}
+            self._others.append(BrokerProcess(folder, {**self._settings, **shared, **ports}))
+            self._others[-1].start()
 
     def stop(self) -> int:
         """SIGTERM and its exit status. BrokerFailedError, after a kill, where it does not stop in time."""
         process = self._process
+        self._end_others()
         if process is None:
             return 0
         self._process = None
@@ -157,10 +173,16 @@ class BrokerProcess:
     def kill(self) -> None:
         """SIGKILL: no clean shutdown."""
         process = self._process
+        self._end_others()
         if process is not None:
             self._process = None
             process.kill()
             process.wait()
+
+    def _end_others(self) -> None:
+        for one in self._others:
+            one.kill()
+        self._others.clear()
 
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
