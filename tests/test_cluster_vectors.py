@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.vectors import cluster, cluster_nodes
+from tests.vectors.cluster_operations import NOT_KNOWN
 from tests.vectors.folder import find_vectors_folder
 
 _NAMES = ("nodes", "startup", "loadbalance", "writes", "ledgers")
@@ -25,6 +26,7 @@ def test_records_are_written_as_recorded(path: Path) -> None:
     result = cluster.run_file(path)
     assert result.failed == 0, "\n".join(result.messages)
     assert result.passed > 0
+    assert not [text for text in result.messages if NOT_KNOWN in text]
 
 
 OWNER = {
