@@ -2,8 +2,9 @@
 
 `tests/data/store-0.2.0.tar.gz` is the data folder that 0.2.0 (commit 31f09efe) left after a clean stop: 100 messages of
 which every third is acknowledged, a batch that is acknowledged in part, a partitioned topic, a schema, a delayed message,
-policies of a namespace and a topic, rights, a resource group and a changed setting. The same version has added a compacted topic, one with deduplication,
-a terminated one, properties of a topic, a cluster, and transactions: committed, aborted, and one that was open for more than its minute. Paths in the bookie's cookies read DATA.
+policies of a namespace and a topic, rights, a resource group and a changed setting.
+The same version has added a compacted topic, one with deduplication, a terminated one, properties of a topic, a cluster, and
+transactions: committed, aborted, and one that was open for more than its minute. Paths in the bookie's cookies read DATA.
 """
 
 from __future__ import annotations
