@@ -137,9 +137,9 @@ class SchemaLedgers(SchemaStore):
         self.check_count(schema_id, index)
         return await self._add(schema_id, index, schema, canonical_hash, now_ms)
 
-    async def delete(self, schema_id: str, index: Index) -> int:
+    async def delete(self, schema_id: str, index: Index, now_ms: int) -> int:
         """Adds a version that deletes all before it; returns its number. BadVersion as for `add`."""
-        return await self._add(schema_id, index, None, None, 0)
+        return await self._add(schema_id, index, None, None, now_ms)
 
     async def _add(
         self, schema_id: str, index: Index, schema: Schema | None, canonical_hash: bytes | None, now_ms: int

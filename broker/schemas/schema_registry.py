@@ -176,10 +176,13 @@ class SchemaRegistry:
         A topic without a schema gets such a number too, as in Pulsar.
         """
         try:
-            return await self._store.delete(schema_id, await self._store.index(schema_id))
+            return await self._delete(schema_id)
         except BadVersion:
             self._store.drop(schema_id)
-            return await self._store.delete(schema_id, await self._store.index(schema_id))
+            return await self._delete(schema_id)
+
+    async def _delete(self, schema_id: str) -> int:
+        return await self._store.delete(schema_id, await self._store.index(schema_id), self._wall_ms())
 
     async def forget(self, schema_id: str) -> None:
         """Deletes everything about the schema: for a topic that is deleted."""

@@ -160,8 +160,8 @@ class SchemaStore:
                 f"{schema_id} has {VERSIONS_MAX} versions of its schema, the most that are kept; delete the schema first"
             )
 
-    async def delete(self, schema_id: str, index: Index) -> int:
-        """Deletes all versions and returns the number of the deletion. BadVersion as for `add`."""
+    async def delete(self, schema_id: str, index: Index, _now_ms: int) -> int:
+        """Deletes all versions and returns the number of the deletion, which has no time here. BadVersion as for `add`."""
         key, version = _index_key(schema_id), index.last_version + 1
         value = _index_bytes((), version)
         written = await self._store.put(key, value, index.stored)
@@ -177,7 +177,7 @@ class SchemaStore:
         index = await self.index(schema_id)
         if index is not NO_INDEX:
             # The key of the index goes last: definitions that a crash leaves would be in the way of version 0.
-            await self.delete(schema_id, index)
+            await self.delete(schema_id, index, 0)
             await self._store.delete(_index_key(schema_id))
         self.drop(schema_id)
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import urllib.error
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import pulsar
 import pytest
+from kazoo.client import KazooClient
 
 from tests.interop.support import Admin, Json, connect, numbered, publish, wait_until
 from tests.interop.test_zookeeper import Cluster
@@ -39,13 +41,23 @@ NAMES: Final = ("holes", "half", "nothing")
 class Turns:
     """Both brokers, and what is not acknowledged yet."""
 
-    def __init__(self, folder: Path, zookeeper: ZooKeeper, ledger_entries: int) -> None:
-        settings = {**SETTINGS, "managedLedgerMaxEntriesPerLedger": str(ledger_entries)}
+    def __init__(
+        self,
+        folder: Path,
+        zookeeper: ZooKeeper,
+        ledger_entries: int,
+        settings: Mapping[str, str] = MappingProxyType({}),
+        *,
+        is_set_up: bool = True,
+    ) -> None:
+        """`settings` are those of both; `is_set_up`: Apache's setup tool is the first to write to the store."""
+        settings = {**SETTINGS, "managedLedgerMaxEntriesPerLedger": str(ledger_entries), **settings}
         self.cluster = Cluster(folder, zookeeper, settings)
         self.apache = ApacheBroker(
             pulsar_home(), folder, f"zk:{zookeeper.address}{self.cluster.root}", settings
         )
-        self.apache.set_up()
+        if is_set_up:
+            self.apache.set_up()
         self.cluster.start_bookie()
         self.unacked: dict[str, set[bytes]] = {name: set() for name in NAMES}
 
@@ -73,6 +85,15 @@ class Turns:
                 partial(self._has_left, admin, topic, name, left), f"{left} messages are left for {name}"
             )
         client.close()
+
+    def kill_ours(self) -> None:
+        """Kills our broker and waits for the end of its session; until then Apache's sends requests to it."""
+        self.cluster.broker.kill()
+        observer = KazooClient(hosts=self.cluster.zookeeper.address + self.cluster.root)
+        observer.start()
+        wait_until(lambda: not observer.get_children("/loadbalance/brokers"), "the session has ended")
+        observer.stop()
+        observer.close()
 
     @staticmethod
     def _has_left(admin: Admin, topic: str, name: str, left: int) -> bool:
@@ -348,7 +369,7 @@ def test_policies_of_topics_pass_from_each_to_the_other(turns: Turns) -> None:
     assert mine.shown("left") == {}, "it was deleted with its policies"
     mine.set("policies", "messageTTL", 60)
     wanted["policies"] = {**wanted["policies"], "messageTTL": 60}
-    ours.kill()
+    turns.kill_ours()
 
     theirs.start()
     assert {topic: apache.shown(topic) for topic in topics} == wanted, "also after a kill"

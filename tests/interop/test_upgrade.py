@@ -2,7 +2,9 @@
 
 `tests/data/store-0.2.0.tar.gz` is the data folder that 0.2.0 (commit 31f09efe) left after a clean stop: 100 messages of
 which every third is acknowledged, a batch that is acknowledged in part, a partitioned topic, a schema, a delayed message,
-policies of a namespace and a topic, rights, a resource group and a changed setting. Paths in the bookie's cookies read DATA.
+policies of a namespace and a topic, rights, a resource group and a changed setting.
+The same version has added a compacted topic, one with deduplication, a terminated one, properties of a topic, a cluster, and
+transactions: committed, aborted, and one that was open for more than its minute. Paths in the bookie's cookies read DATA.
 """
 
 from __future__ import annotations
@@ -15,12 +17,19 @@ import pulsar
 import pytest
 
 from magnetar.commands.metadata_command import main as metadata
-from tests.interop.support import Admin, Json, connect, nothing_comes, receive
+from tests.interop.support import RECEIVE_MS, Admin, Json, connect, nothing_comes, receive
 from tests.vectors.broker_process import BrokerProcess
 
 STORE: Final = Path(__file__).parents[1] / "data/store-0.2.0.tar.gz"
 NAMESPACE: Final = "shop/orders"
 PLAIN: Final = f"persistent://{NAMESPACE}/plain"
+SETTINGS: Final = {
+    "acknowledgmentAtBatchIndexLevelEnabled": "true",
+    "transactionCoordinatorEnabled": "true",
+    "brokerDeleteInactiveTopicsEnabled": "false",
+}
+COMPACTED: Final = [("key0", b"v8"), ("key2", b"v10"), ("key3", b"v11"), ("key0", b"v12")]
+"""By key; the last one came after the compaction."""
 LEFT: Final = [b"message %d" % number for number in range(100) if number % 3 != 1]
 
 
@@ -37,9 +46,11 @@ def test_store_of_0_2_0_is_served_with_everything_in_it(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for is_first in (True, False):
-        with BrokerProcess(folder, {"acknowledgmentAtBatchIndexLevelEnabled": "true"}) as broker:
-            check_settings(Admin(broker.addresses.admin))
-            check_messages(connect(broker.addresses.pulsar), Admin(broker.addresses.admin), is_first)
+        with BrokerProcess(folder, SETTINGS) as broker:
+            admin = Admin(broker.addresses.admin)
+            check_settings(admin)
+            check_messages(connect(broker.addresses.pulsar), admin, is_first)
+            check_kinds_of_topics(connect(broker.addresses.pulsar), is_first)
             assert broker.stop() == 0
         assert metadata(["verify", str(folder / "data")]) == 0, capsys.readouterr().out
 
@@ -53,13 +64,18 @@ def check_settings(admin: Admin) -> None:
         f"{namespace}/permissions": {"clerk": ["produce", "consume"]},
         f"persistent/{NAMESPACE}/plain/maxConsumers": 9,
         "brokers/configuration/values": {"dispatcherMaxReadBatchSize": "77"},
+        "clusters/far/failureDomains": {},
     }
     for path, value in expected.items():
         assert _sorted(admin.get(path)) == _sorted(value), path
     rate, group = admin.get(f"{namespace}/dispatchRate"), admin.get("resourcegroups/small")
     partitions = admin.get(f"persistent/{NAMESPACE}/parts/partitions")
     schema = admin.get(f"schemas/{NAMESPACE}/typed/schema")
+    properties = admin.get(f"persistent/{NAMESPACE}/plain/properties")
+    far = admin.get("clusters/far")
     for found, key, value in (
+        (properties, "made", "then"),
+        (far, "serviceUrl", "http://far.invalid:8080"),
         (rate, "dispatchThrottlingRateInMsg", 1000),
         (group, "publishRateInMsgs", 1000),
         (partitions, "partitions", 3),
@@ -97,6 +113,37 @@ def check_messages(client: pulsar.Client, admin: Admin, is_first: bool) -> None:
     delayed = f"persistent://{NAMESPACE}/delayed"
     assert admin.subscription(delayed, "s")["msgBacklog"] == 1
     assert nothing_comes(reader_of(delayed, "s"))
+    client.close()
+
+
+def check_kinds_of_topics(client: pulsar.Client, is_first: bool) -> None:
+    """Receives what is left on topics whose kinds keep more than messages and positions, as `check_messages`."""
+    topics = f"persistent://{NAMESPACE}"
+    for topic, name, expected in (
+        ("numbered", "s", [b"n1", b"n2", b"n7"]),
+        ("ended", "s", [b"e0", b"e1", b"e2"]),
+        ("txn-out", "reader", [b"COMMIT"]),
+        # What the aborted transaction and the late one had acknowledged.
+        ("txn-in", "s", [b"in1", b"in2"]),
+    ):
+        consumer = client.subscribe(f"{topics}/{topic}", name, pulsar.ConsumerType.Shared)
+        if is_first:
+            assert sorted(receive(consumer, len(expected))) == expected, topic
+        assert nothing_comes(consumer)
+        consumer.close()
+    producer = client.create_producer(f"{topics}/numbered", producer_name="once", batching_enabled=False)
+    assert producer.last_sequence_id() == 7
+    with pytest.raises(pulsar.TopicTerminated):
+        client.create_producer(f"{topics}/ended").send(b"late")
+    reader = client.subscribe(
+        f"{topics}/compacted",
+        f"reads-{is_first}",
+        initial_position=pulsar.InitialPosition.Earliest,
+        is_read_compacted=True,
+    )
+    messages = [reader.receive(RECEIVE_MS) for _ in range(4)]
+    assert [(one.partition_key(), one.data()) for one in messages] == COMPACTED
+    assert nothing_comes(reader)
     client.close()
 
 

@@ -15,12 +15,14 @@ Message = tuple[int, dict[str, Json], bytes]
 
 
 class Mover:
-    """Consumer 1 reads the source as `s`, producer 1 writes to the target, producer 2 to the source; coordinator 3."""
+    """Consumer 1 reads the source as `s`, producer 1 writes to the target, producer 2 to the source."""
 
     def __init__(self, cnx: RawConnection, source: str, target: str) -> None:
         self.cnx = cnx
         self.source = source
         self.target = target
+        self.coordinator = 3
+        """The coordinator that is asked for transactions."""
         self._requests = itertools.count(1)
         self._sequence = itertools.count()
         self.waiting: list[Message] = []
@@ -35,7 +37,7 @@ class Mover:
         await mover.ask("PRODUCER", "PRODUCER_SUCCESS", topic=target, producer_id=1, txn_enabled=True)
         await mover.ask("PRODUCER", "PRODUCER_SUCCESS", topic=source, producer_id=2)
         await mover.subscribe(source, 1)
-        await mover.ask("TC_CLIENT_CONNECT_REQUEST", "TC_CLIENT_CONNECT_RESPONSE", tc_id=3)
+        await mover.ask("TC_CLIENT_CONNECT_REQUEST", "TC_CLIENT_CONNECT_RESPONSE", tc_id=mover.coordinator)
         return mover
 
     async def subscribe(self, topic: str, consumer_id: int, name: str = "s") -> None:
@@ -124,8 +126,8 @@ class Mover:
         assert not answer.command.ackResponse.HasField("error"), answer.command
 
     async def begin(self, timeout_ms: int, subscription: str = "s") -> dict[str, Json]:
-        answer = (await self.ask("NEW_TXN", "NEW_TXN_RESPONSE", tc_id=3, txn_ttl_seconds=timeout_ms)).command
-        found = answer.newTxnResponse
+        asked: dict[str, Json] = {"tc_id": self.coordinator, "txn_ttl_seconds": timeout_ms}
+        found = (await self.ask("NEW_TXN", "NEW_TXN_RESPONSE", **asked)).command.newTxnResponse
         txn: dict[str, Json] = {
             "txnid_most_bits": found.txnid_most_bits,
             "txnid_least_bits": found.txnid_least_bits,

@@ -1,7 +1,7 @@
 """Replays recordings of a cluster: each record is read into values of ours, written again, and compared field by field.
 
-`cluster_nodes.py` has the nodes of JSON and text. `cluster_admin.py` repeats the requests of the recorded operations and
-compares the policies that they leave; `cluster_clients.py` repeats what clients did, and compares logs and cursors.
+`cluster_nodes.py` has the nodes of JSON and text. `cluster_operations.py` repeats the recorded operations, and compares the
+nodes that they leave.
 
 Rows that are not replayed are counted and named with the reason, once for each file.
 """
@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -40,7 +40,8 @@ from protocol.managed_ledger_records_pb2 import ManagedCursorInfo, ManagedLedger
 from protocol.pulsar_api_pb2 import MessageIdData
 from protocol.pulsar_metadata_pb2 import SchemaEntry, SchemaInfo
 from protocol.transaction_log_pb2 import TransactionMetadataEntry
-from tests.vectors import cluster_admin, cluster_clients, cluster_nodes
+from tests.vectors import cluster_nodes, cluster_operations
+from tests.vectors.cluster_differences import tree
 from tests.vectors.cluster_nodes import Compared
 from tests.vectors.result import Result
 from tests.vectors.scripts import Op, read_scripts
@@ -60,8 +61,7 @@ def run_file(path: Path) -> Result:
         named.update(compared.reasons)
         result.judge(f"{path.name} {name}", compared.difference, None)
     if path.name.startswith("writes."):
-        cluster_admin.replay(path, result)
-        cluster_clients.replay(path, result)
+        cluster_operations.replay(path, result)
     result.messages += [f"named: {path.name}: {reason} ({count} rows)" for reason, count in named.items()]
     result.messages += [
         f"not replayed: {path.name}: {reason} ({count} rows)" for reason, count in left_out.items()
@@ -111,27 +111,12 @@ def _compared(record: Op) -> Compared:
     return cluster_nodes.compare(path, data, record.get("decoded")) or Compared("no replayer")
 
 
-def _tree(message: Message) -> dict[str, Any]:
-    """Returns the fields that are present, as the recordings show them."""
-    return {field.name: _value(value) for field, value in message.ListFields()}
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, Message):
-        return _tree(value)
-    if isinstance(value, bytes):
-        return {"base64": base64.b64encode(value).decode()}
-    if isinstance(value, int | str):
-        return value
-    return [_value(one) for one in value]
-
-
 def _again(kind: type[Message], data: bytes, written: bytes, decoded: Op) -> str | None:
     if not data.startswith(b"\x47\x78") and written != data:
         return f"want the bytes {data.hex()}, got {written.hex()}"
     message = kind()
     message.ParseFromString(written)
-    got = _tree(message)
+    got = tree(message)
     for key in sorted(got.keys() | decoded.keys()):
         if got.get(key) != decoded.get(key):
             return f"{key}: want {decoded.get(key)}, got {got.get(key)}"

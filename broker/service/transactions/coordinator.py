@@ -148,6 +148,7 @@ class Coordinator:
         began_ms = self._wall_ms()
         self.recovery_ms = began_ms, 0
         orphans: list[Position] = []
+        self._next = self.journal.newest + 1
         async for txn, change, position in self.journal.read():
             self._next = max(self._next, txn.least + 1)
             if txn not in self.transactions and not isinstance(change, Begun):

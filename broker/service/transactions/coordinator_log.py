@@ -38,6 +38,8 @@ LOG_PREFIX: Final = "__transaction_log_"
 """Pulsar's name of a log, without the coordinator's number."""
 LOG_CURSOR: Final = "transaction.subscription"
 """Pulsar's name of the cursor."""
+NEWEST: Final = "max_local_txn_id"
+"""Pulsar's property of a log: the highest number of a transaction at the last write of the list."""
 
 
 class CoordinatorLog:
@@ -62,7 +64,19 @@ class CoordinatorLog:
         ledger = await ManagedLedger.open(
             f"{LOGS_NAMESPACE}/{LOG_PREFIX}{number}", environment, settings, stamp=stamp
         )
-        return cls(ledger, await ledger.cursors.open(LOG_CURSOR, EARLIEST), number)
+        log = cls(ledger, await ledger.cursors.open(LOG_CURSOR, EARLIEST), number)
+        log._set_newest(log.newest)
+        return log
+
+    @property
+    def newest(self) -> int:
+        """The highest number that the list knows, -1 without one. A broker of Apache's may leave no record of it."""
+        text = self.ledger.properties.get(NEWEST, "")
+        return int(text) if text.isdecimal() else -1
+
+    def _set_newest(self, number: int) -> None:
+        """Has the next write of the list store it."""
+        self.ledger.store.properties = {**self.ledger.properties, NEWEST: str(number)}
 
     async def read(self) -> AsyncIterator[tuple[TxnId, Change, Position]]:
         """Yields the records that are not acknowledged, in order."""
@@ -77,7 +91,10 @@ class CoordinatorLog:
         answer: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
         self.ledger.writer.add([encode(txn, change, now_ms)], 1, answer)
         self.appended += 1
-        return await answer
+        position = await answer
+        if isinstance(change, Begun):
+            self._set_newest(max(self.newest, txn.least))
+        return position
 
     def forget(self, positions: Iterable[Position]) -> None:
         """Acknowledges the records of a transaction that is over."""

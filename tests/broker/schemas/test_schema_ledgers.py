@@ -150,6 +150,7 @@ async def test_deletion_is_a_version_and_hides_those_before_it(world: World) -> 
     locator = await locator_of(world)
     info = SchemaInfo.FromString(entry_of(world, locator.info).schemaData)
     assert (locator.info.version, locator.info.hash, info.type, info.deleted) == (1, b"", 1, True)
+    assert info.timestamp == NOW_MS
     later = registry_of(world)
     assert not await later.exists(TOPIC)
     newest = await later.get(TOPIC)

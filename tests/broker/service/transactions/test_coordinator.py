@@ -53,6 +53,10 @@ class Log(CoordinatorLog):
         self.appended = 0
         self._next = itertools.count(max((position.entry_id for position in disk.records), default=-1) + 1)
 
+    @property
+    def newest(self) -> int:
+        return -1
+
     async def read(self) -> AsyncIterator[tuple[TxnId, Change, Position]]:
         for position, (txn, change) in sorted(self.disk.records.items()):
             yield txn, change, position

@@ -9,7 +9,7 @@ import pytest
 
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.service.subscriptions.transactional_acks import acknowledge_in_transaction
-from broker.service.transactions.coordinator_log import CoordinatorLog, decode, encode
+from broker.service.transactions.coordinator_log import NEWEST, CoordinatorLog, decode, encode
 from broker.service.transactions.coordinators import ASSIGN_TOPIC, COORDINATORS, COORDINATORS_MAX
 from broker.service.transactions.pending_acks import AckedEntry
 from broker.service.transactions.transaction_states import Begun
@@ -55,6 +55,27 @@ async def test_coordinator_with_an_open_transaction_stays_open_whatever_its_numb
     await bench.restart()
     assert bench.coordinators.is_undecided(txn)
     assert [*bench.coordinators.by_number] == [COORDINATORS]
+
+
+async def test_numbers_that_the_list_of_a_log_knows_are_not_given_out_again() -> None:
+    """A broker of Apache's acknowledges every record, and leaves the highest number with the list."""
+    bench = Bench()
+    log = await bench.stage.run(CoordinatorLog.open(0, bench.stage.environment, ManagedLedgerSettings()))
+    await bench.stage.run(log.ledger.set_properties({NEWEST: "41"}))
+    await bench.stage.run(log.close())
+    txn = (await bench.stage.run(bench.coordinators.connect(0))).newest
+    assert txn == 41
+    assert (await bench.stage.run(bench.coordinators.at(0).begin(60_000))).least == 42
+
+
+async def test_list_of_a_log_has_the_highest_number_once_the_log_is_closed() -> None:
+    bench = Bench()
+    coordinator = await bench.stage.run(bench.coordinators.connect(0))
+    for _ in range(3):
+        await bench.stage.run(coordinator.begin(60_000))
+    await bench.stage.run(coordinator.journal.close())
+    log = await bench.stage.run(CoordinatorLog.open(0, bench.stage.environment, ManagedLedgerSettings()))
+    assert (log.newest, log.ledger.properties[NEWEST]) == (2, "2")
 
 
 async def two_coordinators(bench: Bench) -> tuple[TxnId, TxnId]:
