@@ -14,6 +14,7 @@ from broker.service.namespaces.namespaces import Namespaces
 from broker.service.successor import Successor
 from broker.service.topics.topic_ownership import TopicOwnership
 from broker.service.topics.topic_registry import TopicRegistry
+from broker.service.transactions.coordinators import ASSIGN_TOPIC
 from foundation.settings.settings import Settings
 
 
@@ -70,6 +71,8 @@ async def unload_bundle(registry: TopicRegistry, bundle: str, successor: Success
     """Closes the topics of a bundle, `tenant/namespace/range`; forgets dormant ones that another broker may own next."""
     namespace, _, text = bundle.rpartition("/")
     found = bundles_of(registry.namespaces, namespace).find(namespace, text)
+    if registry.transaction_states is not None and namespace == ASSIGN_TOPIC.namespace:
+        await registry.transaction_states.close_those(found.has)
     await namespace_topics.unload(registry, namespace, found, successor)
     if registry.ownership.is_shared:
         for name in registry.dormant.in_namespace(namespace):
