@@ -40,7 +40,6 @@ from broker.compose.cache_passes import CachePasses
 from broker.compose.cache_settings import EntryCacheSettings
 from broker.compose.cluster_membership import ownership_of, serve
 from broker.compose.confirmed_rights import ConfirmedRights
-from broker.compose.coordinators import open_coordinators
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.compose.ledger_upkeep import LedgerUpkeep
 from broker.compose.room_settings import (
@@ -265,6 +264,9 @@ class BrokerService:
         self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{await self._start_name()}"
         # Before the ports: topics ask the coordinators how far a transaction is.
         if self.registry.settings.transactions:
+            # Late: most brokers have no transactions.
+            from broker.compose.coordinators import open_coordinators
+
             self.net.coordinators = await open_coordinators(
                 self.registry, self.settings, self._timers, self._tasks
             )

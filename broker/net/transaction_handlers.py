@@ -49,6 +49,8 @@ _OfTransaction: TypeAlias = (
     | CommandEndTxnOnSubscription
 )
 
+Work: TypeAlias = Callable[[], Coroutine[object, object, object]]
+"""Begins the work of a command. A coroutine that a refused command never begins would be one that is never awaited."""
 ATTEMPTS_MAX: Final = 15
 """Questions to the coordinator of one transaction, a second apart, before its message or acknowledgement is refused."""
 ACK_RIGHT: Final = OwnTransaction("ACK")
@@ -71,13 +73,13 @@ def _run(
     command: BaseCommand,
     request_id: int,
     txn: tuple[int, int] | None,
-    work: Coroutine[object, object, object],
+    work: Work,
 ) -> None:
     """Runs the work as a task, then sends the answer to the command: success, or its error."""
     kind = command.type
 
     async def answered() -> None:
-        await work
+        await work()
         cnx.send(transaction_answer(kind, request_id, txn))
 
     def refuse(error: BrokerError) -> bytes:
@@ -86,9 +88,7 @@ def _run(
     cnx.run(command, answered(), refuse)
 
 
-def _of_transaction(
-    cnx: Connection, command: BaseCommand, request: _OfTransaction, work: Coroutine[object, object, object]
-) -> None:
+def _of_transaction(cnx: Connection, command: BaseCommand, request: _OfTransaction, work: Work) -> None:
     _run(cnx, command, request.request_id, _txn(request), work)
 
 
@@ -101,7 +101,7 @@ def _connect(cnx: Connection, command: BaseCommand, coordinators: Coordinators) 
         command,
         request.request_id,
         None,
-        coordinators.connect(request.tc_id, restricted=restricted),
+        partial(coordinators.connect, request.tc_id, restricted=restricted),
     )
 
 
@@ -130,7 +130,7 @@ def _add_topics(cnx: Connection, command: BaseCommand, coordinators: Coordinator
     async def work() -> None:
         await coordinators.at(txn.most).add_topics(txn, tuple(request.partitions))
 
-    _of_transaction(cnx, command, request, work())
+    _of_transaction(cnx, command, request, work)
 
 
 def topics_access(cnx: Connection, command: BaseCommand) -> Iterator[Access | TxnId]:
@@ -153,7 +153,7 @@ def _add_subscriptions(cnx: Connection, command: BaseCommand, coordinators: Coor
         named = tuple((one.topic, one.subscription) for one in request.subscription)
         await coordinators.at(txn.most).add_subscriptions(txn, named)
 
-    _of_transaction(cnx, command, request, work())
+    _of_transaction(cnx, command, request, work)
 
 
 def subscriptions_access(cnx: Connection, command: BaseCommand) -> Iterator[Access | TxnId]:
@@ -172,7 +172,7 @@ def _end(cnx: Connection, command: BaseCommand, coordinators: Coordinators) -> N
     async def work() -> None:
         await coordinators.at(txn.most).end(txn, commit=commit)
 
-    _of_transaction(cnx, command, request, work())
+    _of_transaction(cnx, command, request, work)
 
 
 def end_access(cnx: Connection, command: BaseCommand) -> Iterator[TxnId]:
@@ -185,7 +185,7 @@ def _end_on_topic(cnx: Connection, command: BaseCommand, coordinators: Coordinat
     request = command.endTxnOnPartition
     commit, participants = _commits(request), coordinators.participants
 
-    work = participants.end_on_topic(request.topic, _txn(request), commit=commit)
+    work = partial(participants.end_on_topic, request.topic, _txn(request), commit=commit)
     _of_transaction(cnx, command, request, work)
 
 
@@ -200,7 +200,7 @@ def _end_on_subscription(cnx: Connection, command: BaseCommand, coordinators: Co
     subscribed = request.subscription.topic, request.subscription.subscription
     commit, participants = _commits(request), coordinators.participants
 
-    work = participants.end_on_subscription(subscribed, _txn(request), commit=commit)
+    work = partial(participants.end_on_subscription, subscribed, _txn(request), commit=commit)
     _of_transaction(cnx, command, request, work)
 
 
@@ -254,7 +254,7 @@ def waits_to_publish(cnx: Connection, topic: TopicName, gate: TransactionGate, t
 
 
 def _waits_to_acknowledge(cnx: Connection, port: ConsumerOnConnection, txn: TxnId) -> bool:
-    """Likewise for an ACK."""
+    """Returns True where an ACK of a transaction has to be handled again, likewise."""
     coordinators, subscription = cnx.context.coordinators, port.subscription
     if coordinators is None or not isinstance(subscription, Subscription):
         return False

@@ -7,7 +7,7 @@ import os
 import signal
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -30,7 +30,9 @@ TOPICS = 12
 class Brokers:
     """Some brokers on one store."""
 
-    def __init__(self, folder: Path, zookeeper: ZooKeeper, count: int) -> None:
+    def __init__(
+        self, folder: Path, zookeeper: ZooKeeper, count: int, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.root = f"/{folder.name}"
         self.zookeeper = zookeeper
         self.cluster = Cluster(folder, zookeeper)
@@ -39,6 +41,7 @@ class Brokers:
             "metadataStoreSessionTimeoutMillis": "6000",
             "bookieAddress": self.cluster.bookie_address,
             "bindAddress": "127.0.0.1",
+            **(settings or {}),
         }
         self.brokers = [self._broker(folder / f"broker{number}") for number in range(count)]
 

@@ -12,10 +12,15 @@ from bookkeeper.client.memory import MemoryLedgerClient
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.cluster.ownership import ClusterOwnership
 from broker.compose.broker_service import BrokerService
+from broker.service.transactions.coordinator import Coordinator
 from broker.service.transactions.coordinators import ASSIGN_TOPIC
+from broker.service.transactions.transaction_states import Subscribed, Transaction
 from foundation.loop import clock
 from foundation.loop.turn import Turn
+from foundation.model.errors import ServiceNotReady
 from foundation.model.topic_name import TopicName, parse_topic_name
+from foundation.model.txn_id import TxnId
+from protocol.pulsar_api_pb2 import ServerError
 from tests.support.command_json import Json
 from tests.support.memory_broker import broker_with
 from tests.support.mover import TARGET, Mover
@@ -57,7 +62,7 @@ async def give(to: BrokerService, name: TopicName) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
+    while not condition():  # noqa: ASYNC110 - state without an event
         await asyncio.sleep(0.01)
 
 
@@ -121,3 +126,148 @@ async def test_transaction_over_three_brokers_ends_at_all(action: str) -> None:
         else:
             assert seen == [b"later"]
             assert (await clients.source.message())[2] == b"moved"
+
+
+class Unreachable:
+    """Participants that cannot be told."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def prepare_topic(self, topic: str) -> None: ...
+
+    async def end_on_topic(self, topic: str, txn: TxnId, *, commit: bool) -> None:
+        self.asked.set()
+        raise ServiceNotReady(f"{topic} does not answer")
+
+    async def end_on_subscription(self, subscribed: Subscribed, txn: TxnId, *, commit: bool) -> None:
+        raise AssertionError("topics are told first")
+
+
+async def test_decided_end_goes_on_at_the_next_owner_of_the_coordinator() -> None:
+    async with spread() as (found, clients):
+        first = found[0]
+        txn = await move_one(clients, b"moved")
+        assert first.coordinators is not None
+        former = first.coordinators.at(COORDINATOR)
+        former._participants = nobody = Unreachable()
+        clients.coordinator.cnx.send("END_TXN", request_id=77, txn_action="COMMIT", **txn)
+        await nobody.asked.wait()
+        # The end is decided, and nobody has heard of it.
+        await ownership_of(first).unload(bundle_of_coordinator(first), found[1].addresses.broker_id)
+        answer = (await clients.coordinator.hear("END_TXN_RESPONSE")).command.endTxnResponse
+        assert answer.error == ServerError.TransactionCoordinatorNotFound
+        await opened_again(found, former)
+        assert (await clients.target.message())[2] == b"moved"
+        await until(lambda: not coordinator_of(found).transactions)
+        assert await clients.source.cnx.quiet(0.2) is None
+
+
+def bundle_of_coordinator(service: BrokerService) -> str:
+    return ownership_of(service).bundle_of(ASSIGN_TOPIC.with_partition(COORDINATOR))
+
+
+def open_at(found: list[BrokerService]) -> list[Coordinator]:
+    known = [service.coordinators for service in found if service.coordinators is not None]
+    return [one.by_number[COORDINATOR] for one in known if COORDINATOR in one.by_number]
+
+
+def coordinator_of(found: list[BrokerService]) -> Coordinator:
+    (coordinator,) = open_at(found)
+    return coordinator
+
+
+async def opened_again(found: list[BrokerService], former: Coordinator) -> None:
+    """Returns once another owner of the coordinator has opened it, whichever that is."""
+    while former in (now := open_at(found)) or not now:
+        for service in found:
+            assert service.coordinators is not None
+            await service.coordinators.keep_open()
+        await asyncio.sleep(0)
+
+
+async def test_topic_that_moves_keeps_a_transaction_open_and_takes_its_end() -> None:
+    async with spread() as (found, clients):
+        _, second, third = found
+        txn = await move_one(clients, b"before")
+        name = parse_topic_name(TARGET)
+        await ownership_of(second).unload(
+            ownership_of(second).bundle_of(name), ownership_of(third).owner.broker_id
+        )
+        await give(third, name)
+        moved = await client(third)
+        await moved.ask("PRODUCER", "PRODUCER_SUCCESS", topic=TARGET, producer_id=1)
+        await moved.subscribe(TARGET, 2, "reader")
+        await moved.publish(1, b"after", txn)
+        assert await moved.cnx.quiet(0.2) is None
+        answer = await clients.coordinator.ask("END_TXN", "END_TXN_RESPONSE", txn_action="COMMIT", **txn)
+        assert not answer.command.endTxnResponse.HasField("error"), answer.command
+        assert [(await moved.message())[2] for _ in range(2)] == [b"before", b"after"]
+        await moved.cnx.close()
+
+
+async def refusal_of_send(mover: Mover, txn: dict[str, Json]) -> str:
+    mover.send(1, b"refused", txn)
+    return (await mover.hear("SEND_ERROR")).command.send_error.message
+
+
+async def test_message_of_a_transaction_that_has_ended_is_refused_at_another_broker() -> None:
+    async with spread() as (_, clients):
+        txn = await move_one(clients, b"moved")
+        await clients.coordinator.ask("END_TXN", "END_TXN_RESPONSE", txn_action="COMMIT", **txn)
+        assert "is not open" in await refusal_of_send(clients.target, txn)
+        # It has hidden and held back nothing.
+        await clients.target.publish(1, b"later")
+        assert [(await clients.target.message())[2] for _ in range(2)] == [b"moved", b"later"]
+
+
+async def test_message_of_a_transaction_that_has_not_named_the_topic_is_refused() -> None:
+    async with spread() as (_, clients):
+        txn = await move_one(clients, b"moved")
+        await clients.source.ask("PRODUCER", "PRODUCER_SUCCESS", topic=SOURCE, producer_id=1)
+        assert "add the topic to it first" in await refusal_of_send(clients.source, txn)
+        unknown: dict[str, Json] = {"txnid_most_bits": COORDINATOR, "txnid_least_bits": 1000}
+        assert "is not open" in await refusal_of_send(clients.target, unknown)
+
+
+async def test_end_that_overtakes_the_answer_about_a_transaction_takes_it_back() -> None:
+    async with spread() as (found, clients):
+        _, second, _ = found
+        txn = await clients.coordinator.begin(LONG_MS)
+        key = TxnId(COORDINATOR, int(str(txn["txnid_least_bits"])))
+        coordinators = second.coordinators
+        assert coordinators is not None
+        assert coordinators._cluster is not None
+        real = coordinators._cluster.find
+
+        async def find(asked: TxnId) -> Transaction | None:
+            answer = await real(asked)
+            assert answer is not None, "open when it was asked"
+            await clients.coordinator.ask("END_TXN", "END_TXN_RESPONSE", txn_action="COMMIT", **txn)
+            return answer
+
+        coordinators._cluster.find = find  # type: ignore[method-assign]
+        assert "is not open" in await refusal_of_send(clients.target, txn)
+        assert not coordinators.publishes(key, TARGET)
+
+
+async def test_coordinator_is_open_at_its_owner_alone() -> None:
+    async with spread() as (found, clients):
+        assert [COORDINATOR in one.coordinators.by_number for one in found if one.coordinators] == [
+            True,
+            False,
+            False,
+        ]
+        frame = await clients.target.ask(
+            "TC_CLIENT_CONNECT_REQUEST", "TC_CLIENT_CONNECT_RESPONSE", tc_id=COORDINATOR
+        )
+        assert frame.command.tcClientConnectResponse.error == ServerError.ServiceNotReady
+
+
+async def test_leader_has_a_broker_take_a_coordinator_that_nobody_owns() -> None:
+    async with spread() as (found, clients):
+        await clients.coordinator.begin(LONG_MS)
+        former = coordinator_of(found)
+        await ownership_of(found[0]).unload(bundle_of_coordinator(found[0]))
+        await opened_again(found, former)
+        assert coordinator_of(found).active == 1
