@@ -12,6 +12,8 @@ from bookkeeper.client.memory import MemoryLedgerClient
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.cluster.ownership import ClusterOwnership
 from broker.compose.broker_service import BrokerService
+from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
+from broker.service.topics.new_topic import create_shadow
 from broker.service.transactions.coordinator import Coordinator
 from broker.service.transactions.coordinators import ASSIGN_TOPIC
 from broker.service.transactions.transaction_states import Subscribed, Transaction
@@ -28,6 +30,8 @@ from tests.support.raw_client import RawConnection
 
 SOURCE = "persistent://public/default/source-2"
 """In another bundle than the target."""
+SHADOW = "persistent://public/default/shadow-0"
+"""In the bundle of the source."""
 COORDINATOR = 3
 """The one of `Mover`."""
 LONG_MS = 60_000
@@ -233,21 +237,21 @@ async def test_message_of_a_transaction_that_has_not_named_the_topic_is_refused(
 async def test_end_that_overtakes_the_answer_about_a_transaction_takes_it_back() -> None:
     async with spread() as (found, clients):
         _, second, _ = found
-        txn = await clients.coordinator.begin(LONG_MS)
-        key = TxnId(COORDINATOR, int(str(txn["txnid_least_bits"])))
+        named = await clients.coordinator.begin(LONG_MS)
+        key = TxnId(COORDINATOR, int(str(named["txnid_least_bits"])))
         coordinators = second.coordinators
         assert coordinators is not None
         assert coordinators._cluster is not None
         real = coordinators._cluster.find
 
-        async def find(asked: TxnId) -> Transaction | None:
-            answer = await real(asked)
+        async def find(txn: TxnId) -> Transaction | None:
+            answer = await real(txn)
             assert answer is not None, "open when it was asked"
-            await clients.coordinator.ask("END_TXN", "END_TXN_RESPONSE", txn_action="COMMIT", **txn)
+            await clients.coordinator.ask("END_TXN", "END_TXN_RESPONSE", txn_action="COMMIT", **named)
             return answer
 
         coordinators._cluster.find = find  # type: ignore[method-assign]
-        assert "is not open" in await refusal_of_send(clients.target, txn)
+        assert "is not open" in await refusal_of_send(clients.target, named)
         assert not coordinators.publishes(key, TARGET)
 
 
@@ -271,3 +275,22 @@ async def test_leader_has_a_broker_take_a_coordinator_that_nobody_owns() -> None
         await ownership_of(found[0]).unload(bundle_of_coordinator(found[0]))
         await opened_again(found, former)
         assert coordinator_of(found).active == 1
+
+
+@pytest.mark.parametrize("began_before", [True, False])
+async def test_shadow_at_another_broker_hides_what_is_not_committed(*, began_before: bool) -> None:
+    async with spread() as (found, clients):
+        third = found[2]
+        if began_before:
+            txn = await move_one(clients, b"moved")
+        await create_shadow(third.registry, parse_topic_name(SHADOW), {SHADOW_SOURCE: TARGET})
+        shadow = Mover(await RawConnection.open(third.addresses.service_url), SHADOW, TARGET)
+        await shadow.cnx.connect()
+        await shadow.subscribe(SHADOW, 2, "reader")
+        if not began_before:
+            txn = await move_one(clients, b"moved")
+        await clients.target.publish(1, b"later")
+        assert await shadow.cnx.quiet(0.5) is None, "a message came before the commit"
+        await clients.coordinator.ask("END_TXN", "END_TXN_RESPONSE", txn_action="ABORT", **txn)
+        assert (await shadow.message())[2] == b"later"
+        await shadow.cnx.close()
