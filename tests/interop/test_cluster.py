@@ -19,7 +19,7 @@ from tests.interop.support import Admin, numbered, publish, receive, wait_until
 from tests.interop.test_zookeeper import Cluster
 from tests.support.java import ZooKeeper
 from tests.support.ports import free_port
-from tests.vectors.broker_process import BrokerFailedError, BrokerProcess
+from tests.vectors.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
@@ -223,11 +223,3 @@ def test_broker_that_stood_still_gives_up_what_others_have(brokers: Brokers, con
     assert found == set(numbered(30))
     # It learns of the end of its session a moment after it runs again; until then its writes are refused.
     wait_until(lambda: owner_of(brokers, "t")[0] is other, "all brokers name the new owner")
-
-
-def test_broker_with_transactions_does_not_start_beside_others(brokers: Brokers, tmp_path: Path) -> None:
-    brokers.settings["transactionCoordinatorEnabled"] = "true"
-    third = brokers._broker(tmp_path / "third")
-    with pytest.raises(BrokerFailedError):
-        third.start()
-    assert any("transactionCoordinatorEnabled=false" in line for line in third.log_lines())
