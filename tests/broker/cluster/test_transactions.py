@@ -167,6 +167,18 @@ async def test_decided_end_goes_on_at_the_next_owner_of_the_coordinator() -> Non
         assert await clients.source.cnx.quiet(0.2) is None
 
 
+async def test_message_of_a_transaction_whose_end_is_decided_is_refused_at_a_broker_that_has_not_heard() -> (
+    None
+):
+    async with spread() as (found, clients):
+        txn = await clients.coordinator.begin(LONG_MS)
+        coordinator = coordinator_of(found)
+        coordinator._participants = nobody = Unreachable()
+        clients.coordinator.cnx.send("END_TXN", request_id=77, txn_action="COMMIT", **txn)
+        await nobody.asked.wait()
+        assert "is not open" in await refusal_of_send(clients.target, txn)
+
+
 def bundle_of_coordinator(service: BrokerService) -> str:
     return ownership_of(service).bundle_of(ASSIGN_TOPIC.with_partition(COORDINATOR))
 
