@@ -174,7 +174,8 @@ class Coordinator:
                 # An earlier start may have admitted a longer time.
                 timeout_ms = min(transaction.timeout_ms, self.limits.timeout_max_ms)
                 left_ms = transaction.started_ms + timeout_ms - self._wall_ms()
-                self._set_deadline(transaction.txn, left_ms)
+                # The clock of the broker that began it may have been ahead of this one's.
+                self._set_deadline(transaction.txn, min(left_ms, timeout_ms))
         self.recovery_ms = began_ms, self._wall_ms()
 
     def resume(self) -> None:
@@ -217,6 +218,10 @@ class Coordinator:
     def newest(self) -> int:
         """The highest number that was given to a transaction, -1 before the first."""
         return self._next - 1
+
+    def is_over(self, txn: TxnId) -> bool:
+        """Returns True for a transaction that was begun here or by an earlier owner of the log, and has ended everywhere."""
+        return txn not in self.transactions and txn.least <= self._newest
 
     @property
     def active(self) -> int:

@@ -260,9 +260,11 @@ class Coordinators:
 
     def is_undecided(self, txn: TxnId) -> bool:
         """Returns True while a marker of the transaction may still come."""
-        if self._cluster is not None and txn.most not in self.by_number:
-            return True
-        return self._holds(txn, lambda known: True)
+        if self._cluster is None:
+            return self._holds(txn, lambda known: True)
+        # Another broker may have the coordinator by now, and have begun transactions that this one never heard of.
+        coordinator = self.by_number.get(txn.most)
+        return coordinator is None or not coordinator.is_over(txn)
 
     def is_expected(self, topic: str) -> bool:
         """Returns True when an open transaction has named the topic."""
