@@ -28,7 +28,7 @@ from broker.service.transactions.coordinator import Coordinator, Participants, S
 from broker.service.transactions.coordinator_log import LOG_PREFIX, LOGS_NAMESPACE, CoordinatorLog
 from broker.service.transactions.transaction_limits import TransactionLimits
 from broker.service.transactions.transaction_states import Subscribed, Transaction, TxnStatus
-from foundation.model.errors import BrokerError, CoordinatorNotFound, ServiceNotReady
+from foundation.model.errors import BadVersion, BrokerError, CoordinatorNotFound, ServiceNotReady
 from foundation.model.topic_name import TopicName, parse_topic_name
 from foundation.model.txn_id import TxnId
 
@@ -107,7 +107,9 @@ class Coordinators:
         without any right begin the logs of others. Logs of numbers that no broker gives out are left alone.
         """
         if not await self._partitions.count(ASSIGN_TOPIC):
-            await self._partitions.create(ASSIGN_TOPIC, COORDINATORS, None)
+            # Brokers on one store may start at the same time.
+            with contextlib.suppress(BadVersion):
+                await self._partitions.create(ASSIGN_TOPIC, COORDINATORS, None)
         if self._cluster is not None:
             return
         count = await self.count()
