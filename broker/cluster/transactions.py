@@ -106,15 +106,15 @@ class ClusterTransactions:
             if error.status == _NOT_FOUND:
                 return None
             raise ServiceNotReady(f"the coordinator of transaction {txn}: {error}") from error
-        return _open_transaction(txn, answer.body)
+        return open_transaction(txn, answer.body)
 
 
 def _partition(number: int) -> TopicName:
     return ASSIGN_TOPIC.with_partition(number)
 
 
-def _open_transaction(txn: TxnId, shown: Json) -> Transaction | None:
-    """Reads the answer to `transactionMetadata`; None for a transaction that ends."""
+def open_transaction(txn: TxnId, shown: Json) -> Transaction | None:
+    """Returns the transaction that an answer to `transactionMetadata` shows; None for one that ends."""
     if not isinstance(shown, dict) or shown.get("status") != TxnStatus.OPEN.name:
         return None
     produced, acked, owner = (shown.get(key) for key in ("producedPartitions", "ackedPartitions", "owner"))

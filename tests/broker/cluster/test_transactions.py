@@ -10,16 +10,28 @@ import pytest
 
 from bookkeeper.client.memory import MemoryLedgerClient
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.admin.cluster.transaction_stats import transaction_metadata
 from broker.cluster.ownership import ClusterOwnership
+from broker.cluster.transactions import open_transaction
 from broker.compose.broker_service import BrokerService
 from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
 from broker.service.topics.new_topic import create_shadow
 from broker.service.transactions.coordinator import Coordinator
 from broker.service.transactions.coordinators import ASSIGN_TOPIC
-from broker.service.transactions.transaction_states import Subscribed, Transaction
+from broker.service.transactions.transaction_states import (
+    Begun,
+    PartitionsAdded,
+    StatusChanged,
+    Subscribed,
+    SubscriptionsAdded,
+    Transaction,
+    TxnStatus,
+    apply,
+)
 from foundation.loop import clock
 from foundation.loop.turn import Turn
 from foundation.model.errors import ServiceNotReady
+from foundation.model.position import EARLIEST
 from foundation.model.topic_name import TopicName, parse_topic_name
 from foundation.model.txn_id import TxnId
 from protocol.pulsar_api_pb2 import ServerError
@@ -220,6 +232,28 @@ async def test_topic_that_moves_keeps_a_transaction_open_and_takes_its_end() -> 
         assert not answer.command.endTxnResponse.HasField("error"), answer.command
         assert [(await moved.message())[2] for _ in range(2)] == [b"before", b"after"]
         await moved.cnx.close()
+
+
+def test_answer_about_a_transaction_says_all_that_its_topics_need() -> None:
+    txn, known = TxnId(COORDINATOR, 7), dict[TxnId, Transaction]()
+    changes = (
+        Begun(timeout_ms=5000, started_ms=1, owner="alice"),
+        PartitionsAdded((TARGET, "public/default/short")),
+        SubscriptionsAdded(((SOURCE, "one"), (SOURCE, "two"), (TARGET, "one"))),
+    )
+    for change in changes:
+        apply(known, txn, change, EARLIEST)
+    before = known[txn]
+    learnt = open_transaction(txn, transaction_metadata(before, {}))
+    assert learnt is not None
+    assert (learnt.owner, learnt.topics, learnt.subscriptions) == (
+        "alice",
+        before.topics,
+        before.subscriptions,
+    )
+    for status in (TxnStatus.COMMITTING, TxnStatus.ABORTING):
+        apply(known, txn, StatusChanged(status), EARLIEST)
+        assert open_transaction(txn, transaction_metadata(before, {})) is None
 
 
 async def refusal_of_send(mover: Mover, txn: dict[str, Json]) -> str:
