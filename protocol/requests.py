@@ -1,7 +1,7 @@
 """Encodes a client's commands to a broker: one function per command, from plain values to a whole frame.
 
 The other direction of `protocol.answers`. The caller numbers requests, consumers and producers. Used by
-`pyspark_pulsar`. Pure: no I/O, no clock.
+`pyspark_pulsar`, and by brokers towards each other. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -191,3 +191,31 @@ def send_head(
     request.num_messages = messages
     packed = command.SerializeToString()
     return SIZES.pack(4 + len(packed) + body_bytes, len(packed)) + packed
+
+
+def end_txn_on_partition(request_id: int, topic: str, txn: tuple[int, int], *, commit: bool) -> bytes:
+    """END_TXN_ON_PARTITION: a coordinator ends the transaction `txn` (most bits, least bits) on a topic."""
+    return frame_of(
+        api.CommandEndTxnOnPartition(
+            request_id=request_id,
+            txnid_most_bits=txn[0],
+            txnid_least_bits=txn[1],
+            topic=topic,
+            txn_action=api.COMMIT if commit else api.ABORT,
+        )
+    )
+
+
+def end_txn_on_subscription(
+    request_id: int, topic: str, subscription: str, txn: tuple[int, int], *, commit: bool
+) -> bytes:
+    """END_TXN_ON_SUBSCRIPTION: likewise on a subscription."""
+    return frame_of(
+        api.CommandEndTxnOnSubscription(
+            request_id=request_id,
+            txnid_most_bits=txn[0],
+            txnid_least_bits=txn[1],
+            subscription=api.Subscription(topic=topic, subscription=subscription),
+            txn_action=api.COMMIT if commit else api.ABORT,
+        )
+    )

@@ -21,7 +21,6 @@ from functools import partial
 from typing import Final
 
 from bookkeeper.metadata.metadata_store import ABSENT, Check, Lease, MetadataStore, SessionState
-from broker.cluster.alone import be_alone, join
 from broker.cluster.dead_owners import DeadOwners
 from broker.cluster.deletion_elsewhere import delete_at_owner
 from broker.cluster.hand_over import CloseBundle, HandOver
@@ -93,8 +92,7 @@ class ClusterOwnership(TopicOwnership):
         self._spawn = spawn
         self._wall_ms = wall_ms
         self._report_of = partial(encode_member, version=version, started_ms=wall_ms())
-        self._wait_s = session_s * LEFT_AFTER
-        self._dead_owners = DeadOwners(now_ns, self._wait_s)
+        self._dead_owners = DeadOwners(now_ns, session_s * LEFT_AFTER)
         self.peers = peers
         """Requests to the other brokers."""
         peers.brokers = lambda: self.brokers
@@ -106,8 +104,6 @@ class ClusterOwnership(TopicOwnership):
             lambda bundle, flag: self.owner_of_bundle(bundle, authoritative=flag),
         )
         """Gives bundles up."""
-        self._alone = ""
-        """The name of a broker that is alone on its store."""
         self._is_connected = True
         """False while the store does not answer."""
         self._is_joined = False
@@ -152,17 +148,9 @@ class ClusterOwnership(TopicOwnership):
         brokers[self.owner.broker_id] = BrokerSeen(self.owner, sorted(self.leases))
         return ClusterSeen(brokers, self.leader, explained(await self.moves.all()))
 
-    async def be_alone(self, name: str) -> None:
-        """Raises MetadataError while others are on the store for longer than a session lasts."""
-        self._alone = name
-        await be_alone(self._store, name, self._wait_s)
-
     async def open(self, owner: Addresses) -> None:
-        """Joins the cluster with these addresses. Raises MetadataError, also where another broker wants to be alone."""
+        """Joins the cluster with these addresses. Raises MetadataError."""
         self.owner = owner
-        if self._alone:
-            # A port of 0 has become another one, and the registration names that.
-            self._alone = owner.broker_id
         self.leases.open(owner)
         # Apache's setup describes the cluster, and Apache's brokers know no other one.
         with suppress(BadVersion):
@@ -172,8 +160,6 @@ class ClusterOwnership(TopicOwnership):
         self._store.listen(self._told)
         report = self._report_of(owner, now_ms=self._wall_ms(), bundles=self.leases)
         await self.members.open(owner.broker_id, report, encode_leader(owner))
-        if not self._alone:
-            await join(self._store, owner.broker_id, self._wait_s)
         self._is_joined = True
 
     async def owner_of_bundle(self, bundle: str, *, authoritative: bool = False) -> Owner:
@@ -202,6 +188,16 @@ class ClusterOwnership(TopicOwnership):
         if leader is not None and leader in members and leader != self.owner.broker_id:
             return Owner(members[leader].addresses, is_redirect=True)
         return await self._choose(bundle)
+
+    async def located(self, name: TopicName) -> Addresses:
+        """Returns the topic's owner as a client finds it, from broker to broker; one takes a bundle that nobody has.
+
+        Raises ServiceNotReady and MetadataError.
+        """
+        owner = await self.owner_of(name)
+        if not owner.is_redirect:
+            return owner.addresses
+        return await self.peers.find_owner(name, owner.addresses, authoritative=owner.authoritative)
 
     async def _choose(self, bundle: str) -> Owner:
         loads = {name: len(member.bundles) for name, member in self.members.members.items()}
@@ -314,8 +310,6 @@ class ClusterOwnership(TopicOwnership):
         """Joins the cluster again after the end of a session; the next one that ends begins another return."""
         while session == self._session and not self._is_leaving:
             try:
-                if self._alone:
-                    await be_alone(self._store, self._alone, 0)
                 await self.members.register()
                 self.members.changed()
                 for bundle in self.leases:

@@ -38,7 +38,7 @@ from broker.compose.backlog_rounds import start_backlog_rounds
 from broker.compose.cache_counts import CacheCounts
 from broker.compose.cache_passes import CachePasses
 from broker.compose.cache_settings import EntryCacheSettings
-from broker.compose.cluster_membership import ownership_of, serve
+from broker.compose.cluster_membership import divide_group_rates, ownership_of, serve
 from broker.compose.confirmed_rights import ConfirmedRights
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.compose.ledger_upkeep import LedgerUpkeep
@@ -67,13 +67,11 @@ from broker.service.lifecycle.deletion.last_audit import LastAudit
 from broker.service.lifecycle.dormancy import Dormancy
 from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
 from broker.service.lifecycle.partitioned_topics import PartitionedTopics
-from broker.service.lifecycle.transaction_participants import RegistryParticipants
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.settings import ServiceSettings
-from broker.service.topics.topic_ownership import Addresses, configured_broker_id
+from broker.service.topics.topic_ownership import Addresses
 from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
-from broker.service.transactions.transaction_limits import TransactionLimits
 from entry_cache.compose import ComposedCache
 from entry_cache.observe.decisions import Decisions
 from entry_cache.observe.totals import totals_of
@@ -101,8 +99,6 @@ DELETIONS_INTERVAL_S: Final = 60.0
 """Seconds between two attempts at deletions that have failed."""
 SETTLE_S: Final = 10.0
 """Longest wait of a test's clock for the work that a timer began; slower work goes on beside the advance."""
-TIME_OUTS_INTERVAL_S: Final = 0.1
-"""Seconds between two looks for transactions whose time is over."""
 
 
 class BrokerService:
@@ -267,7 +263,13 @@ class BrokerService:
         await self.namespaces.stored.of_topics.take_over()
         self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{await self._start_name()}"
         # Before the ports: topics ask the coordinators how far a transaction is.
-        await self._open_coordinators()
+        if self.registry.settings.transactions:
+            # Late: most brokers have no transactions.
+            from broker.compose.coordinators import open_coordinators
+
+            self.net.coordinators = await open_coordinators(
+                self.registry, self.settings, self._timers, self._tasks
+            )
         await self._open_ports()
         if self.environment.metadata.is_shared and self.authorizer.enabled:
             ConfirmedRights(
@@ -288,25 +290,10 @@ class BrokerService:
         self._timers.every(INACTIVE_INTERVAL_S, self._look_for_inactive_topics)
         self._resume_deletions()
         self._timers.every(DELETIONS_INTERVAL_S, self._resume_deletions)
+        divide_group_rates(self.registry, self._timers, self._tasks)
         start_backlog_rounds(self.registry, self._dormancy, self._timers, self._tasks)
         self._publish_counts()
         return self.addresses
-
-    async def _open_coordinators(self) -> None:
-        if not self.registry.settings.transactions:
-            return
-        coordinators = Coordinators(
-            self.environment,
-            ManagedLedgerSettings.of(self.settings),
-            RegistryParticipants(self.registry, self._clock.wall_ms),
-            self.registry.partitions,
-            spawn=self._tasks.spawn,
-            limits=TransactionLimits.of(self.registry.settings),
-        )
-        await self._ownership.be_alone(configured_broker_id(self.settings))
-        self.registry.transaction_states = self.net.coordinators = coordinators
-        await coordinators.open()
-        self._timers.every(TIME_OUTS_INTERVAL_S, coordinators.tick)
 
     async def start_admin(self) -> None:
         """Begins to answer at the admin port, and to count for metrics and console. To be called after `start`."""

@@ -14,6 +14,7 @@ from broker.service.namespaces.namespaces import Namespaces
 from broker.service.successor import Successor
 from broker.service.topics.topic_ownership import TopicOwnership
 from broker.service.topics.topic_registry import TopicRegistry
+from broker.service.transactions.coordinators import ASSIGN_TOPIC
 from foundation.settings.settings import Settings
 
 
@@ -66,10 +67,24 @@ def serve(registry: TopicRegistry) -> TopicRegistry:
     return registry
 
 
+def divide_group_rates(registry: TopicRegistry, timers: Timers, tasks: BackgroundTasks) -> None:
+    """Divides the rates of resource groups with the other brokers of the store from now on."""
+    if not registry.ownership.is_shared:
+        return
+    # Late, as above.
+    from broker.cluster.group_shares import SHARE_INTERVAL_S, GroupShares
+
+    store, broker = registry.environment.metadata, registry.ownership.owner.broker_id
+    shares = GroupShares(store, registry.resource_groups, registry.limits, broker)
+    timers.every(SHARE_INTERVAL_S, lambda: tasks.spawn(shares.tick(), "shares of resource groups"))
+
+
 async def unload_bundle(registry: TopicRegistry, bundle: str, successor: Successor | None = None) -> None:
     """Closes the topics of a bundle, `tenant/namespace/range`; forgets dormant ones that another broker may own next."""
     namespace, _, text = bundle.rpartition("/")
     found = bundles_of(registry.namespaces, namespace).find(namespace, text)
+    if registry.transaction_states is not None and namespace == ASSIGN_TOPIC.namespace:
+        await registry.transaction_states.close_those(found.has)
     await namespace_topics.unload(registry, namespace, found, successor)
     if registry.ownership.is_shared:
         for name in registry.dormant.in_namespace(namespace):

@@ -34,6 +34,8 @@ PLACES_LOGGED: Final = 10
 def acknowledge(cnx: Connection, request: CommandAck, frames: list[Frame], index: int) -> int:
     """Handles the ACK in `frames[index]`, and those after it that continue its run. Returns how many frames these are.
 
+    0: the connection is paused, and this frame is to be handled again.
+
     One of an unknown consumer is ignored, even with a request id, as in Pulsar. ProtocolError: the connection must end.
     """
     if not (request.HasField("consumer_id") and request.HasField("ack_type")):
@@ -46,8 +48,7 @@ def acknowledge(cnx: Connection, request: CommandAck, frames: list[Frame], index
     if request.HasField("validation_error"):
         _log_unreadable(cnx, port.consumer, request)
     if request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits"):
-        transaction_handlers.acknowledge(cnx, port, request)
-        return 1
+        return 1 if transaction_handlers.acknowledge(cnx, port, request) else 0
     subscription, consumer = port.subscription, port.consumer
     if not isinstance(subscription, Subscription):
         if request.HasField("request_id"):

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from broker.net.connection_context import ConnectionContext
 from broker.net.credentials_refresh import CredentialsRefresh, RefreshedConnection
@@ -24,6 +24,7 @@ from broker.service.transactions.transaction_limits import OpenTransactions
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError
 from foundation.model.topic_name import TopicName
+from foundation.model.txn_id import TxnId
 from protocol import answers
 from protocol.hot_frames import MessageWriter, ReceiptWriter
 from protocol.pulsar_api_pb2 import BaseCommand
@@ -42,6 +43,15 @@ VERSION_WITH_ACTIVE_CHANGE = 12
 """Protocol version from which clients know ACTIVE_CONSUMER_CHANGE."""
 VERSION_WITH_ENTRY_METADATA = 18
 """Protocol version from which clients can ask for broker entry metadata (PIP-90)."""
+
+
+class AskedTransaction(NamedTuple):
+    """A transaction for which a connection has waited until its coordinator at another broker answered."""
+
+    txn: TxnId
+    """Its id."""
+    error: BrokerError | None
+    """The reason why there was no answer; None after one."""
 
 
 class Connection(RefreshedConnection, Protocol):
@@ -73,6 +83,8 @@ class Connection(RefreshedConnection, Protocol):
     """Consumers by their id."""
     transactions: OpenTransactions
     """Counts the transactions that the client has begun here."""
+    asked: AskedTransaction | None
+    """The transaction of the command that is handled again now."""
     watchers: dict[int, TopicListWatcher]
     """Watched topic lists by watcher id."""
     shares: dict[int, ShareRegistration]

@@ -11,8 +11,15 @@ from typing import Final
 
 from broker.net.ports import Connection, ProducerOnConnection
 from broker.net.rights import OwnTransaction
+from broker.net.transaction_handlers import check_asked, waits_to_publish
 from broker.service.producer import Producer
-from foundation.model.errors import BrokerError, ChecksumMismatch, NotAllowed, TransactionNotFound
+from foundation.model.errors import (
+    BrokerError,
+    ChecksumMismatch,
+    NotAllowed,
+    ServiceNotReady,
+    TransactionNotFound,
+)
 from foundation.model.txn_id import TxnId
 from protocol.errors import ProtocolError
 from protocol.message_metadata import in_transaction, names_transaction
@@ -29,6 +36,7 @@ RIGHT: Final = OwnTransaction("SEND")
 def publish(cnx: Connection, send: CommandSend, frames: list[Frame], index: int) -> int:
     """Publishes the run of SENDs that begins with `send`, the one in `frames[index]`. Returns how many frames it has.
 
+    0: the connection is paused, and this frame is to be handled again.
     `send` has a producer id. ProtocolError: the connection must end.
     """
     producer_id, sequence_id = send.producer_id, send.sequence_id
@@ -48,6 +56,8 @@ def publish(cnx: Connection, send: CommandSend, frames: list[Frame], index: int)
     body = view[body_start:body_end]
     judged = judge_body(buffer, body_start, body)
     if judged is _CORRUPT or send.HasField("txnid_most_bits"):
+        if judged is not _CORRUPT and _waits(cnx, producer, send):
+            return 0
         _count(cnx, port, 1, len(body))
         _publish_unusual(cnx, producer, send, body, judged)
         if judged is _CORRUPT:
@@ -82,6 +92,11 @@ def publish(cnx: Connection, send: CommandSend, frames: list[Frame], index: int)
     return count
 
 
+def _waits(cnx: Connection, producer: Producer, send: CommandSend) -> bool:
+    topic, txn = producer.topic, TxnId(send.txnid_most_bits, send.txnid_least_bits)
+    return waits_to_publish(cnx, topic.name, topic.transactions, txn)
+
+
 def _count(cnx: Connection, port: ProducerOnConnection, count: int, size: int) -> None:
     # Before the checks of the topic: the port subtracts again for every outcome, a refusal included.
     gate = cnx.gate
@@ -103,10 +118,14 @@ def _publish_unusual(
     else:
         txn = TxnId(send.txnid_most_bits, send.txnid_least_bits)
         try:
+            check_asked(cnx, txn)
             RIGHT.check(cnx, txn)
         except TransactionNotFound as error:
             # The error of a SEND in a transaction that is not open: official clients fail the message and go on.
             refusal = NotAllowed(str(error))
+        except ServiceNotReady as error:
+            # Clients connect again, and send again.
+            refusal = error
         else:
             _publish_in_transaction(cnx, producer, send, body, txn)
             return

@@ -27,7 +27,7 @@ from broker.net.credentials_refresh import CredentialsRefresh
 from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
 from broker.net.partition_shares import ShareRegistration
-from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
+from broker.net.ports import AskedTransaction, ConsumerOnConnection, ProducerOnConnection
 from broker.net.read_gate import PENDING_REQUESTS, PUBLISH_RATE, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
 from broker.net.rights import require
 from broker.net.sends import publish
@@ -100,6 +100,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         """Consumers by their id, also those that are being opened."""
         self.transactions = OpenTransactions()
         """Counts the transactions that the client has begun here."""
+        self.asked: AskedTransaction | None = None
+        """The transaction of the command that is handled again now."""
         self.watchers: dict[int, TopicListWatcher] = {}
         """Watched topic lists by watcher id."""
         self.shares: dict[int, ShareRegistration] = {}
@@ -357,8 +359,14 @@ class ServerCnx(asyncio.BufferedProtocol):
                     command = parse_command(view[start:command_end])
                     if command.type == _ACK and self.connected:
                         index += acknowledge(self, command.ack, frames, index)
+                    elif command.type == BaseCommand.SEND and self.connected:
+                        # Its fields come in an order that no known client writes.
+                        if not command.send.HasField("producer_id"):
+                            raise ProtocolError("SEND lacks its producer id")
+                        index += publish(self, command.send, frames, index)
+                        published = True
                     else:
-                        self._command(command, frames[index])
+                        self._command(command)
                         index += 1
                 if self._ended:
                     return
@@ -374,16 +382,9 @@ class ServerCnx(asyncio.BufferedProtocol):
             log.exception("! %s closed: a command could not be handled", self.address)
             self.close("internal error")
 
-    def _command(self, command: BaseCommand, frame: Frame) -> None:
+    def _command(self, command: BaseCommand) -> None:
         if not self.connected and command.type not in ALLOWED_BEFORE_CONNECT:
             raise ProtocolError(f"{BaseCommand.Type.Name(command.type)} before CONNECT")
-        if command.type == BaseCommand.SEND:
-            # Its fields come in an order that no known client writes.
-            if not command.send.HasField("producer_id"):
-                raise ProtocolError("SEND lacks its producer id")
-            publish(self, command.send, [frame], 0)
-            self.gate.account()
-            return
         handler = HANDLERS.get(command.type)
         if handler is None:
             raise ProtocolError(f"{BaseCommand.Type.Name(command.type)} is not for a broker")

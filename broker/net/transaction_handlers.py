@@ -5,21 +5,26 @@ With `transactionCoordinatorEnabled=false` each is refused as Pulsar refuses it 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
 from broker.managed_ledger.acks import WORDS_MAX
 from broker.net import refusals
-from broker.net.ports import Connection, ConsumerOnConnection
+from broker.net.ports import AskedTransaction, Connection, ConsumerOnConnection
 from broker.net.rights import OwnTransaction
 from broker.net.slices import IDS_PER_SLICE, run_in_slices
 from broker.security.authorization.access import Access, consume, produce, superuser
+from broker.service.producer import TransactionGate
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.subscriptions.transactional_acks import acknowledge_in_transaction
+from broker.service.transactions.coordinator import RETRY_SECONDS
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.pending_acks import AckedEntry
+from broker.service.transactions.topic_transactions import TopicTransactions
 from foundation.model.errors import BrokerError, NotAllowed, ServiceNotReady, TransactionNotFound
-from foundation.model.topic_name import parse_topic_name
+from foundation.model.topic_name import TopicName, parse_topic_name
 from foundation.model.txn_id import TxnId
 from protocol import answers
 from protocol.errors import ProtocolError
@@ -44,6 +49,10 @@ _OfTransaction: TypeAlias = (
     | CommandEndTxnOnSubscription
 )
 
+Work: TypeAlias = Callable[[], Coroutine[object, object, object]]
+"""Begins the work of a command. A coroutine that a refused command never begins would be one that is never awaited."""
+ATTEMPTS_MAX: Final = 15
+"""Questions to the coordinator of one transaction, a second apart, before its message or acknowledgement is refused."""
 ACK_RIGHT: Final = OwnTransaction("ACK")
 """Its consumer has the right to the subscription, and is closed when that right ends."""
 
@@ -64,13 +73,13 @@ def _run(
     command: BaseCommand,
     request_id: int,
     txn: tuple[int, int] | None,
-    work: Coroutine[object, object, object],
+    work: Work,
 ) -> None:
     """Runs the work as a task, then sends the answer to the command: success, or its error."""
     kind = command.type
 
     async def answered() -> None:
-        await work
+        await work()
         cnx.send(transaction_answer(kind, request_id, txn))
 
     def refuse(error: BrokerError) -> bytes:
@@ -79,9 +88,7 @@ def _run(
     cnx.run(command, answered(), refuse)
 
 
-def _of_transaction(
-    cnx: Connection, command: BaseCommand, request: _OfTransaction, work: Coroutine[object, object, object]
-) -> None:
+def _of_transaction(cnx: Connection, command: BaseCommand, request: _OfTransaction, work: Work) -> None:
     _run(cnx, command, request.request_id, _txn(request), work)
 
 
@@ -94,7 +101,7 @@ def _connect(cnx: Connection, command: BaseCommand, coordinators: Coordinators) 
         command,
         request.request_id,
         None,
-        coordinators.connect(request.tc_id, restricted=restricted),
+        partial(coordinators.connect, request.tc_id, restricted=restricted),
     )
 
 
@@ -123,7 +130,7 @@ def _add_topics(cnx: Connection, command: BaseCommand, coordinators: Coordinator
     async def work() -> None:
         await coordinators.at(txn.most).add_topics(txn, tuple(request.partitions))
 
-    _of_transaction(cnx, command, request, work())
+    _of_transaction(cnx, command, request, work)
 
 
 def topics_access(cnx: Connection, command: BaseCommand) -> Iterator[Access | TxnId]:
@@ -146,7 +153,7 @@ def _add_subscriptions(cnx: Connection, command: BaseCommand, coordinators: Coor
         named = tuple((one.topic, one.subscription) for one in request.subscription)
         await coordinators.at(txn.most).add_subscriptions(txn, named)
 
-    _of_transaction(cnx, command, request, work())
+    _of_transaction(cnx, command, request, work)
 
 
 def subscriptions_access(cnx: Connection, command: BaseCommand) -> Iterator[Access | TxnId]:
@@ -165,7 +172,7 @@ def _end(cnx: Connection, command: BaseCommand, coordinators: Coordinators) -> N
     async def work() -> None:
         await coordinators.at(txn.most).end(txn, commit=commit)
 
-    _of_transaction(cnx, command, request, work())
+    _of_transaction(cnx, command, request, work)
 
 
 def end_access(cnx: Connection, command: BaseCommand) -> Iterator[TxnId]:
@@ -178,7 +185,7 @@ def _end_on_topic(cnx: Connection, command: BaseCommand, coordinators: Coordinat
     request = command.endTxnOnPartition
     commit, participants = _commits(request), coordinators.participants
 
-    work = participants.end_on_topic(request.topic, _txn(request), commit=commit)
+    work = partial(participants.end_on_topic, request.topic, _txn(request), commit=commit)
     _of_transaction(cnx, command, request, work)
 
 
@@ -193,7 +200,7 @@ def _end_on_subscription(cnx: Connection, command: BaseCommand, coordinators: Co
     subscribed = request.subscription.topic, request.subscription.subscription
     commit, participants = _commits(request), coordinators.participants
 
-    work = participants.end_on_subscription(subscribed, _txn(request), commit=commit)
+    work = partial(participants.end_on_subscription, subscribed, _txn(request), commit=commit)
     _of_transaction(cnx, command, request, work)
 
 
@@ -223,17 +230,101 @@ def handle(cnx: Connection, command: BaseCommand) -> None:
         _HANDLERS[command.type](cnx, command, coordinators)
 
 
-def acknowledge(cnx: Connection, port: ConsumerOnConnection, request: CommandAck) -> None:
+def waits_to_publish(cnx: Connection, topic: TopicName, gate: TransactionGate, txn: TxnId) -> bool:
+    """Returns True where a SEND of a transaction has to be handled again: its coordinator at another broker is asked first.
+
+    `check_asked` tells of a question without an answer.
+    """
+    coordinators, name = cnx.context.coordinators, str(topic)
+    if coordinators is None or not coordinators.prepares_late or not isinstance(gate, TopicTransactions):
+        return False
+    if coordinators.publishes(txn, name):
+        if gate.buffer is not None:
+            return False
+    elif not coordinators.may_learn(txn):
+        return False
+
+    async def prepare() -> None:
+        if not coordinators.publishes(txn, name):
+            await coordinators.learn(txn)
+        if coordinators.publishes(txn, name):
+            await gate.open_buffer()
+
+    return _waits(cnx, txn, prepare)
+
+
+def _waits_to_acknowledge(cnx: Connection, port: ConsumerOnConnection, txn: TxnId) -> bool:
+    """Returns True where an ACK of a transaction has to be handled again, likewise."""
+    coordinators, subscription = cnx.context.coordinators, port.subscription
+    if coordinators is None or not isinstance(subscription, Subscription):
+        return False
+    subscribed = str(subscription.topic.name), subscription.name
+    if coordinators.acknowledges(txn, subscribed) or not coordinators.may_learn(txn):
+        return False
+    return _waits(cnx, txn, partial(coordinators.learn, txn))
+
+
+def _waits(cnx: Connection, txn: TxnId, work: Callable[[], Coroutine[object, object, None]]) -> bool:
+    """Pauses the connection for the work, unless it has been done for the command that is being handled again."""
+    if cnx.asked is not None and cnx.asked.txn == txn:
+        return False
+    cnx.pause()
+    cnx.context.spawn(_ask(cnx, txn, work), f"transaction {txn} of another broker")
+    return True
+
+
+def check_asked(cnx: Connection, txn: TxnId) -> None:
+    """Raises ServiceNotReady where the transaction's coordinator gave no answer. Every later command asks again."""
+    asked, cnx.asked = cnx.asked, None
+    if asked is not None and asked.txn == txn and asked.error is not None:
+        raise asked.error
+
+
+async def _ask(cnx: Connection, txn: TxnId, work: Callable[[], Coroutine[object, object, None]]) -> None:
+    """Tries the work until the coordinator answers: after a crash another broker has to take it first."""
+    error: BrokerError | None = None
+    try:
+        for attempt in range(ATTEMPTS_MAX):
+            if attempt:
+                await asyncio.sleep(RETRY_SECONDS)
+            try:
+                await work()
+                error = None
+                break
+            except BrokerError as failed:
+                error = failed
+    finally:
+        cnx.asked = AskedTransaction(txn, error and ServiceNotReady(f"Transaction {txn}: {error}"))
+        cnx.go_on()
+
+
+def acknowledge(cnx: Connection, port: ConsumerOnConnection, request: CommandAck) -> bool:
     """Handles an ACK with a transaction, by an open consumer. Its answer comes when it is durable.
+
+    Returns False where it has to be handled again, after a question to the transaction's coordinator.
 
     With more than IDS_PER_SLICE positions it takes several turns of the loop. All of them are checked before the first one
     holds, so a refusal changes nothing, unless another transaction acknowledges one of them in between.
     """
+    if _waits_to_acknowledge(cnx, port, _txn(request)):
+        return False
+    try:
+        check_asked(cnx, _txn(request))
+    except ServiceNotReady as error:
+        _refuse_ack(cnx, request, error)
+        return True
     if len(request.message_id) > IDS_PER_SLICE:
         run_in_slices(cnx, _acknowledge(cnx, port, request))
     else:
         for _ in _acknowledge(cnx, port, request):
             pass
+    return True
+
+
+def _refuse_ack(cnx: Connection, request: CommandAck, error: BrokerError) -> None:
+    if request.HasField("request_id"):
+        failure = error.code, str(error)
+        cnx.send(answers.ack_response(request.consumer_id, request.request_id, failure))
 
 
 def _acknowledge(cnx: Connection, port: ConsumerOnConnection, request: CommandAck) -> Iterator[None]:
@@ -248,9 +339,7 @@ def _acknowledge(cnx: Connection, port: ConsumerOnConnection, request: CommandAc
                 _acknowledge_slice(subscription, port, request, entries)
             yield
     except BrokerError as error:
-        response = answers.ack_response(request.consumer_id, request.request_id, (error.code, str(error)))
-        if request.HasField("request_id"):
-            cnx.send(response)
+        _refuse_ack(cnx, request, error)
         return
     if request.HasField("request_id"):
         subscription.require_transactional().when_kept(lambda: cnx.send(response))

@@ -7,7 +7,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Final
 
-from foundation.http.credentials import TLS_PLUGINS, WITHOUT_CREDENTIALS, headers_of
+from foundation.http.credentials import TLS_PLUGINS, WITHOUT_CREDENTIALS, headers_of, proof_of
 from foundation.settings.settings import Settings
 from foundation.tls.auth_params import parse_auth_params
 from foundation.tls.contexts import ClientFiles
@@ -25,7 +25,9 @@ class PeerSettings(Value, kw_only=True):
     files: ClientFiles = field(default_factory=ClientFiles)
     """Certificates for these connections."""
     headers: dict[str, str] = field(default_factory=dict)
-    """Prove the role of this broker."""
+    """Prove the role of this broker at admin ports."""
+    proof: tuple[str, str] | None = None
+    """The same for CONNECT at data ports: the method, and its secret."""
     refusal: str = ""
     """Why no request may be sent; empty where one may."""
 
@@ -36,12 +38,10 @@ class PeerSettings(Value, kw_only=True):
         uses_tls = settings.bool("brokerClientTlsEnabled")
         certificate = _path(settings, "brokerClientCertificateFilePath")
         key = _path(settings, "brokerClientKeyFilePath")
-        headers: dict[str, str] = {}
         try:
             if plugin in TLS_PLUGINS:
                 certificate, key = parse_auth_params(parameters)
-            else:
-                headers = headers_of(plugin, parameters)
+            headers, proof = headers_of(plugin, parameters), proof_of(plugin, parameters)
         except (ValueError, json.JSONDecodeError) as error:
             raise settings.error(PARAMETERS, str(error)) from None
         refusal = ""
@@ -61,6 +61,7 @@ class PeerSettings(Value, kw_only=True):
                 checks_host_name=settings.bool("tlsHostnameVerificationEnabled"),
             ),
             headers=headers,
+            proof=proof,
             refusal=refusal,
         )
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from broker.peers.peer_settings import PeerSettings
+from broker.peers.wires import Wires
 from broker.service.namespaces.namespaces import Json
 from broker.service.topics.topic_ownership import Addresses
 from foundation.model.errors import BrokerError, ServiceNotReady
@@ -59,6 +60,8 @@ class Peers:
         """`current` returns the settings that hold now; a token is read from its file each time."""
         self.brokers: Callable[[], Mapping[str, Addresses]] = dict
         """Returns the brokers of the cluster by name; the ownership sets it."""
+        self.wires = Wires(current, lambda: self.brokers())
+        """Commands to their data ports."""
         self._current = current
         self._settings = PeerSettings()
         self._session: ClientSession | None = None
@@ -126,6 +129,10 @@ class Peers:
 
     async def close(self) -> None:
         """Ends the connections."""
+        await self.wires.close()
+        await self._close_session()
+
+    async def _close_session(self) -> None:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -184,7 +191,7 @@ class Peers:
                     context = await asyncio.to_thread(client_context, self._settings.files)
                 except TlsError as error:
                     raise ServiceNotReady(f"TLS towards brokers: {error}") from error
-            await self.close()
+            await self._close_session()
             self._of = made_with
             self._session = ClientSession(
                 connector=TCPConnector(ssl=True if context is None else context),

@@ -1,4 +1,4 @@
-"""Turns the authentication plugin of a client into the header of its requests to admin ports."""
+"""Turns the authentication plugin of a client into what CONNECT carries, and into the header of requests to admin ports."""
 
 from __future__ import annotations
 
@@ -18,20 +18,34 @@ WITHOUT_CREDENTIALS = ("", f"{_JAVA}AuthenticationDisabled")
 """Plugins that prove nothing."""
 
 
-def headers_of(plugin: str, params: str) -> dict[str, str]:
-    """Returns the headers that prove the client's role.
+def proof_of(plugin: str, params: str) -> tuple[str, str] | None:
+    """Returns Pulsar's name of the method and what proves the client's role: a token, or `name:password`.
 
-    Raises ValueError, which never repeats the parameters, for another plugin and for broken parameters.
+    Empty for a certificate, which the connection shows; None for a plugin that proves nothing. Raises ValueError, which
+    never repeats the parameters, for another plugin and for broken parameters.
     """
-    if plugin in TLS_PLUGINS or plugin in WITHOUT_CREDENTIALS:
-        return {}
+    if plugin in WITHOUT_CREDENTIALS:
+        return None
+    if plugin in TLS_PLUGINS:
+        return "tls", ""
     if plugin in TOKEN:
-        return {"Authorization": f"Bearer {_token(params)}"}
+        return "token", _token(params)
     if plugin in BASIC:
-        return {"Authorization": "Basic " + base64.b64encode(_name_and_password(params).encode()).decode()}
+        return "basic", _name_and_password(params)
     raise ValueError(
         f"{plugin} is no plugin that is built in: allowed are {TOKEN[1]} and {BASIC[1]}, or in short token and basic"
     )
+
+
+def headers_of(plugin: str, params: str) -> dict[str, str]:
+    """Returns the headers that prove the client's role. Raises as `proof_of`."""
+    proof = proof_of(plugin, params)
+    if proof is None or proof[0] == "tls":
+        return {}
+    method, secret = proof
+    if method == "token":
+        return {"Authorization": f"Bearer {secret}"}
+    return {"Authorization": "Basic " + base64.b64encode(secret.encode()).decode()}
 
 
 def _token(params: str) -> str:

@@ -144,7 +144,7 @@ class LocalCluster:
             "managedLedgerDefaultEnsembleSize": "2",
             "managedLedgerDefaultWriteQuorum": "2",
             "managedLedgerDefaultAckQuorum": "2",
-            "transactionCoordinatorEnabled": "false",
+            "transactionCoordinatorEnabled": "true",
             "bindAddress": _HOST,
             "advertisedAddress": _HOST,
             "brokerServicePort": str(ports[0]),

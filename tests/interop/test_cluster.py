@@ -7,7 +7,7 @@ import os
 import signal
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from tests.interop.support import Admin, numbered, publish, receive, wait_until
 from tests.interop.test_zookeeper import Cluster
 from tests.support.java import ZooKeeper
 from tests.support.ports import free_port
-from tests.vectors.broker_process import BrokerFailedError, BrokerProcess
+from tests.vectors.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
@@ -30,7 +30,9 @@ TOPICS = 12
 class Brokers:
     """Some brokers on one store."""
 
-    def __init__(self, folder: Path, zookeeper: ZooKeeper, count: int) -> None:
+    def __init__(
+        self, folder: Path, zookeeper: ZooKeeper, count: int, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.root = f"/{folder.name}"
         self.zookeeper = zookeeper
         self.cluster = Cluster(folder, zookeeper)
@@ -39,6 +41,7 @@ class Brokers:
             "metadataStoreSessionTimeoutMillis": "6000",
             "bookieAddress": self.cluster.bookie_address,
             "bindAddress": "127.0.0.1",
+            **(settings or {}),
         }
         self.brokers = [self._broker(folder / f"broker{number}") for number in range(count)]
 
@@ -220,11 +223,3 @@ def test_broker_that_stood_still_gives_up_what_others_have(brokers: Brokers, con
     assert found == set(numbered(30))
     # It learns of the end of its session a moment after it runs again; until then its writes are refused.
     wait_until(lambda: owner_of(brokers, "t")[0] is other, "all brokers name the new owner")
-
-
-def test_broker_with_transactions_does_not_start_beside_others(brokers: Brokers, tmp_path: Path) -> None:
-    brokers.settings["transactionCoordinatorEnabled"] = "true"
-    third = brokers._broker(tmp_path / "third")
-    with pytest.raises(BrokerFailedError):
-        third.start()
-    assert any("transactionCoordinatorEnabled=false" in line for line in third.log_lines())

@@ -12,7 +12,7 @@ import time
 import urllib.request
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -402,6 +402,40 @@ async def test_autorecovery_goes_on_after_its_session_has_expired(
         await until(partial(is_replicated, cluster, ledgers, lost), f"no ledger needs {lost}")
         await check_copies(cluster, ledgers[0], lost)
         assert process.poll() is None
+
+
+async def elected(ports: Sequence[int]) -> list[int]:
+    """The ports of the processes that say they are the auditor."""
+    found = []
+    for port in ports:
+        with suppress(OSError):
+            text = await asyncio.to_thread(_scrape, port)
+            found += [port] if "\nmagnetar_auditor_elected 1" in text.replace(".0\n", "\n") else []
+    return found
+
+
+def _scrape(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        return str(answer.read().decode())
+
+
+async def test_one_of_three_processes_is_the_auditor_and_another_one_after_its_end(
+    bookies: Bookies, ended: list[subprocess.Popen[bytes]]
+) -> None:
+    ports = [free_port() for _ in range(3)]
+    async with bookies.cluster() as cluster:
+        ended += [magnetar(bookies, "autorecovery", prometheusStatsHttpPort=str(port)) for port in ports]
+        await until(partial(has_votes, cluster, 3), "three processes stand for election")
+
+        async def one_more(former: int) -> bool:
+            now = await elected(ports)
+            assert len(now) <= 1, now
+            return bool(now) and now != [former]
+
+        await until(partial(one_more, 0), "one of them is the auditor")
+        (first,) = await elected(ports)
+        ended[ports.index(first)].kill()
+        await until(partial(one_more, first), "another one is the auditor")
 
 
 async def test_commands_refuse_a_path_without_bookies_and_an_unknown_bookie(bookies: Bookies) -> None:

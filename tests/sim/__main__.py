@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from tests.sim.breakages import BREAKAGES
 from tests.sim.cluster.breakages import CLUSTER_BREAKAGES
 from tests.sim.cluster.history import ClusterCounts, simulate_cluster
+from tests.sim.cluster.transactions import TRANSACTION_BREAKAGES
 from tests.sim.lives.breakages import LIVES_BREAKAGES
 from tests.sim.lives.counts import Counts
 from tests.sim.lives.history import simulate_lives
@@ -30,7 +31,13 @@ from tests.sim.simulation import Outcome, simulate
 BATCH = 50
 LIVES_EACH, LIVES_AT = 3, 1
 """Seeds with a history of topics: those that leave this rest."""
-ALL_BREAKAGES = {**BREAKAGES, **LIVES_BREAKAGES, **SESSION_BREAKAGES, **CLUSTER_BREAKAGES}
+ALL_BREAKAGES = {
+    **BREAKAGES,
+    **LIVES_BREAKAGES,
+    **SESSION_BREAKAGES,
+    **CLUSTER_BREAKAGES,
+    **TRANSACTION_BREAKAGES,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,10 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.disable(logging.CRITICAL)  # bookies that fail are the point
     with ALL_BREAKAGES[arguments.rule]() if arguments.rule else contextlib.nullcontext():  # type: ignore[attr-defined]
         if arguments.seed is not None:
-            return _show_cluster(arguments.seed) if arguments.cluster else _show(arguments.seed)
+            if arguments.cluster:
+                return _show_cluster(arguments.seed, transactions=arguments.transactions)
+            return _show(arguments.seed)
         seeds = range(arguments.first, arguments.first + arguments.seeds)
         if arguments.cluster:
-            return _run_cluster(seeds)
+            return _run_cluster(seeds, transactions=arguments.transactions)
         return _run_sessions(seeds) if arguments.sessions else _run(seeds)
 
 
@@ -84,13 +93,13 @@ def _run_sessions(seeds: range) -> int:
     return 1 if failed else 0
 
 
-def _run_cluster(seeds: range) -> int:
+def _run_cluster(seeds: range, *, transactions: bool) -> int:
     began = time.monotonic()
     failed: list[int] = []
     counts = ClusterCounts()
     for seed in seeds:
         try:
-            counts.add(simulate_cluster(seed))
+            counts.add(simulate_cluster(seed, transactions=transactions))
         except (Broken, Stuck, AssertionError) as error:
             failed.append(seed)
             print(f"seed {seed} FAILED, cluster: {error}", flush=True)
@@ -99,10 +108,10 @@ def _run_cluster(seeds: range) -> int:
     return 1 if failed else 0
 
 
-def _show_cluster(seed: int) -> int:
+def _show_cluster(seed: int, *, transactions: bool) -> int:
     trace: list[str] = []
     try:
-        text = simulate_cluster(seed, trace).text()
+        text = simulate_cluster(seed, trace, transactions=transactions).text()
     except (Broken, Stuck, AssertionError) as error:
         print("\n".join(trace))
         print(f"seed {seed} FAILED: {error}")
@@ -179,6 +188,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, metavar="SEED", help="show the history of this one")
     parser.add_argument("--sessions", action="store_true", help="histories of sessions alone")
     parser.add_argument("--cluster", action="store_true", help="histories of several brokers alone")
+    parser.add_argument(
+        "--transactions", action="store_true", help="with --cluster: and of transactions over them"
+    )
     parser.add_argument("--break", dest="rule", choices=ALL_BREAKAGES, help="break this rule on purpose")
     return parser
 

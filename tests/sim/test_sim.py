@@ -17,6 +17,7 @@ from protocol.ledger_metadata import LedgerMetadata, LedgerSegment, LedgerState,
 from tests.sim.breakages import broken
 from tests.sim.cluster.breakages import CLUSTER_BREAKAGES
 from tests.sim.cluster.history import ClusterCounts, simulate_cluster
+from tests.sim.cluster.transactions import TRANSACTION_BREAKAGES
 from tests.sim.lives.breakages import LIVES_BREAKAGES
 from tests.sim.lives.history import simulate_lives
 from tests.sim.loop import Stuck
@@ -215,6 +216,18 @@ def test_simulation_of_a_cluster_notices_a_disabled_rule(rule: str) -> None:
         simulate_all_clusters(range(CLUSTER_BEGIN_AT.get(rule, 0), 200))
 
 
-def simulate_all_clusters(seeds: range) -> None:
+def simulate_all_clusters(seeds: range, *, transactions: bool = False) -> None:
     for seed in seeds:
-        simulate_cluster(seed)
+        simulate_cluster(seed, transactions=transactions)
+
+
+def test_simulated_transactions_over_brokers_are_there_wholly_or_not_at_all() -> None:
+    counts = simulate_cluster(8, transactions=True)
+    assert min(counts.committed, counts.takeovers) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", TRANSACTION_BREAKAGES)
+def test_simulation_of_transactions_over_brokers_notices_a_disabled_rule(rule: str) -> None:
+    with TRANSACTION_BREAKAGES[rule](), pytest.raises((Broken, Stuck)):  # type: ignore[attr-defined]
+        simulate_all_clusters(range(200), transactions=True)

@@ -74,15 +74,15 @@ def _txn(request: web.Request) -> TxnId:
     return TxnId(_in_path(request, "mostSigBits"), _in_path(request, "leastSigBits"))
 
 
-def _asked(request: web.Request, number: int | None) -> list[Coordinator]:
+async def _asked(request: web.Request, number: int | None) -> list[Coordinator]:
     """Returns the coordinator with the number, None = all that are open. Raises CoordinatorNotFound."""
     coordinators = _coordinators(request)
     if number is None:
         return list(coordinators.by_number.values())
-    found = coordinators.by_number.get(number)
-    if found is None:
-        raise CoordinatorNotFound(f"Transaction coordinator not found! coordinator id : {number}")
-    return [found]
+    try:
+        return [await coordinators.at_owner(number)]
+    except CoordinatorNotFound:
+        raise CoordinatorNotFound(f"Transaction coordinator not found! coordinator id : {number}") from None
 
 
 async def _topic(request: web.Request) -> PersistentTopic:
@@ -110,14 +110,17 @@ async def coordinators_list(request: web.Request) -> web.Response:
     """Returns each coordinator that clients find, with the broker that runs it."""
     _coordinators(request)
     broker = request.app[BROKER]
-    count, url = await broker.registry.partitions.count(ASSIGN_TOPIC), broker.addresses.service_url
-    return answer([{"id": number, "brokerServiceUrl": url} for number in range(count)])
+    ownership, found = broker.registry.ownership, list[Json]()
+    for number in range(await broker.registry.partitions.count(ASSIGN_TOPIC)):
+        owner = (await ownership.owner_of(ASSIGN_TOPIC.with_partition(number))).addresses
+        found.append({"id": number, "brokerServiceUrl": owner.service_url})
+    return answer(found)
 
 
 async def stats_of_coordinators(request: web.Request) -> web.Response:
     """Returns the numbers of one coordinator, or those of all that are open, by number."""
     number = _in_query(request, "coordinatorId")
-    asked = _asked(request, number)
+    asked = await _asked(request, number)
     if number is not None:
         return answer(coordinator_stats(asked[0]))
     return answer({str(one.number): coordinator_stats(one) for one in asked})
@@ -125,7 +128,7 @@ async def stats_of_coordinators(request: web.Request) -> web.Response:
 
 async def internal_stats_of_coordinator(request: web.Request) -> web.Response:
     """Returns the managed ledger of a coordinator's log."""
-    (coordinator,) = _asked(request, _in_path(request, "coordinatorId"))
+    (coordinator,) = await _asked(request, _in_path(request, "coordinatorId"))
     log = _coordinators(request).logs[coordinator.number]
     return answer({"transactionLogStats": _named(log.name, ledger_stats(log, log.cursors.by_name))})
 
@@ -151,7 +154,7 @@ async def scale(request: web.Request) -> web.Response:
 async def metadata(request: web.Request) -> web.Response:
     """Returns the state of a transaction, with its topics and subscriptions."""
     txn = _txn(request)
-    known = _coordinators(request).at(txn.most).transactions.get(txn)
+    known = (await _coordinators(request).at_owner(txn.most)).transactions.get(txn)
     if known is None:
         # Pulsar's text, blanks included.
         raise TransactionNotFound(f"The transaction with this txdID `{txn}`not found ")
@@ -161,7 +164,7 @@ async def metadata(request: web.Request) -> web.Response:
 async def slow_transactions(request: web.Request) -> web.Response:
     """Returns the open transactions whose time-out is longer than `timeout` ms, by id."""
     topics = request.app[BROKER].registry.topics
-    asked = _asked(request, _in_query(request, "coordinatorId"))
+    asked = await _asked(request, _in_query(request, "coordinatorId"))
     found = [known for one in asked for known in slow(one, _in_path(request, "timeout"))]
     parts: list[str] = []
     for first in range(0, len(found), TRANSACTIONS_PER_SLICE):
@@ -174,16 +177,17 @@ async def slow_transactions(request: web.Request) -> web.Response:
 async def abort(request: web.Request) -> web.Response:
     """Aborts an open transaction; answered when every topic and subscription knows."""
     txn = _txn(request)
-    await _coordinators(request).at(txn.most).end(txn, commit=False)
+    await (await _coordinators(request).at_owner(txn.most)).end(txn, commit=False)
     return done()
 
 
 async def abort_of_role(request: web.Request) -> web.Response:
-    """Aborts the open transactions of the role in the query; returns how many."""
+    """Aborts the open transactions of the role in the query, at one coordinator or all; returns how many."""
     role = request.query.get("role", "")
     if not role:
         raise BadRequest("role: the name of a role is needed")
-    return answer({"role": role, "aborted": await _coordinators(request).abort_of(role)})
+    asked = await _asked(request, _in_query(request, "coordinatorId"))
+    return answer({"role": role, "aborted": sum([await one.abort_of(role) for one in asked])})
 
 
 # Topics and subscriptions

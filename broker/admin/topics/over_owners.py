@@ -7,7 +7,7 @@ answers. Where this broker owns all partitions the handler does the whole.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 from urllib.parse import quote
@@ -25,6 +25,7 @@ from broker.peers.peers import PeerAnswer, PeerRefused
 from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import Json
+from broker.service.transactions.coordinators import ASSIGN_TOPIC
 from foundation.model.errors import BrokerError, Unauthorized
 from foundation.model.topic_name import NON_PERSISTENT, TopicName
 
@@ -142,6 +143,24 @@ RULES: Final[dict[tuple[str, str], Rule]] = {
     ("GET", "/internal-info"): Rule(_info),
 }
 """By method and end of the template, after the topic."""
+
+
+async def _sum_of_role(request: web.Request, outcomes: Sequence[OwnerAnswer]) -> web.Response:
+    found = [body["aborted"] for _, body in _bodies(outcomes) if isinstance(body, dict)]
+    aborted = sum([count for count in found if isinstance(count, int)])
+    return answer({"role": request.query.get("role", ""), "aborted": aborted})
+
+
+async def _by_coordinator(_: web.Request, outcomes: Sequence[OwnerAnswer]) -> web.Response:
+    return answer(dict(_bodies(outcomes)))
+
+
+_OF_COORDINATORS: Final[dict[tuple[str, str], Join]] = {
+    ("GET", "/admin/v3/transactions/coordinatorStats"): _by_coordinator,
+    ("GET", "/admin/v3/transactions/slowTransactions/{timeout}"): _merged,
+    ("POST", "/admin/v3/transactions/abortTransactionsOfRole"): _sum_of_role,
+}
+"""By method and template: requests about all transaction coordinators, unless the query names one."""
 _ALL_SUBSCRIPTIONS: Final = f"/all_subscription/expireMessages/{_SECONDS}"
 _LIST: Final = "GET", "/admin/v2/{domain}/{tenant}/{namespace}"
 """Persistent topics are in the store, and every broker lists them all."""
@@ -164,6 +183,9 @@ async def ask_all_owners(request: web.Request, handler: Handler) -> web.StreamRe
     ownership = cluster_of(broker)
     if (request.method, template) == _LIST and request.match_info["domain"] == NON_PERSISTENT:
         return await _names(request, await _all_of(_bundles(request), partial(_list, request, ownership)))
+    of_coordinators = _OF_COORDINATORS.get((request.method, template))
+    if of_coordinators is not None and "coordinatorId" not in request.query:
+        return await of_coordinators(request, await _ask_coordinators(request, ownership))
     of_namespace = request.method, template.removeprefix(NAMESPACE)
     if of_namespace in _OF_NAMESPACE:
         return await _ask_bundles(request, ownership)
@@ -234,16 +256,37 @@ async def _ask_bundles(request: web.Request, ownership: ClusterOwnership) -> web
     return await _done(request, await _all_of(_bundles(request), ask))
 
 
+async def _ask_coordinators(request: web.Request, ownership: ClusterOwnership) -> list[OwnerAnswer]:
+    """Asks the owner of each transaction coordinator; those that nobody has opened have nothing to say."""
+    count = await request.app[BROKER].registry.partitions.count(ASSIGN_TOPIC)
+
+    async def ask(number: int) -> OwnerAnswer:
+        bundle, query = (
+            ownership.bundle_of(ASSIGN_TOPIC.with_partition(number)),
+            {"coordinatorId": str(number)},
+        )
+        return await _ask(request, ownership, str(number), bundle, request.rel_url.raw_path, None, query)
+
+    found = await _all_of(range(count), ask)
+    return [one for one in found if one.error is None or one.error.status != _MISSING]
+
+
 async def _ask(
-    request: web.Request, ownership: ClusterOwnership, name: str, bundle: str, path: str, body: Json
+    request: web.Request,
+    ownership: ClusterOwnership,
+    name: str,
+    bundle: str,
+    path: str,
+    body: Json,
+    further: Mapping[str, str] | None = None,
 ) -> OwnerAnswer:
-    """Sends the request to the owner of the bundle, which may be this broker."""
+    """Sends the request, with `further` in its query, to the owner of the bundle, which may be this broker."""
     try:
         owner = await ownership.owner_of_bundle(bundle)
-        query = {"authoritative": "true"} if owner.authoritative else {}
-        found = await ownership.peers.request(
-            owner.addresses, request.method, path, query={**request.query, **query}, body=body
-        )
+        query = {**request.query, **(further or {})}
+        if owner.authoritative:
+            query["authoritative"] = "true"
+        found = await ownership.peers.request(owner.addresses, request.method, path, query=query, body=body)
     except BrokerError as error:
         return OwnerAnswer(name, error=error)
     return OwnerAnswer(name, found.body)

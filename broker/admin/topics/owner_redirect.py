@@ -18,6 +18,7 @@ from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import NamespaceNotFound
 from broker.service.topics.topic_ownership import Addresses
 from broker.service.topics.topic_registry import TopicRegistry
+from broker.service.transactions.coordinators import ASSIGN_TOPIC, COORDINATORS_MAX
 from foundation.model.errors import InvalidTopicName, ServiceNotReady
 from foundation.model.topic_name import PERSISTENT, TopicName, parse_topic_name
 
@@ -29,6 +30,7 @@ _ANYWHERE: Final = (
     "/terminate/partitions",
 )
 """Ends of paths of a topic, or their beginnings, that any broker answers."""
+_TRANSACTIONS: Final = "/admin/v3/transactions/"
 _BUNDLE: Final = "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}"
 _OF_BUNDLE: Final = (
     _BUNDLE + "/unload",
@@ -85,6 +87,8 @@ async def _bundle_of(request: web.Request, registry: TopicRegistry) -> str | Non
     path = "" if resource is None else resource.canonical
     if path in _OF_BUNDLE:
         return _named_bundle(request, registry)
+    if (number := _coordinator_of(request, path)) is not None:
+        return registry.ownership.bundle_of(ASSIGN_TOPIC.with_partition(number))
     name = _topic_of(request, path)
     if name is None:
         return None
@@ -101,9 +105,24 @@ def _named_bundle(request: web.Request, registry: TopicRegistry) -> str | None:
     return f"{namespace}/{text}" if text in known else None
 
 
+def _coordinator_of(request: web.Request, path: str) -> int | None:
+    """Returns the number of the transaction coordinator that the request names; None where it names none."""
+    if not path.startswith(_TRANSACTIONS) or "{topic}" in path:
+        return None
+    match = request.match_info
+    text = match.get("mostSigBits") or match.get("coordinatorId") or request.query.get("coordinatorId", "")
+    # The handler refuses every other text.
+    return (
+        int(text)
+        if len(text) < len(str(COORDINATORS_MAX)) + 1 and text.isascii() and text.isdecimal()
+        else None
+    )
+
+
 def _topic_of(request: web.Request, path: str) -> TopicName | None:
     root, found, rest = path.partition("/{tenant}/{namespace}/{topic}")
-    if not found or root not in _ROOTS or rest.startswith(_ANYWHERE):
+    is_known = root in _ROOTS or root.startswith(_TRANSACTIONS)
+    if not found or not is_known or rest.startswith(_ANYWHERE):
         return None
     match = request.match_info
     domain = match.get("domain", "non-persistent" if root.endswith("non-persistent") else PERSISTENT)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Final
 
@@ -27,7 +27,7 @@ from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, managed
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from foundation.model.errors import BrokerError, NoSuchLedger
-from foundation.model.position import EARLIEST
+from foundation.model.position import EARLIEST, Position
 from protocol.broker_entry_metadata import EntryStamp
 
 log = logging.getLogger("magnetar")
@@ -36,6 +36,10 @@ POLL_S: Final = 0.1
 """Time until a message of the source is read at the latest, when its broker is another one."""
 NO_LEDGER_YET: Final = -1
 """Stands for the current ledger of a source that never had one."""
+
+
+async def _nothing() -> None:
+    """Stands for `before_growth` of a source without transactions."""
 
 
 class FollowedLedger:
@@ -48,8 +52,12 @@ class FollowedLedger:
         self._changed = asyncio.Event()
         self._stop: Stop | None = None
         self._task: asyncio.Task[None] | None = None
+        self._told: tuple[Position, bool] | None = None
+        """The last position, and whether it is the end for ever, of which the shadows were told last."""
         self.ledger: ManagedLedger
         """The log; set by `open`."""
+        self.before_growth: Callable[[], Awaitable[None]] = _nothing
+        """Awaited before the shadows are told of new entries. Raises BrokerError to be asked again."""
         self.ended = False
         """True once nothing follows any more."""
 
@@ -109,7 +117,6 @@ class FollowedLedger:
 
     async def _look(self) -> bool:
         """Takes what is new; returns False once the source is deleted."""
-        before = self.ledger.last_confirmed, self.ledger.is_terminated
         if self._changed.is_set():
             self._changed.clear()
             found = await self._read_list()
@@ -117,7 +124,10 @@ class FollowedLedger:
                 return False
             self._take(found[0])
         await self._find_end()
-        if (self.ledger.last_confirmed, self.ledger.is_terminated) != before:
+        grown = self.ledger.last_confirmed, self.ledger.is_terminated
+        if grown != self._told:
+            await self.before_growth()
+            self._told = grown
             self.ledger.grown()
         return True
 

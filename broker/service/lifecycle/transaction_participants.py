@@ -14,7 +14,7 @@ from foundation.model.txn_id import TxnId
 
 
 class RegistryParticipants:
-    """Implements `Participants` by calls to the topics, because one broker owns them all."""
+    """Implements `Participants` by calls to the topics of this broker, which may have all."""
 
     def __init__(self, registry: TopicRegistry, wall_ms: Callable[[], int]) -> None:
         self._registry = registry
@@ -28,6 +28,7 @@ class RegistryParticipants:
 
     async def end_on_topic(self, topic: str, txn: TxnId, *, commit: bool) -> None:
         """Ends the transaction on a topic; a missing topic counts as done."""
+        self._forget(txn)
         found = await self._find(topic)
         if found is None:
             return
@@ -40,11 +41,17 @@ class RegistryParticipants:
 
     async def end_on_subscription(self, subscribed: Subscribed, txn: TxnId, *, commit: bool) -> None:
         """Ends the transaction on a subscription; a missing one counts as done."""
+        self._forget(txn)
         topic, name = subscribed
         found = await self._find(topic)
         subscription = None if found is None else found.subscriptions.get(name)
         if subscription is not None:
             await end_on_subscription(subscription, txn, commit=commit)
+
+    def _forget(self, txn: TxnId) -> None:
+        # First: a message that comes after this must not be stored behind the marker.
+        if self._registry.transaction_states is not None:
+            self._registry.transaction_states.forget(txn)
 
     async def _find(self, topic: str) -> PersistentTopic | None:
         try:

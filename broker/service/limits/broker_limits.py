@@ -30,6 +30,20 @@ class GroupLimits(NamedTuple):
     dispatch: DispatchLimit
     """Messages delivered from those that are persistent."""
 
+    def change(self, rates: ResourceGroupRates, now_ns: int) -> None:
+        """Sets other rates."""
+        self.publish.change(PublishRate(rates.publish_messages, rates.publish_bytes))
+        self.dispatch.change(_dispatch_rate(rates), now_ns)
+
+    def take_share(self, share: ResourceGroupRates, now_ns: int) -> None:
+        """Goes on with another part of the rates, where several brokers divide them."""
+        self.publish.take_share(PublishRate(share.publish_messages, share.publish_bytes))
+        self.dispatch.take_share(_dispatch_rate(share), now_ns)
+
+
+def _dispatch_rate(rates: ResourceGroupRates) -> DispatchRate:
+    return DispatchRate(rates.dispatch_messages, rates.dispatch_bytes, period_s=1)
+
 
 class BrokerLimits:
     """Limits that many topics of the broker share."""
@@ -71,10 +85,7 @@ class BrokerLimits:
             group = self._groups[name] = GroupLimits(
                 PublishLimit(self.now_ns, self.call_later), DispatchLimit()
             )
-        group.publish.change(PublishRate(rates.publish_messages, rates.publish_bytes))
-        group.dispatch.change(
-            DispatchRate(rates.dispatch_messages, rates.dispatch_bytes, period_s=1), self.now_ns()
-        )
+        group.change(rates, self.now_ns())
 
     def forget_group(self, name: str) -> None:
         """Forgets a resource group that no namespace is in."""

@@ -25,6 +25,8 @@ class DispatchLimit:
         "_sampled",
         "_sampled_ns",
         "_size",
+        "bytes_counted",
+        "messages_counted",
         "rate",
         "throttled_by_bytes",
         "throttled_by_messages",
@@ -34,6 +36,10 @@ class DispatchLimit:
         """Limits nothing before `change`. `published` serves a rate relative to publishing; None ignores that."""
         self.rate = DispatchRate()
         """The rate in force."""
+        self.messages_counted = 0
+        """Messages counted since the start."""
+        self.bytes_counted = 0
+        """Their bytes."""
         self.throttled_by_messages = 0
         """Times that a dispatcher found no token for a message."""
         self.throttled_by_bytes = 0
@@ -62,6 +68,16 @@ class DispatchLimit:
         if self._published is not None:
             self._sampled = self._published()
 
+    def take_share(self, rate: DispatchRate, now_ns: int) -> None:
+        """Goes on with another part of a rate that several brokers divide: tokens that were used stay used."""
+        for bucket, before, now in (
+            (self._messages, self.rate.messages, rate.messages),
+            (self._size, self.rate.size, rate.size),
+        ):
+            if bucket is not None and now != before:
+                bucket.change(now, now_ns)
+        self.rate = rate
+
     def available(self, now_ns: int) -> tuple[int, int]:
         """Returns messages and bytes that may be delivered now; 0 or less = wait."""
         if self.rate.relative:
@@ -74,6 +90,8 @@ class DispatchLimit:
 
     def take(self, messages: int, size: int, now_ns: int) -> None:
         """Counts what was delivered."""
+        self.messages_counted += messages
+        self.bytes_counted += size
         if self._messages is not None:
             self._messages.take(messages, now_ns)
         if self._size is not None:

@@ -30,12 +30,29 @@ class Pausable(Protocol):
 class PublishLimit:
     """Counts the messages of one topic, or of all topics of the broker, against a rate."""
 
-    __slots__ = ("_call_later", "_messages", "_now_ns", "_paused", "_size", "_timer_runs", "rate")
+    __slots__ = (
+        "_call_later",
+        "_messages",
+        "_now_ns",
+        "_paused",
+        "_size",
+        "_timer_runs",
+        "bytes_counted",
+        "messages_counted",
+        "rate",
+        "throttled",
+    )
 
     def __init__(self, now_ns: Callable[[], int], call_later: CallLater) -> None:
         """Limits nothing before `change`."""
         self.rate = PublishRate()
         """The rate in force."""
+        self.messages_counted = 0
+        """Messages counted since the start."""
+        self.bytes_counted = 0
+        """Their bytes."""
+        self.throttled = 0
+        """Times that a SEND found no token left for the next one."""
         self._now_ns = now_ns
         self._call_later = call_later
         self._messages: TokenBucket | None = None
@@ -59,9 +76,22 @@ class PublishLimit:
         self._size = _bucket(rate.size, now_ns)
         self._release()
 
+    def take_share(self, rate: PublishRate) -> None:
+        """Goes on with another part of a rate that several brokers divide: tokens that were used stay used."""
+        now_ns = self._now_ns()
+        for bucket, before, now in (
+            (self._messages, self.rate.messages, rate.messages),
+            (self._size, self.rate.size, rate.size),
+        ):
+            if bucket is not None and now != before:
+                bucket.change(now, now_ns)
+        self.rate = rate
+
     def count(self, port: Pausable, messages: int, size: int) -> bool:
         """Counts one SEND, which is accepted in any case. Returns True when no token is left for another one."""
         now_ns = self._now_ns()
+        self.messages_counted += messages
+        self.bytes_counted += size
         if self._messages is not None:
             self._messages.take(messages, now_ns)
         if self._size is not None:
@@ -69,6 +99,7 @@ class PublishLimit:
         wait_ns = self._wait_ns(now_ns)
         if not wait_ns:
             return False
+        self.throttled += 1
         if port not in self._paused:
             self._paused[port] = None
             port.pause()

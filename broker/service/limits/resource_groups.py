@@ -4,7 +4,7 @@ A namespace is in one group at most (its policy `resource_group_name`). The grou
 of each topic. Groups are below Pulsar's path of the metadata store and in memory, so that a topic finds its group without
 waiting; in a shared store they follow changes of other processes.
 
-Pulsar shares a group's rates among the brokers of a cluster. One broker serves all topics here and applies them as they are.
+Brokers on one store divide the rates (`broker/cluster/group_shares.py`).
 """
 
 from __future__ import annotations

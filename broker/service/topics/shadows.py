@@ -35,7 +35,6 @@ from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 from broker.service.topics.topic_ownership import TopicOwnership
-from broker.service.transactions.topic_transactions import TopicTransactions
 from foundation.loop.clock import CallLater
 from foundation.model.errors import (
     BrokerError,
@@ -142,23 +141,27 @@ class Shadows:
                     await followed.open()
                 except NoSuchLedger:
                     raise TopicNotFound(f"Topic {source} does not exist") from None
-                await self._hide_transactions(source, followed.ledger)
+                await self._hide_transactions(source, followed)
                 self._followed[source] = followed
         followed.begin(partial(self._unfollowed, source))
         return followed.ledger
 
-    async def _hide_transactions(self, source: TopicName, ledger: ManagedLedger) -> None:
-        """Lets shadows read what the source's own readers see.
-
-        Brokers that share a store have no transactions, so what an earlier broker has left of them does not change.
-        """
+    async def _hide_transactions(self, source: TopicName, followed: FollowedLedger) -> None:
+        """Lets shadows read what the source's own readers see."""
         from broker.managed_ledger.shadows.stored_marks import stored_cursor
+        from broker.service.transactions.shadow_transactions import FollowedTransactions
 
-        info = await stored_cursor(self._environment, ledger.name, TRANSACTIONS_CURSOR)
-        if info is not None:
-            settings = self._registry.policies.settings
-            transactions = TopicTransactions(source, ledger, settings, call_later=self._call_later)
+        info = await stored_cursor(self._environment, followed.ledger.name, TRANSACTIONS_CURSOR)
+        settings = self._registry.policies.settings
+        if info is None and not settings.transactions:
+            return
+        transactions = FollowedTransactions(source, followed.ledger, settings, call_later=self._call_later)
+        if info is None:
+            # No transaction has come yet, so the entries before this one need no look.
+            await transactions.restore({}, followed.ledger.last_confirmed)
+        else:
             await transactions.restore(info.cursor_properties, info.mark_delete)
+        followed.before_growth = transactions.look
 
     async def _unfollowed(self, source: TopicName) -> None:
         """Closes the shadows that are left when a source cannot be followed any more."""

@@ -187,9 +187,6 @@ class TopicOwnership:
         """Returns all brokers with their bundles, read anew. Raises MetadataError."""
         return ClusterSeen({self.owner.broker_id: BrokerSeen(self.owner, ())}, self.leader, ())
 
-    async def be_alone(self, name: str) -> None:
-        """Takes the metadata store for this broker alone, which keeps transactions; `name` as it is configured."""
-
     async def open(self, owner: Addresses) -> None:
         """Sets this broker's addresses."""
         self.owner = owner

@@ -15,6 +15,7 @@ async def recover_transactions(topic: PersistentTopic, states: Coordinators | No
     """
     if states is not None:
         topic.transactions.states = states
+        states.forget_topic(str(topic.name))
     if TRANSACTIONS_CURSOR in topic.ledger.cursors.by_name:
         await topic.transactions.recover()
     for subscription in topic.subscriptions.values():

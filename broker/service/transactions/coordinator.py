@@ -7,7 +7,7 @@ Every change is a record in the log before it holds. Ending is two decisions wit
     -> COMMITTED or ABORTED            everybody knows; the coordinator forgets the transaction
 
 A crash between any two steps repeats the work, which every topic and subscription allows. A step that fails is tried
-again until it succeeds.
+again until it succeeds, or until the coordinator is closed: where brokers share a store another one then goes on with it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,13 @@ from broker.service.transactions.transaction_states import (
     apply,
     check_change,
 )
-from foundation.model.errors import BrokerError, InvalidTxnStatus, NotAllowed, TransactionNotFound
+from foundation.model.errors import (
+    BrokerError,
+    CoordinatorNotFound,
+    InvalidTxnStatus,
+    NotAllowed,
+    TransactionNotFound,
+)
 from foundation.model.position import Position
 from foundation.model.txn_id import TxnId
 
@@ -122,6 +128,8 @@ class Coordinator:
         """All that are not over. To look at only."""
         self.counters = CoordinatorCounters()
         """For /metrics."""
+        self.is_closed = False
+        """True once it decides nothing any more."""
         self.recovery_ms: tuple[int, int] = (0, 0)
         """When reading the log began and ended, in milliseconds since 1970; the end is 0 until then."""
         self._participants = participants
@@ -167,7 +175,8 @@ class Coordinator:
                 # An earlier start may have admitted a longer time.
                 timeout_ms = min(transaction.timeout_ms, self.limits.timeout_max_ms)
                 left_ms = transaction.started_ms + timeout_ms - self._wall_ms()
-                self._set_deadline(transaction.txn, left_ms)
+                # The clock of the broker that began it may have been ahead of this one's.
+                self._set_deadline(transaction.txn, min(left_ms, timeout_ms))
         self.recovery_ms = began_ms, self._wall_ms()
 
     def resume(self) -> None:
@@ -178,6 +187,20 @@ class Coordinator:
         for transaction in self.transactions.values():
             if transaction.status is not TxnStatus.OPEN:
                 self._begin_end(transaction)
+
+    async def close(self) -> None:
+        """Closes the log. Decided ends go on where it is opened next. Raises MetadataError."""
+        self.is_closed = True
+        for end in self._ends.values():
+            end.set_exception(self._closed())
+            # Marks it as seen: a client that waits for the end may have gone.
+            end.exception()
+        self._ends.clear()
+        await self.journal.close()
+
+    def _closed(self) -> CoordinatorNotFound:
+        # Clients look its new place up, and ask again there.
+        return CoordinatorNotFound(f"Transaction coordinator with id {self.number} not found!")
 
     def _count(self, owner: str | None, more: int) -> None:
         self._begun += more
@@ -196,6 +219,10 @@ class Coordinator:
     def newest(self) -> int:
         """The highest number that was given to a transaction, -1 before the first."""
         return self._next - 1
+
+    def is_over(self, txn: TxnId) -> bool:
+        """Returns True for a transaction that was begun here or by an earlier owner of the log, and has ended everywhere."""
+        return txn not in self.transactions and txn.least <= self._newest
 
     @property
     def active(self) -> int:
@@ -314,6 +341,8 @@ class Coordinator:
 
         A repeated request waits for the same end.
         """
+        if self.is_closed:
+            raise self._closed()
         known = self.transactions.get(txn)
         wanted = TxnStatus.COMMITTING if commit else TxnStatus.ABORTING
         if known is None or known.status is not wanted:
@@ -328,12 +357,16 @@ class Coordinator:
         async with self._locks[txn]:
             # Again: the state may have changed while this waited.
             check_change(self.transactions, txn, change)
+            if self.is_closed:
+                raise self._closed()
             position = await self.journal.append(txn, change, self._wall_ms())
             return apply(self.transactions, txn, change, position)
 
     # Ending
 
     def _begin_end(self, transaction: Transaction) -> None:
+        if self.is_closed:
+            raise self._closed()
         self._ends[transaction.txn] = asyncio.get_running_loop().create_future()
         self._spawn(self._end_everywhere(transaction), f"end of transaction {transaction.txn}")
 
@@ -349,6 +382,8 @@ class Coordinator:
                     await step()
                     break
                 except BrokerError as error:
+                    if self.is_closed:
+                        return
                     log.warning("! transaction %s cannot be ended yet, trying again: %s", txn, error)
                     await asyncio.sleep(RETRY_SECONDS)
         if commit:
@@ -358,7 +393,8 @@ class Coordinator:
         place = bisect_left(DURATION_BOUNDS_MS, self._wall_ms() - transaction.started_ms)
         self.counters.ended_in[DURATION_CLASSES[place]] += 1
         self._forget(transaction)
-        self._ends.pop(txn).set_result(None)
+        if (end := self._ends.pop(txn, None)) is not None:
+            end.set_result(None)
 
     async def _tell(self, transaction: Transaction, *, commit: bool) -> None:
         participants, txn = self._participants, transaction.txn
@@ -395,5 +431,7 @@ class Coordinator:
         except (TransactionNotFound, InvalidTxnStatus):
             pass  # Its client ended it in the same moment.
         except BrokerError as error:
+            if self.is_closed:
+                return
             log.warning("! transaction %s is over its time and cannot be aborted yet: %s", txn, error)
             self._set_deadline(txn, round(RETRY_SECONDS * 1000))

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Final, cast
 
 from bookkeeper.ensembles.ledger_handle import Added
+from bookkeeper.metadata.metadata_store import Lease
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
@@ -57,12 +58,19 @@ class CoordinatorLog:
 
     @classmethod
     async def open(
-        cls, number: int, environment: ManagedLedgerEnvironment, settings: ManagedLedgerSettings
+        cls,
+        number: int,
+        environment: ManagedLedgerEnvironment,
+        settings: ManagedLedgerSettings,
+        lease: Lease | None = None,
     ) -> CoordinatorLog:
-        """Opens the log of a coordinator, or makes a new one. Raises MetadataError or PersistenceError."""
+        """Opens the log of a coordinator, or makes a new one; `lease` as for a topic.
+
+        Raises MetadataError or PersistenceError.
+        """
         stamp = EntryStamp(timestamp=False, index=False, now_ms=environment.wall_ms)
         ledger = await ManagedLedger.open(
-            f"{LOGS_NAMESPACE}/{LOG_PREFIX}{number}", environment, settings, stamp=stamp
+            f"{LOGS_NAMESPACE}/{LOG_PREFIX}{number}", environment, settings, stamp=stamp, lease=lease
         )
         log = cls(ledger, await ledger.cursors.open(LOG_CURSOR, EARLIEST), number)
         log._set_newest(log.newest)

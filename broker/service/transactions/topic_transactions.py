@@ -129,7 +129,7 @@ class TopicTransactions:
         """Restores the state from the texts of a cursor, which tell of all entries up to `through`."""
         wall_ms = self._ledger.environment.wall_ms
         began_ms = wall_ms()
-        buffer = TransactionBuffer.of_text(texts.get(_BUFFER) or texts.get(_FORMER_BUFFER, ""))
+        buffer = stored_buffer(texts)
         async for entry in entries_after(self._ledger, through):
             buffer.entry(entry.position, facts_of(entry))
         if self.states is not None:
@@ -262,6 +262,11 @@ class TopicTransactions:
             else:
                 shown.append(entry)
         return Divided(shown, left_out, dead)
+
+
+def stored_buffer(texts: Mapping[str, str]) -> TransactionBuffer:
+    """Returns the state that the texts of a cursor have."""
+    return TransactionBuffer.of_text(texts.get(_BUFFER) or texts.get(_FORMER_BUFFER, ""))
 
 
 class MarkerPort(SinglePort):

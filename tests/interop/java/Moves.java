@@ -20,10 +20,11 @@ import org.apache.pulsar.client.api.SubscriptionType;
 import org.apache.pulsar.client.api.transaction.Transaction;
 
 /**
- * Moves batched messages from one topic to another in transactions: `java Moves.java PULSAR_URL INPUT OUTPUT COUNT`. Three workers
- * share a subscription and acknowledge single messages of batches; every fifth transaction is aborted. Prints `commit` for each
- * commit. Once the output has every message it prints `ended COMMITS ABORTS FAILURES MISSING TWICE`: MISSING and TWICE are
- * numbers of messages that the output has never, and more than once.
+ * Moves batched messages from one topic to others in transactions: `java Moves.java PULSAR_URL INPUT OUTPUT[,OUTPUT…] COUNT`. Three
+ * workers share a subscription and acknowledge single messages of batches; every fifth transaction is aborted. Each message goes to
+ * all outputs. Prints `commit` for each commit. Once the outputs have every message it prints
+ * `ended COMMITS ABORTS FAILURES MISSING TWICE`: MISSING and TWICE are numbers of messages that an output has never, and more than
+ * once.
  */
 public final class Moves {
     static final int WORKERS = 3;
@@ -35,20 +36,20 @@ public final class Moves {
 
     final String url;
     final String input;
-    final String output;
+    final String[] outputs;
     final AtomicBoolean stopping = new AtomicBoolean();
     final AtomicInteger commits = new AtomicInteger();
     final AtomicInteger aborts = new AtomicInteger();
     final AtomicInteger failures = new AtomicInteger();
 
-    Moves(String url, String input, String output) {
+    Moves(String url, String input, String[] outputs) {
         this.url = url;
         this.input = input;
-        this.output = output;
+        this.outputs = outputs;
     }
 
     public static void main(String[] arguments) throws Exception {
-        new Moves(arguments[0], arguments[1], arguments[2]).run(Integer.parseInt(arguments[3]));
+        new Moves(arguments[0], arguments[1], arguments[2].split(",")).run(Integer.parseInt(arguments[3]));
         Runtime.getRuntime().halt(0);
     }
 
@@ -59,30 +60,41 @@ public final class Moves {
     void run(int count) throws Exception {
         PulsarClient client = client();
         publish(client, count);
-        Reader<String> reader = client.newReader(Schema.STRING).topic(output).startMessageId(MessageId.earliest).create();
+        List<Reader<String>> readers = new ArrayList<>();
+        for (String output : outputs) {
+            readers.add(client.newReader(Schema.STRING).topic(output).startMessageId(MessageId.earliest).create());
+        }
         List<Thread> workers = new ArrayList<>();
         for (int number = 0; number < WORKERS; number++) {
             Worker worker = new Worker(client(), number);
             workers.add(new Thread(worker::work));
             workers.get(number).start();
         }
-        Map<String, Integer> moved = new HashMap<>();
-        while (moved.size() < count) {
-            moved.merge(next(reader), 1, Integer::sum);
+        List<Map<String, Integer>> moved = new ArrayList<>();
+        for (Reader<String> reader : readers) {
+            Map<String, Integer> found = new HashMap<>();
+            while (found.size() < count) {
+                found.merge(next(reader), 1, Integer::sum);
+            }
+            moved.add(found);
         }
         stopping.set(true);
         for (Thread worker : workers) {
             worker.join();
         }
-        // A message outside of transactions waits for the end of those that began before it.
-        client.newProducer(Schema.STRING).topic(output).create().send(END);
-        for (String value; !(value = next(reader)).equals(END);) {
-            moved.merge(value, 1, Integer::sum);
-        }
         long missing = 0;
-        long twice = moved.values().stream().filter(times -> times > 1).count();
-        for (int number = 0; number < count; number++) {
-            missing += moved.containsKey("message " + number) ? 0 : 1;
+        long twice = 0;
+        for (int place = 0; place < outputs.length; place++) {
+            Map<String, Integer> found = moved.get(place);
+            // A message outside of transactions waits for the end of those that began before it.
+            client.newProducer(Schema.STRING).topic(outputs[place]).create().send(END);
+            for (String value; !(value = next(readers.get(place))).equals(END);) {
+                found.merge(value, 1, Integer::sum);
+            }
+            twice += found.values().stream().filter(times -> times > 1).count();
+            for (int number = 0; number < count; number++) {
+                missing += found.containsKey("message " + number) ? 0 : 1;
+            }
         }
         System.out.println("ended " + commits + " " + aborts + " " + failures + " " + missing + " " + twice);
     }
@@ -117,7 +129,7 @@ public final class Moves {
         final PulsarClient client;
         final Random lot;
         final Consumer<String> consumer;
-        final Producer<String> producer;
+        final List<Producer<String>> producers = new ArrayList<>();
 
         Worker(PulsarClient client, int seed) throws PulsarClientException {
             this.client = client;
@@ -125,7 +137,9 @@ public final class Moves {
             consumer = client.newConsumer(Schema.STRING).topic(input).subscriptionName("workers")
                     .subscriptionType(SubscriptionType.Shared).receiverQueueSize(2 * BATCH)
                     .enableBatchIndexAcknowledgment(true).negativeAckRedeliveryDelay(100, TimeUnit.MILLISECONDS).subscribe();
-            producer = client.newProducer(Schema.STRING).topic(output).sendTimeout(0, TimeUnit.SECONDS).create();
+            for (String output : outputs) {
+                producers.add(client.newProducer(Schema.STRING).topic(output).sendTimeout(0, TimeUnit.SECONDS).create());
+            }
         }
 
         void work() {
@@ -150,7 +164,9 @@ public final class Moves {
                         .get(WAIT_S, TimeUnit.SECONDS);
                 List<CompletableFuture<?>> pending = new ArrayList<>();
                 for (Message<String> message : taken) {
-                    pending.add(producer.newMessage(transaction).value(message.getValue()).sendAsync());
+                    for (Producer<String> producer : producers) {
+                        pending.add(producer.newMessage(transaction).value(message.getValue()).sendAsync());
+                    }
                     pending.add(consumer.acknowledgeAsync(message.getMessageId(), transaction));
                 }
                 Moves.wait(pending);

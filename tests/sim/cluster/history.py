@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, fields
+from typing import TypeVar
 from unittest import mock
 
 from bookkeeper.ensembles.awaited_reads import read_entries
@@ -29,13 +31,16 @@ from broker.compose.ledger_settings import LedgerSettings, QuarantineSettings
 from broker.service.namespaces.bundles import Bundles
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_ownership import Addresses
+from broker.service.transactions.coordinator_log import LOG_PREFIX
+from broker.service.transactions.coordinators import ASSIGN_TOPIC
 from foundation.model.errors import BrokerError, PersistenceError, ServiceNotReady
 from foundation.model.topic_name import TopicName, parse_topic_name
 from protocol.ledger_metadata import LedgerState, decode, ledger_key
 from tests.sim.bookie import SimBookie
-from tests.sim.cluster.clients import Link, Publisher, Reader, Unserved, find, follow
+from tests.sim.cluster.clients import Link, Publisher, Reader, Unserved, call, find, follow
 from tests.sim.cluster.faults import LIFE_S, ClusterFaults
 from tests.sim.cluster.process import SESSION_S, ClusterProcess, ProcessStore, addresses
+from tests.sim.cluster.transactions import Transactor, judge
 from tests.sim.cluster.witness import ClusterWitness
 from tests.sim.followers import Cluster
 from tests.sim.lives.history import LivesLoop
@@ -43,7 +48,10 @@ from tests.sim.loop import SimLoop, run
 from tests.sim.metadata import Broken
 from tests.sim.network import Faults, Network, SimConnection
 
+Result = TypeVar("Result")
 PLACES = 3
+TRANSACTORS = 3
+"""Clients with transactions, where a history has such."""
 TOPICS = 6
 NAMESPACE = "sim/cluster"
 CALM_S = 40.0
@@ -62,6 +70,7 @@ class ClusterCounts:
     """Operations of one history."""
 
     confirmed: int = 0
+    committed: int = 0
     takeovers: int = 0
     killed: int = 0
     stopped: int = 0
@@ -92,10 +101,17 @@ class ClusterCounts:
         )
 
 
-def simulate_cluster(seed: int, trace: list[str] | None = None) -> ClusterCounts:
-    """Raises Broken, or Stuck, where a statement does not hold. `trace` gets what happened."""
+def simulate_cluster(
+    seed: int, trace: list[str] | None = None, *, transactions: bool = False
+) -> ClusterCounts:
+    """Raises Broken, or Stuck, where a statement does not hold. `trace` gets what happened.
+
+    `transactions`: clients begin transactions too, see `transactions.py`.
+    """
     loop = LivesLoop()
-    history = ClusterHistory(seed, loop, [] if trace is None else trace)
+    history = ClusterHistory(
+        seed, loop, [] if trace is None else trace, transactors=TRANSACTORS if transactions else 0
+    )
     with mock.patch.object(dead_owners, "_refuses", history.refuses):
         return run(history.run(), loop)
 
@@ -103,8 +119,9 @@ def simulate_cluster(seed: int, trace: list[str] | None = None) -> ClusterCounts
 class ClusterHistory:
     """The brokers, their clients, the faults and the judgement."""
 
-    def __init__(self, seed: int, loop: SimLoop, trace: list[str]) -> None:
+    def __init__(self, seed: int, loop: SimLoop, trace: list[str], *, transactors: int = 0) -> None:
         self.loop, self.trace = loop, trace
+        self.transactors = [Transactor(self, number) for number in range(transactors)]
         self.rng = rng = random.Random(seed ^ 0xC1057E)
         self.network = Network(loop, rng, Faults(drop=rng.choice((0.0, 0.005)), slow=rng.choice((0.0, 0.01))))
         self.cluster = Cluster(rng, loop, lag_s=rng.choice((0.01, 0.2)), notice_s=rng.choice((0.0, 0.3)))
@@ -148,7 +165,10 @@ class ClusterHistory:
         return self._numbers
 
     def bundle_of(self, name: TopicName) -> str:
-        return f"{NAMESPACE}/{self._bundles.of(str(name))}"
+        if name.local.startswith(LOG_PREFIX):
+            # A coordinator's log belongs to the owner of its partition.
+            name = ASSIGN_TOPIC.with_partition(int(name.local.removeprefix(LOG_PREFIX)))
+        return f"{name.namespace}/{self._bundles.of(str(name))}"
 
     def at(self, found: Addresses) -> ClusterProcess | None:
         """Returns the process that has these addresses now."""
@@ -171,6 +191,21 @@ class ClusterHistory:
         except Unserved as error:
             raise ServiceNotReady(str(error)) from error
         return found.addresses
+
+    async def ask(
+        self, to: Addresses, work: Callable[[ClusterProcess], Coroutine[object, object, Result]]
+    ) -> Result:
+        """Stands for a request of a broker to another one, or to itself. Raises ServiceNotReady."""
+        process = self.at(to)
+
+        async def answer() -> Result:
+            assert process is not None
+            return await work(process)
+
+        try:
+            return await call(self, process, answer)
+        except Unserved as error:
+            raise ServiceNotReady(str(error)) from error
 
     def leader_changed_within(self, seconds: float) -> bool:
         return self.loop.time() - self._leader_at_s < seconds
@@ -219,6 +254,8 @@ class ClusterHistory:
         self.cluster.lost = self._lost
         for link in (*self.publishers, *self.readers):
             self.spawn(link.run(), f"{link.name} {type(link).__name__}")
+        for transactor in self.transactors:
+            self.spawn(transactor.run(), "transactions")
         self.spawn(self._observe(), "observer")
         faults = [
             self.spawn(work(), work.__name__)
@@ -342,6 +379,8 @@ class ClusterHistory:
         await self._until(self.loop.time() + CALM_S / 2)
         for publisher in self.publishers:
             publisher.stops = True
+        for transactor in self.transactors:
+            transactor.stops = True
         await self._until(self.loop.time() + CALM_S)
         if any(process is None or not process.is_up for process in self.places):
             raise Broken(f"not every broker is up: {self.places}")
@@ -355,6 +394,8 @@ class ClusterHistory:
                 raise Broken(f"{reader.name} does not deliver {sorted(missing)}")
             owner = await self._judge_owner(publisher.name)
             await self._judge_log(owner, publisher)
+        if self.transactors:
+            await judge(self, self.transactors)
         self._raise_broken()
 
     def _judge_members(self) -> None:

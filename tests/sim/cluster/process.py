@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from bookkeeper.ensembles.ledger_ids import LedgerIds
+from broker.admin.cluster.transaction_stats import transaction_metadata
 from broker.cluster.ownership import REPORT_INTERVAL_S, ClusterOwnership
+from broker.cluster.transactions import ClusterTransactions
 from broker.compose.cache_settings import EntryCacheSettings
 from broker.compose.cluster_membership import unload_bundle
+from broker.compose.coordinators import OWNED_INTERVAL_S, TIME_OUTS_INTERVAL_S
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.peers.peer_settings import PeerSettings
-from broker.peers.peers import Peers
+from broker.peers.peers import PeerAnswer, PeerRefused, Peers
+from broker.peers.wires import Wires
 from broker.service.compaction.topic_compaction import Compactor
-from broker.service.namespaces.namespaces import Namespaces
+from broker.service.lifecycle.transaction_participants import RegistryParticipants
+from broker.service.namespaces.namespaces import Json, Namespaces
 from broker.service.settings import ServiceSettings
 from broker.service.topics.topic_ownership import Addresses
 from broker.service.topics.topic_registry import TopicRegistry
+from broker.service.transactions.coordinators import Coordinators
+from broker.service.transactions.transaction_limits import TransactionLimits
 from entry_cache.compose import ComposedCache
 from foundation.loop.turn import Turn
 from foundation.model.errors import BrokerError
 from foundation.model.topic_name import TopicName
+from foundation.model.txn_id import TxnId
+from protocol.commands import parse_command
+from protocol.frame import SIZES
+from protocol.pulsar_api_pb2 import TxnAction
 from tests.fakes.compaction import InlineWorker
 from tests.sim.followers import Cluster, FollowerStore
 from tests.sim.lives.life import WallClock
@@ -43,12 +54,52 @@ def addresses(place: int) -> Addresses:
     return Addresses(f"pulsar://broker{place}:6650", f"http://broker{place}:8080")
 
 
+class SimWires(Wires):
+    """Ends of transactions, as requests of a client to the broker."""
+
+    def __init__(self, history: ClusterHistory) -> None:
+        super().__init__(PeerSettings, dict)
+        self._history = history
+
+    async def tell(self, to: Addresses, encode: Callable[[int], bytes]) -> None:
+        request = parse_command(encode(1)[SIZES.size :]).endTxnOnPartition
+        txn = TxnId(request.txnid_most_bits, request.txnid_least_bits)
+
+        async def end(process: ClusterProcess) -> None:
+            commit = request.txn_action == TxnAction.COMMIT
+            await process.local.end_on_topic(request.topic, txn, commit=commit)
+
+        await self._history.ask(to, end)
+
+
 class SimPeers(Peers):
     """Requests to other brokers, as clients send theirs."""
 
     def __init__(self, history: ClusterHistory) -> None:
         super().__init__(PeerSettings)
+        self.wires = SimWires(history)
         self._history = history
+
+    async def request(
+        self,
+        to: Addresses,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Json = None,
+    ) -> PeerAnswer:
+        most, least = map(int, path.removeprefix("/admin/v3/transactions/transactionMetadata/").split("/"))
+        txn = TxnId(most, least)
+
+        async def answer(process: ClusterProcess) -> Json:
+            known = (await process.coordinators.at_owner(txn.most)).transactions.get(txn)
+            return None if known is None else transaction_metadata(known, {})
+
+        found = await self._history.ask(to, answer)
+        if found is None:
+            raise PeerRefused("not found", 404)
+        return PeerAnswer(found, to)
 
     async def find_owner(self, topic: TopicName, first: Addresses, *, authoritative: bool) -> Addresses:
         return await self._history.find_owner(topic, first, authoritative=authoritative)
@@ -119,18 +170,40 @@ class ClusterProcess:
             compactor=Compactor(_start_worker),
         )
         self.ownership.close_bundle = partial(unload_bundle, self.registry)
+        self.local = RegistryParticipants(self.registry, self.clock.now_ms)
+        cluster = ClusterTransactions(self.ownership, self.local)
+        self.coordinators = Coordinators(
+            self.environment,
+            ManagedLedgerSettings(entries_per_ledger_max=50, rollover_ns_min=0, mark_delete_rate=1),
+            self.local,
+            self.registry.partitions,
+            spawn=self.spawn,
+            limits=TransactionLimits(),
+            cluster=cluster,
+        )
+        if history.transactors:
+            self.registry.transaction_states = self.coordinators
         self._tasks: set[asyncio.Task[object]] = set()
 
     async def start(self) -> None:
         """Raises BrokerError where the store fails; the process ends then."""
         await self.namespaces.open()
+        if self._history.transactors:
+            await self.coordinators.open()
         await self.ownership.open(self.addresses)
         self.spawn(self._every(DUE_S, self._run_due), "due")
         self.spawn(self._every(REPORT_INTERVAL_S, self.ownership.tick), "load report")
+        if self._history.transactors:
+            self.spawn(self._every(OWNED_INTERVAL_S, self.coordinators.keep_open), "coordinators")
+            self.spawn(self._every(TIME_OUTS_INTERVAL_S, self._time_outs), "time-outs")
         self.is_up = True
+
+    async def _time_outs(self) -> None:
+        self.coordinators.tick()
 
     async def stop(self) -> None:
         """Stops in order."""
+        await self.coordinators.close()
         await self.ownership.leave()
         self.is_up = False
         await self.registry.close()

@@ -16,7 +16,13 @@ from broker.service.transactions.transaction_limits import (
     TransactionLimits,
 )
 from broker.service.transactions.transaction_states import Change, Subscribed, TxnStatus
-from foundation.model.errors import InvalidTxnStatus, NotAllowed, PersistenceError, TransactionNotFound
+from foundation.model.errors import (
+    CoordinatorNotFound,
+    InvalidTxnStatus,
+    NotAllowed,
+    PersistenceError,
+    TransactionNotFound,
+)
 from foundation.model.position import Position
 from foundation.model.txn_id import TxnId
 
@@ -321,6 +327,32 @@ async def test_refused_write_leaves_the_transaction_as_it_was() -> None:
     assert life.coordinator.transactions[txn].status is TxnStatus.OPEN
     assert not life.coordinator.transactions[txn].topics
     await life.coordinator.end(txn, commit=True)
+
+
+async def test_transaction_of_a_broker_whose_clock_was_ahead_times_out_at_the_next_one() -> None:
+    disk = Disk()
+    before = Life(disk)
+    before.now_ns += 86_400_000_000_000
+    await before.coordinator.begin(5000)
+    after = Life(disk)
+    await after.coordinator.recover()
+    after.now_ns += 5_000_000_000
+    after.coordinator.expire(after.now_ns)
+    await after.settle()
+    assert not after.coordinator.transactions
+
+
+async def test_coordinator_that_is_closed_decides_nothing_more() -> None:
+    disk = Disk()
+    life = Life(disk)
+    txn = await life.coordinator.begin(5000)
+    await life.coordinator.close()
+    for work in (life.coordinator.end(txn, commit=True), life.coordinator.begin(5000)):
+        with pytest.raises(CoordinatorNotFound):
+            await work
+    after = Life(disk)
+    await after.coordinator.recover()
+    assert after.coordinator.transactions[txn].status is TxnStatus.OPEN
 
 
 async def test_records_without_their_beginning_are_dropped_at_the_start() -> None:

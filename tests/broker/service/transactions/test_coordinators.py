@@ -33,6 +33,22 @@ async def test_restricted_client_opens_only_coordinators_that_it_can_find() -> N
         await bench.stage.run(bench.coordinators.connect(COORDINATORS_MAX))
 
 
+async def test_topic_of_coordinators_may_be_made_by_two_brokers_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    partitions = bench.stage.registry.partitions
+    await bench.stage.run(partitions.create(ASSIGN_TOPIC, COORDINATORS + 4, None))
+
+    async def none_yet(name: object) -> int:
+        monkeypatch.undo()
+        return 0
+
+    monkeypatch.setattr(partitions, "count", none_yet)
+    await bench.stage.run(bench.coordinators.open())
+    assert await bench.coordinators.count() == COORDINATORS + 4
+
+
 async def test_coordinators_open_beside_any_number_of_stored_logs() -> None:
     bench = Bench()
     for number in range(COORDINATORS, COORDINATORS + 256):
