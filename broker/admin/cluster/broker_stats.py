@@ -122,8 +122,11 @@ async def bookie_operations(request: web.Request) -> web.Response:
 
 
 async def load_report(request: web.Request) -> web.Response:
-    """Returns 204: nothing balances load, and Pulsar answers so without a load manager."""
-    return done()
+    """Returns the load of this broker and its bundles (LocalBrokerData); 204 with `loadBalancerEnabled=false`, as Pulsar."""
+    broker = request.app[BROKER]
+    if not broker.settings.bool("loadBalancerEnabled"):
+        return done()
+    return answer(cast("Json", await broker.registry.ownership.load_report()))
 
 
 async def availability(request: web.Request) -> web.Response:

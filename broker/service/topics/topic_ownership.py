@@ -18,7 +18,7 @@ from bookkeeper.metadata.metadata_store import Lease
 from broker.service.successor import ServiceUrls, Successor
 from foundation.model.topic_name import TopicName
 from foundation.settings.settings import Settings
-from foundation.value import Value
+from foundation.value import Json, Value
 
 
 class Listener(NamedTuple):
@@ -98,6 +98,8 @@ class MoveKind(StrEnum):
     """The broker owns the bundle no longer, by its own decision."""
     LOST = "lost"
     """Another broker took the bundle after the end of its session."""
+    DECIDED = "decided"
+    """The broker, as the leader, has decided that another one shall have the bundle, or that it is divided."""
 
 
 class Move(NamedTuple):
@@ -132,6 +134,12 @@ class OwnershipCounts(NamedTuple):
     """Bundles of dead owners, for whose end of session lookups at this broker wait."""
     moves: Mapping[MoveKind, int] = MappingProxyType({})
     """Moves since the start, by kind."""
+    shed_brokers: int = 0
+    """Brokers from which this one has moved bundles as the leader, once for each round."""
+    shed_bundles: int = 0
+    """Bundles that this one has moved as the leader, for balance."""
+    divided_bundles: int = 0
+    """Bundles that this one has divided as the leader, because they had too much of something."""
 
 
 class BrokerSeen(NamedTuple):
@@ -165,6 +173,8 @@ class TopicOwnership:
         """This broker's addresses. Set before the first client connects: the ports are known once they are open."""
         self.close_bundle: Callable[[str, Successor | None], Awaitable[None]] = _nothing_is_open
         """Closes the topics of a bundle, which a successor has next; set once there is a registry of topics."""
+        self.load_report: Callable[[], Awaitable[dict[str, Json]]] = _nothing_is_measured
+        """Returns the load report of this broker; set with the admin port."""
 
     @property
     def brokers(self) -> Mapping[str, Addresses]:
@@ -232,6 +242,11 @@ class TopicOwnership:
 
     async def at_end(self) -> None:
         """Ends connections to other brokers; nothing is asked of them any more."""
+
+
+async def _nothing_is_measured() -> dict[str, Json]:
+    """Stands for `load_report` before there is one."""
+    return {}
 
 
 async def _nothing_is_open(_bundle: str, _successor: Successor | None) -> None:

@@ -383,7 +383,7 @@ async def test_load_report_names_the_bundles() -> None:
     await other.ownership.tick()
     await node.ownership.tick()
     await settle(node, other)
-    assert node.ownership.members.members[node.addresses.broker_id].bundles == {BUNDLE}
+    assert node.ownership.members.members[node.addresses.broker_id].load.bundles.keys() == {BUNDLE}
     assert other.ownership.brokers == {f"host{number}:8080": addresses(number) for number in range(2)}
 
 
@@ -397,7 +397,7 @@ async def test_bundle_that_a_report_shows_counts_once_for_the_leader() -> None:
     await leader.ownership.tick()
     await settle(leader, other)
     await leader.ownership.tick()
-    assert leader.ownership._chosen == {}
+    assert leader.ownership.balance.chosen == {}
     await other.ownership.unload(BUNDLE, leader.addresses.broker_id)
     await leader.ownership.unload(BUNDLE, other.addresses.broker_id)
     await other.ownership.leases.release(BUNDLE)

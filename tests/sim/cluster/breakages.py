@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from unittest import mock
 
 from bookkeeper.metadata.metadata_store import Check, Lease, Write
+from broker.cluster.balance import Balance
 from broker.cluster.leases import Leases
 from broker.cluster.members import Members
 from broker.cluster.ownership import ClusterOwnership
@@ -163,6 +164,18 @@ def _leaders_are_not_followed() -> object:
     return mock.patch.object(Members, "changed")
 
 
+def _moved_bundles_move_again() -> object:
+    """The leader moves a bundle that it has moved a moment ago."""
+    plain = Balance._move
+
+    async def move(self: Balance, *arguments: str) -> bool:
+        done = await plain(self, *arguments)
+        self._recent.clear()
+        return done
+
+    return mock.patch.object(Balance, "_move", move)
+
+
 CLUSTER_BREAKAGES: dict[str, Callable[[], object]] = {
     "topics-without-lease": _topics_without_lease,
     "lists-without-check": _lists_without_check,
@@ -179,4 +192,5 @@ CLUSTER_BREAKAGES: dict[str, Callable[[], object]] = {
     "watched-too-late": _watched_too_late,
     "chosen-brokers-choose-again": _chosen_brokers_choose_again,
     "leaders-are-not-followed": _leaders_are_not_followed,
+    "moved-bundles-move-again": _moved_bundles_move_again,
 }

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from bookkeeper.ensembles.ledger_ids import LedgerIds
+from broker.cluster.loads import BundleLoad, Load, Usage
 from broker.cluster.ownership import REPORT_INTERVAL_S, ClusterOwnership
 from broker.compose.cache_settings import EntryCacheSettings
 from broker.compose.cluster_membership import unload_bundle
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.peers.peer_settings import PeerSettings
-from broker.peers.peers import Peers
+from broker.peers.peers import PeerAnswer, Peers
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.settings import ServiceSettings
@@ -24,6 +25,7 @@ from entry_cache.compose import ComposedCache
 from foundation.loop.turn import Turn
 from foundation.model.errors import BrokerError
 from foundation.model.topic_name import TopicName
+from foundation.value import Json
 from tests.fakes.compaction import InlineWorker
 from tests.sim.followers import Cluster, FollowerStore
 from tests.sim.lives.life import WallClock
@@ -46,12 +48,26 @@ def addresses(place: int) -> Addresses:
 class SimPeers(Peers):
     """Requests to other brokers, as clients send theirs."""
 
-    def __init__(self, history: ClusterHistory) -> None:
+    def __init__(self, history: ClusterHistory, process: ClusterProcess) -> None:
         super().__init__(PeerSettings)
         self._history = history
+        self._process = process
 
     async def find_owner(self, topic: TopicName, first: Addresses, *, authoritative: bool) -> Addresses:
         return await self._history.find_owner(topic, first, authoritative=authoritative)
+
+    async def request(
+        self,
+        to: Addresses,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Json = None,
+    ) -> PeerAnswer:
+        await self._history.unload_at(to, path, (query or {})["destinationBroker"])
+        self._history.shed(self._process, path)
+        return PeerAnswer(None, to)
 
 
 class ProcessStore(FollowerStore):
@@ -105,8 +121,10 @@ class ClusterProcess:
             now_ns=loop.now_ns,
             wall_ms=self.clock.now_ms,
             session_s=SESSION_S,
-            peers=SimPeers(history),
+            peers=SimPeers(history, self),
+            settings=lambda: history.balance_settings,
         )
+        self.ownership.reports.measure = self._measure
         self.registry = TopicRegistry(
             self.environment,
             ManagedLedgerSettings(
@@ -120,6 +138,14 @@ class ClusterProcess:
         )
         self.ownership.close_bundle = partial(unload_bundle, self.registry)
         self._tasks: set[asyncio.Task[object]] = set()
+
+    async def _measure(self) -> Load:
+        """Returns the load that its topics make; each has a weight of its own."""
+        found: dict[str, BundleLoad] = {}
+        for bundle in self.ownership.leases:
+            weight = self._history.weight_of(bundle)
+            found[bundle] = BundleLoad(rate_in=weight, throughput_in=weight, topics=1)
+        return Load(cpu=Usage(sum(one.rate_in for one in found.values()), 100.0), bundles=found)
 
     async def start(self) -> None:
         """Raises BrokerError where the store fails; the process ends then."""

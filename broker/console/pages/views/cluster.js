@@ -15,7 +15,7 @@ const EVERY_MS = 2000;
 const ALONE = "This broker owns all topics: its metadata store is its own.";
 const SUSPENDED = "The metadata store does not answer, or leases are of an older session: nothing new opens at this broker.";
 const LEADERLESS = "No broker leads.";
-const KINDS = { taken: "good", "given up": "", lost: "bad" };
+const KINDS = { taken: "good", "given up": "", lost: "bad", decided: "" };
 
 /** Opens the view. */
 export function openCluster() {
