@@ -158,7 +158,7 @@ def test_bundles_of_a_busy_broker_move_until_all_have_work_and_nothing_is_lost(
     finally:
         traffic.stop()
     moved = first.metric("pulsar_lb_unload_bundle_total")
-    assert moved >= TOPICS // 2
+    assert moved >= 2, "each of the others got one at least"
     assert traffic.confirmed == [traffic.sent] * TOPICS
     for consumer in every:
         # Those on their way when a bundle moved may come again, and in no other order.
