@@ -122,6 +122,7 @@ class ClusterOwnership(TopicOwnership):
         def now_ms() -> int:
             return now_ns() // 1_000_000
 
+        self._settings = settings
         self.reports = LoadReports(self.members, self.leases, version, settings, wall_ms, now_ms)
         """The load reports of this broker."""
         orders = Orders(self.members, self.leases, self.moves, peers)
@@ -157,11 +158,13 @@ class ClusterOwnership(TopicOwnership):
 
     async def seen(self) -> ClusterSeen:
         """Returns the brokers as their last load reports show them, and their moves. Raises MetadataError."""
-        found = await self.members.read()
+        weights = self._settings().weights
+        loads = {name: (one.addresses, one.load) for name, one in (await self.members.read()).items()}
+        loads[self.owner.broker_id] = self.owner, self.reports.load
         brokers = {
-            name: BrokerSeen(member.addresses, sorted(member.load.bundles)) for name, member in found.items()
+            name: BrokerSeen(addresses, sorted(load.bundles), load.used(weights), load.total.rate)
+            for name, (addresses, load) in loads.items()
         }
-        brokers[self.owner.broker_id] = BrokerSeen(self.owner, sorted(self.leases))
         return ClusterSeen(brokers, self.leader, explained(await self.moves.all()))
 
     async def be_alone(self, name: str) -> None:

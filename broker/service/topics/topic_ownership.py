@@ -149,6 +149,10 @@ class BrokerSeen(NamedTuple):
     """For its clients."""
     bundles: Sequence[str]
     """Those that it owned at its last load report, by name; none where it owns all topics without leases."""
+    used: float = 0.0
+    """The share of its most used resource at that report, by the weights of the load balance."""
+    rate: float = 0.0
+    """Messages per second of its bundles, in and out, at that report."""
 
 
 class ClusterSeen(NamedTuple):
