@@ -118,11 +118,12 @@ class Balance:
 
         `loads`: of the brokers that may have it. Raises ServiceNotReady where none may, and MetadataError.
         """
-        # Asked twice, the answer stays the same until the broker has taken the bundle.
+        rules = await self._rules()
+        # Asked twice, also at the same time, the answer stays the same until the broker has taken the bundle.
         before = self.chosen.get(bundle, "")
         if before in loads:
             return before
-        found = self._placed(bundle, loads, await self._rules(), set(loads))
+        found = self._placed(bundle, loads, rules, set(loads))
         if not found:
             raise ServiceNotReady(f"No broker was available to own {bundle}")
         return found

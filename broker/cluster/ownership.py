@@ -224,7 +224,8 @@ class ClusterOwnership(TopicOwnership):
         if not self._is_leaving:
             loads[self.owner.broker_id] = self.reports.load
         chosen = await self.balance.choose(bundle, loads)
-        if chosen == self.owner.broker_id:
+        # A lookup that came at the same time may have taken it.
+        if chosen == self.owner.broker_id or bundle in self.leases:
             return Owner(await self._acquire(bundle))
         if chosen not in self.members.members:
             raise ServiceNotReady(f"Broker {chosen} has left before it could own {bundle}")

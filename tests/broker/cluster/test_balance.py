@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -116,6 +117,12 @@ async def test_bundle_that_has_moved_meanwhile_is_left_alone() -> None:
     await nodes[1].ownership.unload(BUNDLES[1], nodes[2].addresses.broker_id)
     await reported(nodes[0], load(20.0))
     assert all(BUNDLES[1] not in path for _, path, _ in nodes[0].peers.asked)
+
+
+async def test_lookups_at_the_same_time_get_one_answer() -> None:
+    nodes = await cluster(3)
+    found = await asyncio.gather(*(nodes[0].ownership.owner_of_bundle(BUNDLES[0]) for _ in range(5)))
+    assert len({owner.addresses.broker_id for owner in found}) == 1
 
 
 async def test_isolation_policy_decides_who_may_have_a_bundle() -> None:

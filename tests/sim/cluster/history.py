@@ -8,7 +8,7 @@ come late, answers are lost; clocks differ; bundles are unloaded, and their node
 * Each confirmed message is at its position for ever, and at no other; a message is twice in the log only where its producer
   sent it twice; first appearances are in the order of the producer.
 * No lookup takes more than three steps, unless the leader changes meanwhile.
-* A leader moves a bundle for balance once within the grace period, and to a broker that had less to do than the average.
+* A leader moves a bundle for balance once within the grace period.
 * While a broker is well, and the owner of a topic not hindered by a fault, every client is served within a bound.
 * After the faults all brokers know each other and one leader; every bundle has one owner, which all brokers name, and topics
   are open there alone.
