@@ -59,6 +59,11 @@ class BundleLoad(NamedTuple):
         """Bytes per second in both directions."""
         return self.throughput_in + self.throughput_out
 
+    @property
+    def sessions(self) -> int:
+        """Connected producers and consumers."""
+        return self.consumers + self.producers
+
 
 NO_LOAD: Final = BundleLoad()
 """The load of a bundle without topics in use."""
@@ -135,6 +140,9 @@ def differs(before: Load, now: Load, weights: Weights, change: float) -> bool:
         _changed(old.rate, new.rate) > change
         or _changed(old.throughput, new.throughput) > change
         or _changed(len(before.bundles), len(now.bundles)) > change
+        # Unlike Apache's: bundles are divided by these, and a report may otherwise be of before clients came back.
+        or _changed(old.topics, new.topics) > change
+        or _changed(old.sessions, new.sessions) > change
         or abs(before.used(weights) - now.used(weights)) > change
     )
 

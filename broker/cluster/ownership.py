@@ -254,10 +254,12 @@ class ClusterOwnership(TopicOwnership):
                 " Please redo the lookup."
             )
         self._check_certain()
-        return partial(self._condition, bundle)
+        return partial(self._condition, name)
 
-    def _condition(self, bundle: str) -> Check:
-        # Asked anew for each write: the lease of this session says nothing about the next session.
+    def _condition(self, name: TopicName) -> Check:
+        # Asked anew for each write: the lease of this session says nothing about the next session, and the bundle may
+        # have been divided since.
+        bundle = self.bundle_of(name)
         if not self._is_joined:
             raise MetadataError(f"this broker has no lease of {bundle} in this session")
         return self.leases.check(bundle)

@@ -22,13 +22,12 @@ def too_large(
         for bundle, one in load.bundles.items():
             average = averages.get(bundle)
             rate, throughput = (average.long.rate, average.long.throughput) if average else (0.0, 0.0)
-            sessions = one.consumers + one.producers
             if one.topics < 2:
                 continue  # No division would take anything away from it.
             if one.topics > settings.bundle_topics:
                 why = f"{one.topics} topics"
-            elif 0 < settings.bundle_sessions < sessions:
-                why = f"{sessions} producers and consumers"
+            elif 0 < settings.bundle_sessions < one.sessions:
+                why = f"{one.sessions} producers and consumers"
             elif rate > settings.bundle_rate:
                 why = f"{rate:.0f} messages a second"
             elif throughput > settings.bundle_throughput:

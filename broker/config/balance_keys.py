@@ -23,8 +23,8 @@ BALANCE = Section("Load balance", (
         doc="Keep this broker's load report up to date, and let the leader balance by the reports of all: move bundles, "
             "divide them. Owners of bundles are chosen by what is known of loads either way."),
     Key("loadBalancerReportUpdateThresholdPercentage", "int", 10, "%", low=0, dynamic=True,
-        doc="Change of a rate, a throughput, the number of bundles or the use of a resource that is worth a new load "
-            "report. A bundle that comes or goes always is."),
+        doc="Change of a rate, a throughput, the number of topics or clients, or the use of a resource that is worth a new "
+            "load report. A bundle that comes or goes always is."),
     Key("loadBalancerReportUpdateMinIntervalMillis", "int", 5000, "ms", low=1, dynamic=True,
         doc="Time between two looks whether a load report is due, and between two looks of the leader at those of all."),
     Key("loadBalancerReportUpdateMaxIntervalMinutes", "int", 15, "min", low=1, dynamic=True,

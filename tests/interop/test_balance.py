@@ -20,7 +20,7 @@ import pulsar
 import pytest
 
 from tests.bookie_stub.bookie_process import Process
-from tests.interop.support import Admin, connect, receive, wait_until
+from tests.interop.support import Admin, connect, numbered, publish, receive, wait_until
 from tests.interop.test_served_metadata import Server
 from tests.support.ports import free_port
 from tests.vectors.broker_process import BrokerProcess
@@ -169,7 +169,54 @@ def test_bundles_of_a_busy_broker_move_until_all_have_work_and_nothing_is_lost(
     for admin in (first, *others):
         report = admin.get("broker-stats/load-report")
         assert isinstance(report, dict)
-        assert isinstance(usage := report["cpu"], dict)
-        assert isinstance(usage["usage"], float)
-        assert usage["usage"] > 0
+        usage = report["cpu"]
+        assert isinstance(usage, dict)
+        assert float(str(usage["usage"])) > 0
         assert report["numTopics"] != 0
+
+
+@pytest.mark.slow
+def test_bundle_with_too_many_topics_is_divided_and_isolated_namespaces_stay_with_their_brokers(
+    cluster: Cluster, connected: Connect
+) -> None:
+    cluster.settings |= {"loadBalancerNamespaceBundleMaxTopics": "6", "loadBalancerSheddingEnabled": "false"}
+    first, second = cluster.add(), cluster.add()
+    name = second.url.removeprefix("http://")
+    policy = {
+        "namespaces": [NAMESPACE],
+        "primary": [name],
+        "secondary": [],
+        "auto_failover_policy": {
+            "policy_type": "min_available",
+            "parameters": {"min_limit": "1", "usage_threshold": "80"},
+        },
+    }
+    policies = "clusters/standalone/namespaceIsolationPolicies"
+    first.post(f"{policies}/busy", policy)  # type: ignore[arg-type]
+    first.put(f"namespaces/{NAMESPACE}", {"bundles": {"numBundles": 1}})
+    client = connected(cluster.url)
+    producers = [
+        client.create_producer(f"persistent://{NAMESPACE}/t{number}", batching_enabled=False)
+        for number in range(TOPICS)
+    ]
+    every = [client.subscribe(f"persistent://{NAMESPACE}/t{number}", "keeper") for number in range(TOPICS)]
+
+    def bundles() -> int:
+        found = first.get(f"namespaces/{NAMESPACE}/bundles")
+        assert isinstance(found, dict)
+        return int(str(found["numBundles"]))
+
+    wait_until(lambda: bundles() >= 4, "a bundle of at most six of sixteen topics")
+    for producer in producers:
+        publish(producer, numbered(10))
+    for consumer in every:
+        assert receive(consumer, 10) == numbered(10)
+    wait_until(lambda: set(cluster.owners()) == {second.url}, "all at the broker of the policy")
+    assert first.metric("pulsar_lb_bundles_split_total") >= 3
+    print(
+        [line for one in cluster.brokers for line in one.log_lines() if "divided" in line or "WARN" in line]
+    )
+    listed = second.get(f"{policies}/brokers")
+    assert isinstance(listed, list)
+    primary = {str(one["brokerName"]): one["primary"] for one in listed if isinstance(one, dict)}
+    assert primary == {name: True, first.url.removeprefix("http://"): False}

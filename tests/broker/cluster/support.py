@@ -13,7 +13,9 @@ from broker.cluster.balance_settings import BalanceSettings
 from broker.cluster.ownership import ClusterOwnership
 from broker.peers.peer_settings import PeerSettings
 from broker.peers.peers import PeerAnswer, Peers
+from broker.service.namespaces.bundles import Bundles
 from broker.service.namespaces.namespaces import Namespaces
+from broker.service.namespaces.stored_forms import BUNDLES_KEY
 from broker.service.successor import ServiceUrls, Successor
 from broker.service.topics.topic_ownership import Addresses
 from foundation.model.topic_name import TopicName, parse_topic_name
@@ -36,6 +38,8 @@ class FourBundles(SimpleNamespace):
         super().__init__()
         self.missing: set[str] = set()
         """Namespaces that do not exist."""
+        self.bundles = Bundles.equal(4)
+        """Those of each namespace."""
         self.groups: dict[str, str] = {}
         """Anti-affinity groups by namespace."""
 
@@ -46,6 +50,8 @@ class FourBundles(SimpleNamespace):
         return {}
 
     def policy(self, namespace: str, key: str) -> Json:
+        if key == BUNDLES_KEY:
+            return self.bundles.json()
         return self.groups.get(namespace) if key == GROUP else None
 
 

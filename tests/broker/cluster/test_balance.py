@@ -231,6 +231,10 @@ def test_report_is_worth_its_write_from_a_change_of_a_tenth() -> None:
     assert differs(before, load(50.0, BundleLoad(rate_in=111.0, throughput_in=1000.0)), weights, 0.1)
     assert differs(before, load(50.0), weights, 0.1)
     assert differs(load(50.0), before, weights, 0.1), "from nothing"
+    some = load(50.0, BundleLoad(topics=10, producers=10))
+    assert not differs(some, load(50.0, BundleLoad(topics=11, producers=5, consumers=6)), weights, 0.1)
+    assert differs(some, load(50.0, BundleLoad(topics=12, producers=10)), weights, 0.1)
+    assert differs(some, load(50.0, BundleLoad(topics=10, producers=10, consumers=2)), weights, 0.1)
 
 
 async def test_report_is_written_when_it_is_due() -> None:

@@ -296,6 +296,25 @@ async def test_divided_bundle_stays_with_its_owner() -> None:
     assert sorted(node.ownership.leases) == HALVES
 
 
+async def test_topic_of_a_divided_bundle_writes_under_the_lease_of_its_part() -> None:
+    (node,) = await cluster(1)
+    whole = node.ownership.bundle_of(TOPIC)
+    await owned(node, whole)
+    lease = await node.ownership.check_owned(TOPIC)
+    assert lease is not None
+    namespace, _, text = whole.rpartition("/")
+    known = node.namespaces.bundles
+    bundle = known.find(namespace, text)
+    divided = known.split(bundle, [bundle.middle()])
+
+    async def store() -> None:
+        node.namespaces.bundles = divided
+
+    parts = [f"{namespace}/{one}" for one in divided.all() if bundle.low <= one.low < bundle.high]
+    await node.ownership.split(whole, parts, store)
+    assert lease().key == f"{BUNDLES}/{node.ownership.bundle_of(TOPIC)}"
+
+
 async def test_division_that_is_not_stored_leaves_the_bundle() -> None:
     (node,) = await cluster(1)
     await owned(node)

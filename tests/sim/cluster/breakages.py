@@ -77,8 +77,8 @@ def _leases_outlive_their_session() -> object:
 def _opens_before_it_has_returned() -> object:
     """Topics open while the leases of a new session are not taken yet, under conditions of the former one."""
 
-    def condition(self: ClusterOwnership, bundle: str) -> Check:
-        return self.leases.check(bundle)
+    def condition(self: ClusterOwnership, name: TopicName) -> Check:
+        return self.leases.check(self.bundle_of(name))
 
     patches = contextlib.ExitStack()
     patches.enter_context(mock.patch.object(ClusterOwnership, "_check_certain"))
