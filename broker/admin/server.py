@@ -18,6 +18,7 @@ from aiohttp.typedefs import Handler
 
 from broker.admin.cluster.audits import AUDIT_ROUTES
 from broker.admin.cluster.bookies import BOOKIE_ROUTES
+from broker.admin.cluster.broker_groups import BROKER_GROUP_ROUTES
 from broker.admin.cluster.broker_stats import BROKER_STATS_ROUTES
 from broker.admin.cluster.brokers import BROKER_ROUTES
 from broker.admin.cluster.cache import CACHE_ROUTES
@@ -201,6 +202,7 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *BOOKIE_ROUTES,
         *CONFIGURATION_ROUTES,
         *BROKER_ROUTES,
+        *BROKER_GROUP_ROUTES,
         *BROKER_STATS_ROUTES,
         *RESOURCE_GROUP_ROUTES,
         *CACHE_ROUTES,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 from weakref import WeakValueDictionary
@@ -187,8 +187,3 @@ def _decoded(bundle: str, value: bytes) -> Addresses:
         return decode_owner(value)
     except ValueError as error:
         raise MetadataError(f"the owner of bundle {bundle} cannot be read: {error}") from error
-
-
-def fewest(loads: Mapping[str, int]) -> str:
-    """Returns the broker with the fewest bundles, the first by name among equals. `loads` has one at least."""
-    return min(loads, key=lambda name: (loads[name], name))

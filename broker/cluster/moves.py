@@ -30,6 +30,8 @@ FORGET_EVERY_MS: Final = 3_600_000
 """Time between two looks for such records."""
 LOOKUP: Final = "a lookup came, and no broker had it"
 """Why a bundle was taken, as far as the one that takes it knows; `explained` knows more."""
+UNLOADED: Final = "it was unloaded"
+"""Why a bundle was given up at a request; where the leader has sent that, `explained` knows why."""
 
 
 class Moves:
@@ -112,18 +114,29 @@ class Moves:
 
 
 def explained(moves: Iterable[Move]) -> list[Move]:
-    """Returns the moves, newest first; a bundle that was taken at a lookup has the reason why no broker had it."""
+    """Returns the moves, newest first.
+
+    A bundle that was taken at a lookup has the reason why no broker had it; one that was unloaded for balance has that of
+    the leader.
+    """
+    decided: dict[str, str] = {}
+    """By bundle: the reason of the leader, until it has been carried out."""
     holders: dict[str, Move] = {}
     """The last move of each bundle that tells whether a broker had it."""
     found: list[Move] = []
     for move in sorted(moves, key=attrgetter("at_ms")):
+        if move.kind is MoveKind.DECIDED:
+            decided[move.bundle] = move.why
+        elif move.kind is MoveKind.GIVEN_UP:
+            why = decided.pop(move.bundle, UNLOADED)
+            move = move._replace(why=why) if move.why == UNLOADED else move
         before = holders.get(move.bundle)
         if move.why == LOOKUP and before is not None:
             found.append(move._replace(why=_reason(move, before)))
         else:
             found.append(move)
         # The loser of a bundle learns of it after the new owner has taken it.
-        if move.kind is not MoveKind.LOST:
+        if move.kind in (MoveKind.TAKEN, MoveKind.GIVEN_UP):
             holders[move.bundle] = move
     found.reverse()
     return found

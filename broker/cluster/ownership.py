@@ -2,7 +2,7 @@
 
     the bundle has an owner       -> its addresses, whichever broker is asked
     nobody has it, and the request says that this broker shall take it (`authoritative`) -> taken, own addresses
-    nobody has it, this broker leads or nobody does -> the broker with the fewest bundles; if that is another one, the client
+    nobody has it, this broker leads or nobody does -> the broker that `balance` chooses; if that is another one, the client
                                      is sent there with `authoritative`
     nobody has it, another leads  -> the client is sent to the leader
 
@@ -21,13 +21,17 @@ from functools import partial
 from typing import Final
 
 from bookkeeper.metadata.metadata_store import ABSENT, Check, Lease, MetadataStore, SessionState
+from broker.cluster.balance import Balance
+from broker.cluster.balance_settings import BalanceSettings
 from broker.cluster.dead_owners import DeadOwners
 from broker.cluster.deletion_elsewhere import delete_at_owner
 from broker.cluster.hand_over import CloseBundle, HandOver
-from broker.cluster.leases import Leases, fewest
+from broker.cluster.leases import Leases
 from broker.cluster.members import RETRY_S, Members
-from broker.cluster.moves import LOOKUP, Moves, explained
-from broker.cluster.records import encode_leader, encode_member
+from broker.cluster.moves import LOOKUP, UNLOADED, Moves, explained
+from broker.cluster.orders import Orders
+from broker.cluster.records import encode_leader
+from broker.cluster.reports import LoadReports
 from broker.peers.peers import Peers
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import Namespaces
@@ -55,7 +59,6 @@ _EARLIER_LIFE: Final = "an earlier life of this broker had left it"
 _SPLIT: Final = "the bundle was divided"
 _STOP: Final = "the broker stopped"
 _DELETED: Final = "its namespace was deleted"
-_UNLOAD: Final = "it was unloaded"
 
 LEFT_AFTER: Final = 1.5
 """Times of a session after which a broker that was killed has left; ZooKeeper ends sessions at its next tick."""
@@ -78,8 +81,12 @@ class ClusterOwnership(TopicOwnership):
         wall_ms: Callable[[], int],
         session_s: float,
         peers: Peers,
+        settings: Callable[[], BalanceSettings] = BalanceSettings,
     ) -> None:
-        """Bundles are named `tenant/namespace/range`. `session_s`: how long a broker that was killed seems to be there."""
+        """Bundles are named `tenant/namespace/range`. `session_s`: how long a broker that was killed seems to be there.
+
+        `settings` returns those of the load balance that hold now.
+        """
         super().__init__()
         self.members = Members(store, spawn)
         """The brokers of the cluster."""
@@ -90,8 +97,6 @@ class ClusterOwnership(TopicOwnership):
         self._store = store
         self._namespaces = namespaces
         self._spawn = spawn
-        self._wall_ms = wall_ms
-        self._report_of = partial(encode_member, version=version, started_ms=wall_ms())
         self._dead_owners = DeadOwners(now_ns, session_s * LEFT_AFTER)
         self.peers = peers
         """Requests to the other brokers."""
@@ -111,9 +116,16 @@ class ClusterOwnership(TopicOwnership):
         self._session = 0
         """Counts the sessions that have ended."""
         self._is_leaving = False
-        self._reported = 0
-        self._chosen: dict[str, str] = {}
-        """Brokers that this one has chosen as the leader, by bundle, until their report can show it."""
+
+        def now_ms() -> int:
+            return now_ns() // 1_000_000
+
+        self._settings = settings
+        self.reports = LoadReports(self.members, self.leases, version, settings, wall_ms, now_ms)
+        """The load reports of this broker."""
+        orders = Orders(self.members, self.leases, self.moves, peers)
+        self.balance = Balance(store, namespaces, settings, now_ms, orders)
+        """Chooses owners, and moves bundles from busy brokers to others."""
 
     @property
     def brokers(self) -> Mapping[str, Addresses]:
@@ -137,15 +149,20 @@ class ClusterOwnership(TopicOwnership):
             sessions_ended=self._session,
             waited_for=self._dead_owners.waited_for,
             moves=self.moves.counts,
+            shed_brokers=self.balance.counts.brokers,
+            shed_bundles=self.balance.counts.moved,
+            divided_bundles=self.balance.counts.divided,
         )
 
     async def seen(self) -> ClusterSeen:
         """Returns the brokers as their last load reports show them, and their moves. Raises MetadataError."""
-        found = await self.members.read()
+        weights = self._settings().weights
+        loads = {name: (one.addresses, one.load) for name, one in (await self.members.read()).items()}
+        loads[self.owner.broker_id] = self.owner, self.reports.load
         brokers = {
-            name: BrokerSeen(member.addresses, sorted(member.bundles)) for name, member in found.items()
+            name: BrokerSeen(addresses, sorted(load.bundles), load.used(weights), load.total.rate)
+            for name, (addresses, load) in loads.items()
         }
-        brokers[self.owner.broker_id] = BrokerSeen(self.owner, sorted(self.leases))
         return ClusterSeen(brokers, self.leader, explained(await self.moves.all()))
 
     async def open(self, owner: Addresses) -> None:
@@ -158,8 +175,8 @@ class ClusterOwnership(TopicOwnership):
             await self._store.put(key, dump(owner.cluster_data), ABSENT)
         await self.moves.open(owner.broker_id)
         self._store.listen(self._told)
-        report = self._report_of(owner, now_ms=self._wall_ms(), bundles=self.leases)
-        await self.members.open(owner.broker_id, report, encode_leader(owner))
+        await self.members.open(owner.broker_id, self.reports.begin(owner), encode_leader(owner))
+        await self.balance.open(owner.broker_id)
         self._is_joined = True
 
     async def owner_of_bundle(self, bundle: str, *, authoritative: bool = False) -> Owner:
@@ -200,26 +217,22 @@ class ClusterOwnership(TopicOwnership):
         return await self.peers.find_owner(name, owner.addresses, authoritative=owner.authoritative)
 
     async def _choose(self, bundle: str) -> Owner:
-        loads = {name: len(member.bundles) for name, member in self.members.members.items()}
+        loads = {name: member.load for name, member in self.members.members.items()}
         loads.pop(self.owner.broker_id, None)
-        for name in self._chosen.values():
-            if name in loads:
-                loads[name] += 1
         if not self._is_leaving:
-            loads[self.owner.broker_id] = len(self.leases)
-        if not loads:
-            raise ServiceNotReady(f"No broker was available to own {bundle}")
-        # Asked twice, the answer stays the same until the broker has taken the bundle.
-        before = self._chosen.get(bundle)
-        chosen = before if before in loads else fewest(loads)
-        if chosen == self.owner.broker_id:
+            loads[self.owner.broker_id] = self.reports.load
+        chosen = await self.balance.choose(bundle, loads)
+        # A lookup that came at the same time may have taken it.
+        if chosen == self.owner.broker_id or bundle in self.leases:
             return Owner(await self._acquire(bundle))
-        self._chosen[bundle] = chosen
+        if chosen not in self.members.members:
+            raise ServiceNotReady(f"Broker {chosen} has left before it could own {bundle}")
+        self.balance.chosen[bundle] = chosen
         return Owner(self.members.members[chosen].addresses, is_redirect=True, authoritative=True)
 
     async def _acquire(self, bundle: str, why: str = LOOKUP) -> Addresses:
         self._check_certain()
-        self._chosen.pop(bundle, None)
+        self.balance.chosen.pop(bundle, None)
         return await self.leases.acquire(bundle, partial(self.moves.note, MoveKind.TAKEN, bundle, why))
 
     async def check_owned(self, name: TopicName) -> Lease | None:
@@ -239,10 +252,12 @@ class ClusterOwnership(TopicOwnership):
                 " Please redo the lookup."
             )
         self._check_certain()
-        return partial(self._condition, bundle)
+        return partial(self._condition, name)
 
-    def _condition(self, bundle: str) -> Check:
-        # Asked anew for each write: the lease of this session says nothing about the next session.
+    def _condition(self, name: TopicName) -> Check:
+        # Asked anew for each write: the lease of this session says nothing about the next session, and the bundle may
+        # have been divided since.
+        bundle = self.bundle_of(name)
         if not self._is_joined:
             raise MetadataError(f"this broker has no lease of {bundle} in this session")
         return self.leases.check(bundle)
@@ -327,24 +342,18 @@ class ClusterOwnership(TopicOwnership):
     # Load reports
 
     async def tick(self) -> None:
-        """Writes the load report if the number of own bundles has changed. A leader reads the reports of the others."""
-        count = len(self.leases)
-        if count != self._reported and not self._is_leaving:
-            try:
-                report = self._report_of(self.owner, now_ms=self._wall_ms(), bundles=self.leases)
-                await self.members.report(report)
-                self._reported = count
-            except BrokerError as error:
-                log.warning("! the load report cannot be written: %s", error)
+        """Writes the load report if it has changed enough. A leader reads the others' and balances by them."""
+        if not self._is_leaving:
+            await self.reports.tick()
         await self._release_unneeded()
-        if self.leader == self.owner.broker_id:
+        leads = self.leader == self.owner.broker_id and not self._is_leaving
+        if leads:
             self.members.changed()
-        await self.moves.store(self.members.members if self.leader == self.owner.broker_id else None)
-        self._chosen = {
-            bundle: name
-            for bundle, name in self._chosen.items()
-            if (member := self.members.members.get(name)) is not None and bundle not in member.bundles
-        }
+            await self.members.current()
+        self.balance.note(self.members.members)
+        if leads:
+            await self.balance.lead(self.members.members)
+        await self.moves.store(self.members.members if leads else None)
 
     async def _release_unneeded(self) -> None:
         """Gives up the bundles of deleted namespaces, whichever broker has deleted them."""
@@ -369,7 +378,7 @@ class ClusterOwnership(TopicOwnership):
         await self._give_up(bundle, self.close_bundle, to=self.brokers.get(destination))
 
     async def _give_up(
-        self, bundle: str, close: CloseBundle, to: Addresses | None = None, why: str = _UNLOAD
+        self, bundle: str, close: CloseBundle, to: Addresses | None = None, why: str = UNLOADED
     ) -> None:
         given_up = partial(self.moves.note, MoveKind.GIVEN_UP, bundle, why)
         await self.hand_over.give_up(bundle, close, self.owner, to, given_up)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -37,7 +38,8 @@ def ownership_of(broker: Composed, timers: Timers, tasks: BackgroundTasks) -> To
     if not store.is_shared:
         return TopicOwnership()
     # Late: a broker with a store of its own needs no cluster.
-    from broker.cluster.ownership import REPORT_INTERVAL_S, ClusterOwnership
+    from broker.cluster.balance_settings import BalanceSettings
+    from broker.cluster.ownership import ClusterOwnership
     from broker.peers.peer_settings import PeerSettings
     from broker.peers.peers import Peers
 
@@ -51,9 +53,20 @@ def ownership_of(broker: Composed, timers: Timers, tasks: BackgroundTasks) -> To
         wall_ms=broker.environment.wall_ms,
         session_s=broker.settings.int("metadataStoreSessionTimeoutMillis") / 1000,
         peers=Peers(lambda: PeerSettings.of(broker.settings)),
+        settings=lambda: BalanceSettings.of(broker.settings),
     )
-    timers.every(REPORT_INTERVAL_S, lambda: tasks.spawn(ownership.tick(), "load report"))
+    repeat(timers, broker, lambda: tasks.spawn(ownership.tick(), "load report"))
     return ownership
+
+
+def repeat(timers: Timers, broker: Composed, tick: Callable[[], object]) -> None:
+    """Calls `tick` every `loadBalancerReportUpdateMinIntervalMillis`, which may change at run time."""
+
+    def again() -> None:
+        tick()
+        repeat(timers, broker, tick)
+
+    timers.after(broker.settings.int("loadBalancerReportUpdateMinIntervalMillis") / 1000, again)
 
 
 def serve(registry: TopicRegistry) -> TopicRegistry:

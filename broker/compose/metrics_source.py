@@ -20,6 +20,7 @@ from broker.service.lifecycle.namespace_topics import find_owned_bundles
 from broker.service.namespaces.bundles import OwnedBundles
 from entry_cache.cache_stats import ReadStats
 from entry_cache.observe.expected_level import ExpectedLevel, count_expected
+from foundation.settings.settings import Settings
 
 BUNDLES_AGE_NS: Final = 60_000_000_000
 """Age at which the number of owned bundles is counted again: a count may look at every topic."""
@@ -44,11 +45,15 @@ def scraper_of(broker: BrokerService) -> Scraper:
         producers=exposition.producer_level,
         keeps_sums=not (exposition.topic_level and exposition.idle_topics),
     )
-    network = NetworkSettings(
+    return Scraper(exposition, broker.version, source, broker.environment.now_ns, network_settings(settings))
+
+
+def network_settings(settings: Settings) -> NetworkSettings:
+    """Returns the network interfaces that count."""
+    return NetworkSettings(
         names=settings.list("loadBalancerOverrideBrokerNics"),
         gbit_per_s=settings.optional_float("loadBalancerOverrideBrokerNicSpeedGbps") or 0.0,
     )
-    return Scraper(exposition, broker.version, source, broker.environment.now_ns, network)
 
 
 class MetricsSource:

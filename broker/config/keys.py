@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from broker.config.authorization_keys import AUTHORIZATION
+from broker.config.balance_keys import BALANCE
 from broker.config.expiry_keys import EXPIRY
 from broker.config.security_keys import AUTHENTICATION
 from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER, WEBSOCKET
@@ -57,6 +58,7 @@ BROKER_KEYS = KeyTable(
         RECORD,
         BOOKIES,
         BOOKIE_TLS,
+        BALANCE,
         METRICS,
     ),
     unused=UnusedKeys(Path(__file__).with_name("unused_keys.tsv")),

@@ -23,6 +23,8 @@ async def cluster_page(ownership: TopicOwnership) -> dict[str, Json]:
             "leads": name == seen.leader,
             "adminUrl": one.addresses.admin_url or one.addresses.admin_url_tls,
             "serviceUrl": one.addresses.service_url or one.addresses.service_url_tls,
+            "used": one.used,
+            "messageRate": one.rate,
             "bundleCount": len(one.bundles),
             "bundles": list(one.bundles[:BUNDLES_MAX]),
         }

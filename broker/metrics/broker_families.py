@@ -99,6 +99,19 @@ BROKER: Final = (
         "cluster.waited_for",
         "Bundles of dead brokers: lookups here wait until the metadata store ends the owner's session.",
     ),
+    *(
+        kind(f"pulsar_lb_{name}_{end}", f"cluster.{source}", text)
+        for kind, end in ((gauge, "count"), (counter, "total"))
+        for name, source, text in (
+            (
+                "unload_broker",
+                "shed_brokers",
+                "Busy brokers that this one, as the leader, took bundles from.",
+            ),
+            ("unload_bundle", "shed_bundles", "Bundles that this broker, as the leader, moved for balance."),
+            ("bundles_split", "divided_bundles", "Bundles that this broker, as the leader, divided."),
+        )
+    ),
     # From here on ours. Some repeat a number of Pulsar's, so that a board can be made of this prefix alone.
     counter("pulsar_ml_cache_x_hits_total", "reads.hit_entries", "Entries found in the cache."),
     counter("pulsar_ml_cache_x_hit_bytes_total", "reads.hit_bytes", "Their bytes."),
@@ -292,9 +305,10 @@ BROKER_BY: Final = (
         "magnetar_cluster_moves_total",
         "counter",
         "cluster.moves",
-        "Bundles that this broker took, gave up, or lost to another one after the end of its session.",
+        "Bundles that this broker took, gave up, lost to another one after the end of its session, or decided about as the"
+        " leader.",
         label="kind",
-        values=("taken", "given up", "lost"),
+        values=("taken", "given up", "lost", "decided"),
     ),
     by(
         "reason",
@@ -410,14 +424,6 @@ CONSTANTS: Final = (
             "active_allocations_normal",
             "active_allocations_huge",
         )
-    ),
-    *(
-        (gauge(f"pulsar_lb_{name}", "", "Always 0: one broker, nothing to balance."), 0)
-        for name in ("unload_broker_count", "unload_bundle_count", "bundles_split_count")
-    ),
-    *(
-        (Family(f"pulsar_lb_{name}", "counter", "", "Always 0: one broker, nothing to balance."), 0)
-        for name in ("unload_broker_total", "unload_bundle_total", "bundles_split_total")
     ),
 )
 """Families that boards ask for and that have one possible value here: family, value."""

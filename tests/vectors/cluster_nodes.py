@@ -22,9 +22,12 @@ from bookie_stub.disk.cookie import Configured, check_layout, cookie_text
 from bookkeeper.ensembles.racks import BookieRacks
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.cluster.records import (
+    Report,
+    decode_bundle,
     decode_leader,
     decode_member,
     decode_owner,
+    encode_bundle,
     encode_leader,
     encode_member,
     encode_owner,
@@ -43,32 +46,14 @@ from protocol.bookie_service_info import endpoints_of, service_info
 READ_ALONE: Final[Mapping[str, str]] = {
     "/pulsar/functions": "the store of function packages, which Magnetar does not have",
     "/stream(/.*)?": "the table service of BookKeeper, which Magnetar does not have",
-    "/loadbalance/broker-time-average/.*": "long averages of rates; Magnetar's leader counts bundles",
-    "/loadbalance/bundle-data/.*": "rates of bundles; Magnetar's leader counts bundles",
+    "/loadbalance/broker-time-average/.*": "sums over bundles, which the node does not name",
 }
 """Paths of nodes that Magnetar reads in its tools and never writes, and the reason."""
-_LOADS: Final = frozenset(
-    [
-        "cpu",
-        "memory",
-        "directMemory",
-        "bandwidthIn",
-        "bandwidthOut",
-        "maxResourceUsage",
-        "lastStats",
-        "msgThroughputIn",
-        "msgThroughputOut",
-        "msgRateIn",
-        "msgRateOut",
-        "numTopics",
-        "numConsumers",
-        "numProducers",
-        "lastBundleGains",
-        "lastBundleLosses",
-    ]
-)
 NAMED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
-    "/loadbalance/brokers/.*": (_LOADS, "rates, usages and counts of a load report are 0 in Magnetar's"),
+    "/loadbalance/brokers/.*": (
+        frozenset(["maxResourceUsage", "msgThroughputIn", "msgThroughputOut", "msgRateIn", "msgRateOut"]),
+        "sums are made of numbers of double precision, in another order",
+    ),
     "/ledgers/cookies/.*": (frozenset({"indexDirs"}), "Magnetar's cookie names the folders of indexes too"),
 }
 """Fields in which a node that Magnetar writes differs, by the path, and the reason."""
@@ -214,9 +199,14 @@ async def _racks(store: MemoryMetadataStore, _found: re.Match[str]) -> None:
 
 def _member(found: re.Match[str], data: bytes) -> bytes:
     member, recorded = decode_member(found[1], data), json.loads(data)
-    bundles = [name for name in recorded["bundles"] if name in member.bundles]
-    texts = recorded["brokerVersionString"], recorded["startTimestamp"], recorded["lastUpdate"]
-    return encode_member(member.addresses, *texts, bundles)
+    report = Report(member.updated_ms, member.load, recorded["lastBundleGains"], recorded["lastBundleLosses"])
+    return encode_member(
+        member.addresses, recorded["brokerVersionString"], recorded["startTimestamp"], report
+    )
+
+
+def _bundle_average(_: re.Match[str], data: bytes) -> bytes:
+    return encode_bundle(decode_bundle(data))
 
 
 def _leader(_found: re.Match[str], data: bytes) -> bytes:
@@ -271,6 +261,7 @@ _REWRITTEN: Final[dict[str, Callable[[re.Match[str], bytes], bytes]]] = {
     "/admin/resourcegroups/([^/]+)": _in_store(_group),
     "/bookies": _in_store(_racks),
     "/loadbalance/brokers/([^/]+)": _member,
+    "/loadbalance/bundle-data/.*": _bundle_average,
     "/loadbalance/leader": _leader,
     "/namespace/[^/]+/[^/]+/[^/]+": _owner,
     "/ledgers/LAYOUT": lambda _found, _data: LAYOUT,

@@ -33,6 +33,7 @@ _NO_ARENAS: Final[dict[str, Json]] = {
     "directArenas": [],
     "heapArenas": [],
 }
+_WRAPPER: Final = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerWrapper"
 _SAME: Final = (
     "publishers",
     "replication",
@@ -122,13 +123,16 @@ async def bookie_operations(request: web.Request) -> web.Response:
 
 
 async def load_report(request: web.Request) -> web.Response:
-    """Returns 204: nothing balances load, and Pulsar answers so without a load manager."""
-    return done()
+    """Returns the load of this broker and its bundles (LocalBrokerData); 204 with `loadBalancerEnabled=false`, as Pulsar."""
+    broker = request.app[BROKER]
+    if not broker.settings.bool("loadBalancerEnabled"):
+        return done()
+    return answer(cast("Json", await broker.registry.ownership.load_report()))
 
 
 async def availability(request: web.Request) -> web.Response:
-    """Returns 409, as Pulsar does where no load manager knows the resources of brokers."""
-    raise Conflict("This broker has no load manager, so it does not support this operation")
+    """Returns 409 in the words of Pulsar, whose default load manager does not know the resources of brokers either."""
+    raise Conflict(f"{_WRAPPER} does not support this operation")
 
 
 def _stats(broker: BrokerView, rates: RatesOf) -> Iterable[tuple[TopicName, dict[str, Json]]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -274,3 +274,16 @@ def position_of(value: Json) -> Position:
     raise BadRequest(
         f'Not a message id: {json.dumps(value)[:100]}; allowed are "latest", "earliest" and {{"ledgerId": n, "entryId": n}}'
     )
+
+
+def answering(
+    run: Callable[[web.Request], Awaitable[Json]], without_value: Callable[[], web.Response] = done
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """Returns a handler that answers with what `run` returns, and with `without_value` where that is None."""
+
+    async def handle(request: web.Request) -> web.Response:
+        value = await run(request)
+        return without_value() if value is None else answer(value)
+
+    handle.__doc__ = run.__doc__
+    return handle

@@ -20,9 +20,10 @@ from broker.admin.http.answers import (
 from broker.admin.http.request_path import NAMESPACE
 from broker.admin.service_view import BROKER, RATES, BrokerView
 from broker.admin.topics.stats import rates_of_topic
+from broker.config.balance_keys import AT_POSITIONS, BY_TOPICS, EQUAL
 from broker.service.lifecycle import namespace_topics
 from broker.service.namespaces import bundles
-from broker.service.namespaces.bundles import Bundle, Bundles, bundles_of, middle_of
+from broker.service.namespaces.bundles import Bundle, Bundles, Rates, bundles_of, hashes_by_rates, middle_of
 from broker.service.namespaces.namespaces import Json, NamespaceNotFound
 from broker.service.namespaces.stored_forms import BUNDLES_KEY
 from foundation.loop.slices import in_slices
@@ -32,14 +33,6 @@ LARGEST: Final = "LARGEST"
 """In the place of a bundle: the one with most topics."""
 HOT: Final = "HOT"
 """In the place of a bundle: the one with most messages per second, in and out."""
-EQUAL: Final = "range_equally_divide"
-"""Algorithm that splits a bundle in the middle of its range."""
-BY_TOPICS: Final = "topic_count_equally_divide"
-"""Algorithm that leaves half of the topics on each side."""
-AT_POSITIONS: Final = "specified_positions_divide"
-"""Algorithm that splits at the hashes in the body."""
-ALGORITHMS: Final = (EQUAL, BY_TOPICS, AT_POSITIONS)
-"""Pulsar has a fourth one, which splits by rates of messages."""
 
 
 async def names(request: web.Request) -> web.Response:
@@ -48,20 +41,18 @@ async def names(request: web.Request) -> web.Response:
 
 
 async def split(request: web.Request) -> web.Response:
-    """Splits a bundle, or the largest or hottest one, by `splitAlgorithmName`; `unload` closes its topics too."""
-    algorithm = request.query.get("splitAlgorithmName") or EQUAL
-    if algorithm not in ALGORITHMS:
-        raise PreconditionFailed(
-            f"Unsupported namespace bundle split algorithm, supported algorithms are [{', '.join(ALGORITHMS)}]"
-        )
-    positions = await _positions(request) if algorithm == AT_POSITIONS else []
+    """Splits a bundle, or the largest or hottest one, by `splitAlgorithmName`; with `unload` its parts get new owners."""
     broker, namespace = request.app[BROKER], _namespace(request)
+    known_names = broker.settings.list("supportedNamespaceBundleSplitAlgorithms")
+    named = request.query.get("splitAlgorithmName")
+    if named and named not in known_names:
+        raise PreconditionFailed(
+            f"Unsupported namespace bundle split algorithm, supported algorithms are [{', '.join(known_names)}]"
+        )
+    algorithm = named or broker.settings.str("defaultNamespaceBundleSplitAlgorithm")
+    positions = await _positions(request) if algorithm == AT_POSITIONS else []
     bundle = await _chosen(request)
-    if algorithm == BY_TOPICS:
-        middle = middle_of([number async for _, number in _hashes(broker, namespace, bundle)])
-    else:
-        middle = bundle.middle()
-    at = positions if algorithm == AT_POSITIONS else [] if middle is None else [middle]
+    at = positions or await _divided_at(request, bundle, algorithm)
 
     def divided(stored: Json) -> Json:
         # Of the newest bundles: another split may have been stored since `bundle` was found.
@@ -76,10 +67,34 @@ async def split(request: web.Request) -> web.Response:
     async def store() -> None:
         await broker.namespaces.change_local_policy(namespace, BUNDLES_KEY, divided, known.json())
 
-    await broker.registry.ownership.split(f"{namespace}/{bundle}", parts, store)
+    ownership = broker.registry.ownership
+    await ownership.split(f"{namespace}/{bundle}", parts, store)
     if is_true(request, "unload"):
-        await namespace_topics.unload(broker.registry, namespace, bundle)
+        for part in parts:
+            await ownership.unload(part)
     return done()
+
+
+async def _divided_at(request: web.Request, bundle: Bundle, algorithm: str) -> list[int]:
+    """Returns the hashes at which an algorithm divides a bundle; none where it does not."""
+    if algorithm == EQUAL:
+        return [bundle.middle()]
+    broker, namespace = request.app[BROKER], namespace_of(request)
+    hashes = {number: name async for name, number in _hashes(broker, namespace, bundle)}
+    if algorithm == BY_TOPICS:
+        middle = middle_of(hashes)
+        return [] if middle is None else [middle]
+    settings, rates = broker.settings, {}
+    for number, name in hashes.items():
+        found = rates_of_topic(request.app[RATES](name).row)
+        rates[number] = Rates(
+            found["msgRateIn"] + found["msgRateOut"], found["msgThroughputIn"] + found["msgThroughputOut"]
+        )
+    most = Rates(
+        settings.int("loadBalancerNamespaceBundleMaxMsgRate"),
+        settings.int("loadBalancerNamespaceBundleMaxBandwidthMbytes") << 20,
+    )
+    return hashes_by_rates(rates, most, settings.int("flowOrQpsDifferenceThresholdPercentage") / 100)
 
 
 async def unload_bundle(request: web.Request) -> web.Response:

@@ -1,7 +1,7 @@
 """Bundles: the parts into which a namespace divides the range of its topics' hashes. Pure functions and values.
 
-Pulsar spreads bundles over brokers. One broker serves all of them here, so bundles only name a part of a namespace's topics
-in requests of administrators. A topic's hash is the CRC-32 of its full name, as in Pulsar.
+Where several brokers share a store, each bundle has an owner (`broker/cluster`); one broker alone serves all of them. A
+topic's hash is the CRC-32 of its full name, as in Pulsar.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.service.namespaces.namespaces import Json, Namespaces
 from broker.service.namespaces.stored_forms import BUNDLES_KEY
@@ -88,6 +88,46 @@ def middle_of(hashes: Iterable[int]) -> int | None:
         return None
     before, after = ordered[len(ordered) // 2 - 1], ordered[len(ordered) // 2]
     return before + (after - before) // 2
+
+
+class Rates(NamedTuple):
+    """Messages and bytes per second, in both directions together."""
+
+    messages: float = 0.0
+    """Messages per second."""
+    throughput: float = 0.0
+    """Bytes per second."""
+
+    def __add__(self, other: Rates) -> Rates:  # type: ignore[override]  # a sum, and no longer tuple
+        """Returns the sum."""
+        return Rates(self.messages + other.messages, self.throughput + other.throughput)
+
+    def exceeds(self, most: Rates) -> bool:
+        """Returns True where one of the two is greater than that of `most`."""
+        return self.messages > most.messages or self.throughput > most.throughput
+
+
+def hashes_by_rates(rates: Mapping[int, Rates], most: Rates, difference: float) -> list[int]:
+    """Returns the hashes that divide topics so that no part exceeds `most`, but for single topics.
+
+    `rates`: of topics by their hashes. None where the topics together exceed `most` by less than its part `difference`.
+    """
+    busy = {key: one for key, one in rates.items() if one.messages > 0 or one.throughput > 0}
+    total = sum(busy.values(), Rates())
+    more = 1 + difference
+    least = Rates(most.messages * more, most.throughput * more)
+    if len(busy) < 2 or (total.messages < least.messages and total.throughput < least.throughput):
+        return []
+    first, *others = sorted(busy)
+    found, part, before = [], busy[first], first
+    for key in others:
+        if (part + busy[key]).exceeds(most):
+            found.append(before + (key - before) // 2 + 1)
+            part = busy[key]
+        else:
+            part += busy[key]
+        before = key
+    return found
 
 
 def hash_of(topic: str) -> int:

@@ -451,7 +451,7 @@ PROPERTIES: Final = Policy(
 ANTI_AFFINITY: Final = Policy(
     title="anti-affinity group", form=Text(1, 1_000),
     name="namespaceAntiAffinityGroup", namespace=Rest("antiAffinity", ADMIN, raw=True),
-    acts="Stored and shown. One broker serves all namespaces, so there is nothing to spread.")
+    acts="With several brokers: bundles go to the brokers with the fewest namespaces of the group.")
 SUBSCRIPTION_AUTH: Final = Policy(
     title="names of subscriptions by role", form=Choice("None", "Prefix"),
     name="subscription_auth_mode",

@@ -18,7 +18,7 @@ from bookkeeper.metadata.metadata_store import Lease
 from broker.service.successor import ServiceUrls, Successor
 from foundation.model.topic_name import TopicName
 from foundation.settings.settings import Settings
-from foundation.value import Value
+from foundation.value import Json, Value
 
 
 class Listener(NamedTuple):
@@ -98,6 +98,8 @@ class MoveKind(StrEnum):
     """The broker owns the bundle no longer, by its own decision."""
     LOST = "lost"
     """Another broker took the bundle after the end of its session."""
+    DECIDED = "decided"
+    """The broker, as the leader, has decided that another one shall have the bundle, or that it is divided."""
 
 
 class Move(NamedTuple):
@@ -132,6 +134,12 @@ class OwnershipCounts(NamedTuple):
     """Bundles of dead owners, for whose end of session lookups at this broker wait."""
     moves: Mapping[MoveKind, int] = MappingProxyType({})
     """Moves since the start, by kind."""
+    shed_brokers: int = 0
+    """Brokers from which this one has moved bundles as the leader, once for each round."""
+    shed_bundles: int = 0
+    """Bundles that this one has moved as the leader, for balance."""
+    divided_bundles: int = 0
+    """Bundles that this one has divided as the leader, because they had too much of something."""
 
 
 class BrokerSeen(NamedTuple):
@@ -141,6 +149,10 @@ class BrokerSeen(NamedTuple):
     """For its clients."""
     bundles: Sequence[str]
     """Those that it owned at its last load report, by name; none where it owns all topics without leases."""
+    used: float = 0.0
+    """The share of its most used resource at that report, by the weights of the load balance."""
+    rate: float = 0.0
+    """Messages per second of its bundles, in and out, at that report."""
 
 
 class ClusterSeen(NamedTuple):
@@ -167,6 +179,8 @@ class TopicOwnership:
         """Closes the topics of a bundle, which a successor has next; set once there is a registry of topics."""
         self.delete_elsewhere: Callable[[TopicName], Awaitable[bool]] = _nobody_else_owns
         """Has another broker that owns the topic delete it with its clients; False where this broker has to."""
+        self.load_report: Callable[[], Awaitable[dict[str, Json]]] = _nothing_is_measured
+        """Returns the load report of this broker; set with the admin port."""
 
     @property
     def brokers(self) -> Mapping[str, Addresses]:
@@ -236,6 +250,11 @@ class TopicOwnership:
 async def _nobody_else_owns(_name: TopicName) -> bool:
     """Stands for `delete_elsewhere` at a broker that owns every topic."""
     return False
+
+
+async def _nothing_is_measured() -> dict[str, Json]:
+    """Stands for `load_report` before there is one."""
+    return {}
 
 
 async def _nothing_is_open(_bundle: str, _successor: Successor | None) -> None:

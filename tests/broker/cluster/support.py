@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from types import SimpleNamespace
 from typing import cast
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.cluster.balance import GROUP
+from broker.cluster.balance_settings import BalanceSettings
 from broker.cluster.ownership import ClusterOwnership
 from broker.peers.peer_settings import PeerSettings
-from broker.peers.peers import Peers
+from broker.peers.peers import PeerAnswer, Peers
+from broker.service.namespaces.bundles import Bundles
 from broker.service.namespaces.namespaces import Namespaces
+from broker.service.namespaces.stored_forms import BUNDLES_KEY
 from broker.service.successor import ServiceUrls, Successor
 from broker.service.topics.topic_ownership import Addresses
 from foundation.model.topic_name import TopicName, parse_topic_name
+from foundation.value import Json
 
 NOW_MS = 1_795_456_811_163
 TOPIC = parse_topic_name("persistent://shop/orders/t")
@@ -33,6 +38,10 @@ class FourBundles(SimpleNamespace):
         super().__init__()
         self.missing: set[str] = set()
         """Namespaces that do not exist."""
+        self.bundles = Bundles.equal(4)
+        """Those of each namespace."""
+        self.groups: dict[str, str] = {}
+        """Anti-affinity groups by namespace."""
 
     def exists(self, namespace: str) -> bool:
         return namespace not in self.missing
@@ -40,8 +49,10 @@ class FourBundles(SimpleNamespace):
     def policies(self, namespace: str) -> dict[str, object]:
         return {}
 
-    def policy(self, namespace: str, key: str) -> None:
-        return None
+    def policy(self, namespace: str, key: str) -> Json:
+        if key == BUNDLES_KEY:
+            return self.bundles.json()
+        return self.groups.get(namespace) if key == GROUP else None
 
 
 class AskedNodes(Peers):
@@ -50,6 +61,8 @@ class AskedNodes(Peers):
     def __init__(self, current: Callable[[], PeerSettings]) -> None:
         super().__init__(current)
         self.nodes: list[Node] = []
+        self.asked: list[tuple[str, str, dict[str, str]]] = []
+        """The requests."""
 
     async def find_owner(self, topic: TopicName, first: Addresses, *, authoritative: bool) -> Addresses:
         for _ in range(3):
@@ -59,6 +72,22 @@ class AskedNodes(Peers):
                 return found.addresses
             first, authoritative = found.addresses, found.authoritative
         raise AssertionError("a loop")
+
+    async def request(
+        self,
+        to: Addresses,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Json = None,
+    ) -> PeerAnswer:
+        self.asked.append((to.broker_id, path, dict(query or {})))
+        bundle, _, action = path.removeprefix("/admin/v2/namespaces/").rpartition("/")
+        if action == "unload":
+            asked = next(node for node in self.nodes if node.addresses == to)
+            await asked.ownership.unload(bundle, (query or {})["destinationBroker"])
+        return PeerAnswer(None, to)
 
 
 class Node:
@@ -73,15 +102,18 @@ class Node:
         self._tasks: set[asyncio.Task[object]] = set()
         self.namespaces = FourBundles()
         self.peers = AskedNodes(PeerSettings)
+        self.settings = BalanceSettings()
+        self.now_ms = NOW_MS
         self.ownership = ClusterOwnership(
             store,
             cast(Namespaces, self.namespaces),
             "1.0",
             spawn=self._spawn,
-            now_ns=lambda: 0,
-            wall_ms=lambda: NOW_MS,
+            now_ns=lambda: self.now_ms * 1_000_000,
+            wall_ms=lambda: self.now_ms,
             session_s=0.0,
             peers=self.peers,
+            settings=lambda: self.settings,
         )
         self.ownership.close_bundle = self._close
         self.addresses = addresses(number)

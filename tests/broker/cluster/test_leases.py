@@ -9,7 +9,7 @@ import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.metadata_store import Check, Ephemeral, Stop, Versioned, Write
-from broker.cluster.leases import Leases, fewest
+from broker.cluster.leases import Leases
 from broker.cluster.records import BUNDLES
 from foundation.model.errors import MetadataError
 from tests.broker.cluster.support import addresses
@@ -32,14 +32,6 @@ def leases(store: MemoryMetadataStore, number: int = 0) -> Leases:
     found = Leases(store, lambda bundle: None)
     found.open(addresses(number))
     return found
-
-
-@pytest.mark.parametrize(
-    ("loads", "chosen"),
-    [({"b": 1, "a": 1}, "a"), ({"a": 2, "b": 1, "c": 1}, "b"), ({"only": 9}, "only")],
-)
-def test_broker_with_the_fewest_bundles_is_chosen(loads: dict[str, int], chosen: str) -> None:
-    assert fewest(loads) == chosen
 
 
 async def test_requests_at_the_same_time_take_one_lease() -> None:

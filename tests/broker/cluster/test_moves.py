@@ -10,7 +10,7 @@ import pytest
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.metadata_store import SessionState
 from broker.cluster import moves
-from broker.cluster.moves import FORGOTTEN_MS, KEPT, LOOKUP, MOVES, Moves, explained
+from broker.cluster.moves import FORGOTTEN_MS, KEPT, LOOKUP, MOVES, UNLOADED, Moves, explained
 from broker.service.topics.topic_ownership import Move, MoveKind
 from tests.broker.cluster.support import NOW_MS, Node, cluster, settle
 from tests.broker.cluster.test_ownership import BUNDLE, HALVES, owned
@@ -52,6 +52,24 @@ async def test_unload_and_division_are_told_by_every_broker() -> None:
         (BUNDLE, first, "taken", f"{first} had given it up: it was unloaded"),
         *((half, first, "taken", "the bundle was divided") for half in HALVES),
         (BUNDLE, first, "given up", "the bundle was divided"),
+    ]
+
+
+async def test_bundle_that_was_moved_for_balance_has_the_reason_of_the_leader() -> None:
+    why = "a hands it over to b: it used 90 %"
+    moves = [
+        Move(1, BUNDLE, "a", TAKEN, LOOKUP),
+        Move(2, BUNDLE, "leader", MoveKind.DECIDED, why),
+        Move(3, BUNDLE, "a", GIVEN_UP, UNLOADED),
+        Move(4, BUNDLE, "b", TAKEN, LOOKUP),
+        Move(5, BUNDLE, "b", GIVEN_UP, UNLOADED),
+    ]
+    assert [move.why for move in reversed(explained(moves))] == [
+        LOOKUP,
+        why,
+        why,
+        f"a had given it up: {why}",
+        UNLOADED,
     ]
 
 

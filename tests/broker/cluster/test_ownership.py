@@ -296,6 +296,25 @@ async def test_divided_bundle_stays_with_its_owner() -> None:
     assert sorted(node.ownership.leases) == HALVES
 
 
+async def test_topic_of_a_divided_bundle_writes_under_the_lease_of_its_part() -> None:
+    (node,) = await cluster(1)
+    whole = node.ownership.bundle_of(TOPIC)
+    await owned(node, whole)
+    lease = await node.ownership.check_owned(TOPIC)
+    assert lease is not None
+    namespace, _, text = whole.rpartition("/")
+    known = node.namespaces.bundles
+    bundle = known.find(namespace, text)
+    divided = known.split(bundle, [bundle.middle()])
+
+    async def store() -> None:
+        node.namespaces.bundles = divided
+
+    parts = [f"{namespace}/{one}" for one in divided.all() if bundle.low <= one.low < bundle.high]
+    await node.ownership.split(whole, parts, store)
+    assert lease().key == f"{BUNDLES}/{node.ownership.bundle_of(TOPIC)}"
+
+
 async def test_division_that_is_not_stored_leaves_the_bundle() -> None:
     (node,) = await cluster(1)
     await owned(node)
@@ -383,7 +402,7 @@ async def test_load_report_names_the_bundles() -> None:
     await other.ownership.tick()
     await node.ownership.tick()
     await settle(node, other)
-    assert node.ownership.members.members[node.addresses.broker_id].bundles == {BUNDLE}
+    assert node.ownership.members.members[node.addresses.broker_id].load.bundles.keys() == {BUNDLE}
     assert other.ownership.brokers == {f"host{number}:8080": addresses(number) for number in range(2)}
 
 
@@ -397,7 +416,7 @@ async def test_bundle_that_a_report_shows_counts_once_for_the_leader() -> None:
     await leader.ownership.tick()
     await settle(leader, other)
     await leader.ownership.tick()
-    assert leader.ownership._chosen == {}
+    assert leader.ownership.balance.chosen == {}
     await other.ownership.unload(BUNDLE, leader.addresses.broker_id)
     await leader.ownership.unload(BUNDLE, other.addresses.broker_id)
     await other.ownership.leases.release(BUNDLE)

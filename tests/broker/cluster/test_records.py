@@ -6,10 +6,15 @@ import json
 
 import pytest
 
+from broker.cluster.loads import NO_LOAD, UNSEEN_AVERAGE, BundleLoad, Load, Usage
 from broker.cluster.records import (
+    Report,
+    decode_bundle,
     decode_leader,
     decode_member,
     decode_owner,
+    encode_averages,
+    encode_bundle,
     encode_leader,
     encode_member,
     encode_owner,
@@ -18,6 +23,7 @@ from broker.service.topics.topic_ownership import Addresses, Listener
 
 APACHE = Addresses("pulsar://localhost:16650", "http://localhost:18080")
 OWNER = b'{"nativeUrl":"pulsar://localhost:16650","httpUrl":"http://localhost:18080","disabled":false,"advertisedListeners":{}}'
+ONE = BundleLoad(1.0, 2.0, 3.0, 4.0, 5, 6, 7, 0)
 LEADER = b'{"brokerId":"localhost:18080","serviceUrl":"http://localhost:18080"}'
 MEMBER = (
     b'{"webServiceUrl":"http://localhost:18080","pulsarServiceUrl":"pulsar://localhost:16650",'
@@ -36,9 +42,34 @@ MEMBER = (
 def test_nodes_of_apache_are_read() -> None:
     assert decode_owner(OWNER) == APACHE
     assert decode_leader(LEADER) == APACHE.broker_id == "localhost:18080"
-    name, addresses, bundles = decode_member("localhost:18080", MEMBER)
-    assert (name, addresses) == ("localhost:18080", APACHE)
-    assert bundles == {"shop/orders/0xc0000000_0xffffffff"}
+    name, addresses, load, updated_ms = decode_member("localhost:18080", MEMBER)
+    assert (name, addresses, updated_ms) == ("localhost:18080", APACHE, 1795456811163)
+    assert load.memory == Usage(66.57698822021484, 371.25)
+    assert load.bundles == {"shop/orders/0xc0000000_0xffffffff": NO_LOAD}
+
+
+def test_own_load_report_has_the_numbers_of_the_load() -> None:
+    load = Load(
+        Usage(50.0, 100.0),
+        Usage(1.0, 2.0),
+        Usage(3.0, 4.0),
+        Usage(5.0, -1000.0),
+        Usage(6.0, 100.0),
+        {"a/b/0x00000000_0x80000000": ONE, "a/b/0x80000000_0xffffffff": ONE},
+    )
+    report = Report(8, load, ["a/b/0x00000000_0x80000000"], ["a/c/0x00000000_0xffffffff"])
+    value = encode_member(APACHE, "1.0", 7, report)
+    assert decode_member("localhost:18080", value) == ("localhost:18080", APACHE, load, 8)
+    found = json.loads(value)
+    assert (found["msgRateIn"], found["msgThroughputOut"], found["numTopics"]) == (2.0, 8.0, 14)
+    assert (found["lastBundleGains"], found["lastBundleLosses"]) == (report.gained, report.lost)
+    assert found["maxResourceUsage"] == 0.75, "the cache; an unknown limit counts nothing"
+
+
+def test_averages_of_a_bundle_come_back() -> None:
+    average = UNSEEN_AVERAGE.after(ONE).after(ONE)
+    assert decode_bundle(encode_bundle(average)) == average
+    assert json.loads(encode_averages([average, average]))["longTermMsgRateIn"] == 2.0
 
 
 def test_own_nodes_have_the_bytes_of_apache() -> None:
@@ -47,7 +78,8 @@ def test_own_nodes_have_the_bytes_of_apache() -> None:
 
 
 def test_own_registration_has_the_fields_of_apache() -> None:
-    own = json.loads(encode_member(APACHE, "1.0", 7, 8, ["shop/orders/0xc0000000_0xffffffff"]))
+    load = Load(bundles={"shop/orders/0xc0000000_0xffffffff": NO_LOAD})
+    own = json.loads(encode_member(APACHE, "1.0", 7, Report(8, load)))
     theirs = json.loads(MEMBER)
     assert list(own) == list(theirs)
     assert own["loadManagerClassName"] == theirs["loadManagerClassName"]
@@ -63,7 +95,8 @@ def test_addresses_with_tls_and_listeners_come_back() -> None:
         {"inner": Listener("pulsar://i:1", "pulsar+ssl://i:3"), "plain": Listener("pulsar://p:1")},
     )
     assert decode_owner(encode_owner(full)) == full
-    assert decode_member("h:2", encode_member(full, "1.0", 0, 0, ())) == ("h:2", full, frozenset())
+    member = decode_member("h:2", encode_member(full, "1.0", 0, Report(0, Load())))
+    assert member == ("h:2", full, Load(), 0)
 
 
 @pytest.mark.parametrize("value", [b"", b"[]", b"{", b"7"])

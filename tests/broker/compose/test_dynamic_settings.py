@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from bookkeeper.metadata.metadata_store import MetadataStore
+from broker.cluster.balance_settings import BalanceSettings
 from broker.compose.cache_settings import EntryCacheSettings
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.config import load_broker_settings
@@ -126,14 +127,14 @@ async def test_two_concurrent_changes_are_both_stored() -> None:
 async def test_start_is_refused_when_a_stored_change_asks_for_a_missing_protection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(BROKER_KEYS.unused.asks_for, "loadBalancerSheddingEnabled", "a protection")
+    monkeypatch.setitem(BROKER_KEYS.unused.asks_for, "loadBalancerTransferEnabled", "a protection")
     metadata = FakeMetadata()
     # Beside a value that is left out, because that one must not carry the other away with it.
-    await store_texts(metadata, {TTL: "0", "loadBalancerSheddingEnabled": "false"})
+    await store_texts(metadata, {TTL: "0", "loadBalancerTransferEnabled": "false"})
     with pytest.raises(MissingProtection) as caught:
         await opened(metadata)
     assert caught.value.line.startswith(
-        "/admin/configuration in the metadata store: loadBalancerSheddingEnabled=false: asks for a protection"
+        "/admin/configuration in the metadata store: loadBalancerTransferEnabled=false: asks for a protection"
     )
 
 
@@ -182,10 +183,13 @@ ELSEWHERE = (
     "brokerClientTlsEnabled",
     "brokerClientAuthenticationPlugin",
     "brokerClientAuthenticationParameters",
+    "supportedNamespaceBundleSplitAlgorithms",
+    "defaultNamespaceBundleSplitAlgorithm",
+    "flowOrQpsDifferenceThresholdPercentage",
 )
-"""Read by the process when it stops, by the broker itself, and with each request to another broker:
-tests/interop/test_settings_at_run_time.py, tests/broker/admin/cluster/test_configuration.py and
-tests/broker/peers/test_peers.py see what they change."""
+"""Read by the process when it stops, by the broker itself, with each request to another broker, and to divide a bundle:
+tests/interop/test_settings_at_run_time.py, tests/broker/admin/cluster/test_configuration.py,
+tests/broker/peers/test_peers.py and tests/broker/admin/namespaces/test_bundles.py see what they change."""
 
 
 def other_of(key: Key) -> str:
@@ -215,4 +219,5 @@ def handed(settings: Settings) -> tuple[object, ...]:
         ServiceSettings.of(settings),
         NetSettings.of(settings),
         AuthorizationSettings.of(settings),
+        BalanceSettings.of(settings),
     )

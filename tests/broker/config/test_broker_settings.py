@@ -296,7 +296,7 @@ def test_budget_below_one_read_is_noted_at_start_and_at_run_time() -> None:
 
 
 def test_key_without_effect_is_noted_when_it_is_set_at_run_time() -> None:
-    for name in ("loadBalancerNamespaceMaximumBundles", "loadBalancerSheddingEnabled"):
+    for name in ("loadBalancerMaxNumberOfBrokerSheddingPerCycle", "loadBalancerTransferEnabled"):
         (note,) = changed_settings(load(), {name: "1"}).notes
         assert note == Note("warning", f"dynamic: {name}: accepted, not used here")
 

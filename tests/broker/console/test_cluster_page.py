@@ -6,6 +6,7 @@ from typing import Any
 
 from aiohttp import ClientSession
 
+from broker.cluster.loads import BundleLoad, Load, Usage
 from broker.console.cluster_page import BUNDLES_MAX, MOVES_MAX, cluster_page
 from broker.service.topics.topic_ownership import (
     Addresses,
@@ -48,6 +49,20 @@ async def test_every_broker_shows_all_with_their_bundles_and_moves() -> None:
         assert [(one["bundle"], one["broker"], one["kind"]) for one in found["moves"]] == [
             (BUNDLE, "host1:8080", "taken")
         ]
+
+
+async def test_load_of_a_broker_is_that_of_its_last_report() -> None:
+    async def measure() -> Load:
+        return Load(cpu=Usage(30.0, 100.0), bundles={BUNDLE: BundleLoad(rate_in=7.0, rate_out=2.0)})
+
+    nodes = await cluster(2)
+    await owned(nodes[1])
+    nodes[1].ownership.reports.measure = measure
+    await nodes[1].ownership.tick()
+    for node in nodes:
+        found: Any = await cluster_page(node.ownership)
+        shown = {one["name"]: (one["used"], one["messageRate"]) for one in found["brokers"]}
+        assert shown == {"host0:8080": (0.0, 0.0), "host1:8080": (0.3, 9.0)}
 
 
 async def test_many_bundles_and_moves_are_counted_and_not_all_listed() -> None:

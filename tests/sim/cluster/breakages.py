@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from unittest import mock
 
 from bookkeeper.metadata.metadata_store import Check, Lease, Write
+from broker.cluster.balance import Balance
 from broker.cluster.leases import Leases
 from broker.cluster.members import Members
 from broker.cluster.ownership import ClusterOwnership
@@ -76,8 +77,8 @@ def _leases_outlive_their_session() -> object:
 def _opens_before_it_has_returned() -> object:
     """Topics open while the leases of a new session are not taken yet, under conditions of the former one."""
 
-    def condition(self: ClusterOwnership, bundle: str) -> Check:
-        return self.leases.check(bundle)
+    def condition(self: ClusterOwnership, name: TopicName) -> Check:
+        return self.leases.check(self.bundle_of(name))
 
     patches = contextlib.ExitStack()
     patches.enter_context(mock.patch.object(ClusterOwnership, "_check_certain"))
@@ -163,6 +164,18 @@ def _leaders_are_not_followed() -> object:
     return mock.patch.object(Members, "changed")
 
 
+def _moved_bundles_move_again() -> object:
+    """The leader moves a bundle that it has moved a moment ago."""
+    plain = Balance._move
+
+    async def move(self: Balance, *arguments: str) -> bool:
+        done = await plain(self, *arguments)
+        self._recent.clear()
+        return done
+
+    return mock.patch.object(Balance, "_move", move)
+
+
 CLUSTER_BREAKAGES: dict[str, Callable[[], object]] = {
     "topics-without-lease": _topics_without_lease,
     "lists-without-check": _lists_without_check,
@@ -179,4 +192,5 @@ CLUSTER_BREAKAGES: dict[str, Callable[[], object]] = {
     "watched-too-late": _watched_too_late,
     "chosen-brokers-choose-again": _chosen_brokers_choose_again,
     "leaders-are-not-followed": _leaders_are_not_followed,
+    "moved-bundles-move-again": _moved_bundles_move_again,
 }

@@ -8,6 +8,7 @@ come late, answers are lost; clocks differ; bundles are unloaded, and their node
 * Each confirmed message is at its position for ever, and at no other; a message is twice in the log only where its producer
   sent it twice; first appearances are in the order of the producer.
 * No lookup takes more than three steps, unless the leader changes meanwhile.
+* A leader moves a bundle for balance once within the grace period.
 * While a broker is well, and the owner of a topic not hindered by a fault, every client is served within a bound.
 * After the faults all brokers know each other and one leader; every bundle has one owner, which all brokers name, and topics
   are open there alone.
@@ -26,6 +27,7 @@ from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.ensembles.bookies import BookieSet
 from bookkeeper.ensembles.ledgers import Ledgers
 from broker.cluster import dead_owners
+from broker.cluster.balance_settings import BalanceSettings
 from broker.cluster.records import BUNDLES, LEADER
 from broker.compose.ledger_settings import LedgerSettings, QuarantineSettings
 from broker.service.namespaces.bundles import Bundles
@@ -82,6 +84,7 @@ class ClusterCounts:
     removed: int = 0
     clock_jumps: int = 0
     bookies_down: int = 0
+    shed: int = 0
     doubled: int = 0
     hops_most: int = 0
     unserved_most_s: float = 0.0
@@ -137,6 +140,17 @@ class ClusterHistory:
         self.faults = ClusterFaults(self)
         self._lost = rng.choice((0.0, 0.005, 0.02))
         self._bundles = Bundles.equal(4)
+        self._weights = {str(one): rng.choice((2.0, 5.0, 40.0)) for one in self._bundles.all()}
+        """Load of each bundle in percent of a broker."""
+        self.balance_settings = BalanceSettings(
+            history=rng.choice((0.0, 0.5)),
+            throughput_least=0.0,
+            shed_ms=5_000,
+            evenly=rng.random() < 0.5,
+            splits=False,
+        )
+        self._shed: set[tuple[str, str]] = set()
+        """Leaders and the bundles that they have moved for balance."""
         self._numbers = self._processes = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._broken: Broken | None = None
@@ -206,6 +220,26 @@ class ClusterHistory:
             return await call(self, process, answer)
         except Unserved as error:
             raise ServiceNotReady(str(error)) from error
+
+    def weight_of(self, bundle: str) -> float:
+        return self._weights.get(bundle.rpartition("/")[2], 0.0)
+
+    async def unload_at(self, to: Addresses, path: str, destination: str) -> None:
+        """Stands for a request of the leader to hand a bundle over."""
+        bundle = path.removeprefix("/admin/v2/namespaces/").removesuffix("/unload")
+        process = self.at(to)
+        try:
+            await call(self, process, lambda: process.ownership.unload(bundle, destination))  # type: ignore[union-attr]
+        except Unserved as error:
+            raise ServiceNotReady(str(error)) from error
+
+    def shed(self, leader: ClusterProcess, bundle: str) -> None:
+        """A leader has had a bundle moved for balance."""
+        self.counts.shed += 1
+        self.note(f"{leader.client.name} moves {bundle} for balance")
+        if (leader.client.name, bundle) in self._shed:
+            self.broken(f"{leader.client.name} moves {bundle} twice within the grace period")
+        self._shed.add((leader.client.name, bundle))
 
     def leader_changed_within(self, seconds: float) -> bool:
         return self.loop.time() - self._leader_at_s < seconds

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.ensembles.ledger_ids import LedgerIds
 from broker.admin.cluster.transaction_stats import transaction_metadata
+from broker.cluster.loads import BundleLoad, Load, Usage
 from broker.cluster.ownership import REPORT_INTERVAL_S, ClusterOwnership
 from broker.cluster.transactions import ClusterTransactions
 from broker.compose.cache_settings import EntryCacheSettings
@@ -21,7 +22,7 @@ from broker.peers.peers import PeerAnswer, PeerRefused, Peers
 from broker.peers.wires import Wires
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.lifecycle.transaction_participants import RegistryParticipants
-from broker.service.namespaces.namespaces import Json, Namespaces
+from broker.service.namespaces.namespaces import Namespaces
 from broker.service.settings import ServiceSettings
 from broker.service.topics.topic_ownership import Addresses
 from broker.service.topics.topic_registry import TopicRegistry
@@ -32,6 +33,7 @@ from foundation.loop.turn import Turn
 from foundation.model.errors import BrokerError
 from foundation.model.topic_name import TopicName
 from foundation.model.txn_id import TxnId
+from foundation.value import Json
 from protocol.commands import parse_command
 from protocol.frame import SIZES
 from protocol.pulsar_api_pb2 import TxnAction
@@ -75,10 +77,11 @@ class SimWires(Wires):
 class SimPeers(Peers):
     """Requests to other brokers, as clients send theirs."""
 
-    def __init__(self, history: ClusterHistory) -> None:
+    def __init__(self, history: ClusterHistory, process: ClusterProcess) -> None:
         super().__init__(PeerSettings)
         self.wires = SimWires(history)
         self._history = history
+        self._process = process
 
     async def request(
         self,
@@ -89,6 +92,10 @@ class SimPeers(Peers):
         query: Mapping[str, str] | None = None,
         body: Json = None,
     ) -> PeerAnswer:
+        if path.endswith("/unload"):
+            await self._history.unload_at(to, path, (query or {})["destinationBroker"])
+            self._history.shed(self._process, path)
+            return PeerAnswer(None, to)
         most, least = map(int, path.removeprefix("/admin/v3/transactions/transactionMetadata/").split("/"))
         txn = TxnId(most, least)
 
@@ -156,8 +163,10 @@ class ClusterProcess:
             now_ns=loop.now_ns,
             wall_ms=self.clock.now_ms,
             session_s=SESSION_S,
-            peers=SimPeers(history),
+            peers=SimPeers(history, self),
+            settings=lambda: history.balance_settings,
         )
+        self.ownership.reports.measure = self._measure
         self.registry = TopicRegistry(
             self.environment,
             ManagedLedgerSettings(
@@ -184,6 +193,14 @@ class ClusterProcess:
         if history.transactors:
             self.registry.transaction_states = self.coordinators
         self._tasks: set[asyncio.Task[object]] = set()
+
+    async def _measure(self) -> Load:
+        """Returns the load that its topics make; each has a weight of its own."""
+        found: dict[str, BundleLoad] = {}
+        for bundle in self.ownership.leases:
+            weight = self._history.weight_of(bundle)
+            found[bundle] = BundleLoad(rate_in=weight, throughput_in=weight, topics=1)
+        return Load(cpu=Usage(sum(one.rate_in for one in found.values()), 100.0), bundles=found)
 
     async def start(self) -> None:
         """Raises BrokerError where the store fails; the process ends then."""

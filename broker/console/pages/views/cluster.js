@@ -5,7 +5,7 @@
 import { h, replace, setText } from "../dom/element.js";
 import { panel } from "../dom/parts.js";
 import { Table } from "../dom/table.js";
-import { count, counted } from "../format/numbers.js";
+import { count, counted, percent } from "../format/numbers.js";
 import { absolute } from "../format/times.js";
 import { get } from "../shell/api.js";
 import { Refresh } from "../shell/refresh.js";
@@ -15,7 +15,7 @@ const EVERY_MS = 2000;
 const ALONE = "This broker owns all topics: its metadata store is its own.";
 const SUSPENDED = "The metadata store does not answer, or leases are of an older session: nothing new opens at this broker.";
 const LEADERLESS = "No broker leads.";
-const KINDS = { taken: "good", "given up": "", lost: "bad" };
+const KINDS = { taken: "good", "given up": "", lost: "bad", decided: "" };
 
 /** Opens the view. */
 export function openCluster() {
@@ -52,6 +52,8 @@ function brokersTable() {
     columns: [
       { label: "Broker", header: true, text: ({ name }) => name, node: ({ name, adminUrl }) => h("a", { href: `${adminUrl}/#/cluster` }, name) },
       { label: "Part", text: part, node: (one) => h("span", {}, part(one)) },
+      { label: "Use", number: true, text: ({ used }) => percent(used) },
+      { label: "Messages/s", number: true, text: ({ messageRate }) => count(Math.round(messageRate)) },
       { label: "Bundles", number: true, text: ({ bundleCount }) => count(bundleCount) },
       { label: "For clients", text: ({ serviceUrl }) => serviceUrl },
     ],

@@ -38,6 +38,27 @@ async def test_topics_are_listed_by_namespace_bundle_and_domain(
     assert metrics[0]["metrics"]["brk_ml_count"] == 1
 
 
+@pytest.mark.parametrize("more_settings", [["loadBalancerEnabled=true", "dormantTopicsAfterSeconds=1"]])
+async def test_load_report_counts_open_and_dormant_topics(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    for name in ("t", "u"):
+        await call(admin, f"PUT /admin/v2/persistent/public/default/{name}")
+        await call(admin, f"PUT /admin/v2/persistent/public/default/{name}/subscription/s")
+    async with asyncio.timeout(60):
+        while len(list(broker.registry.dormant)) < 2:  # noqa: ASYNC110 - nobody waits for it
+            await asyncio.sleep(0.02)
+    await call(admin, "GET /admin/v2/persistent/public/default/t/subscription/s/position/1")
+    status, report = await call(admin, "GET /admin/v2/broker-stats/load-report")
+    assert isinstance(report, dict)
+    assert (status, report["numTopics"], report["loadReportType"]) == (200, 2, "LocalBrokerData")
+    bundles = bundles_of(broker.namespaces, "public/default")
+    found = {f"public/default/{bundles.of(f'persistent://public/default/{name}')}" for name in ("t", "u")}
+    assert set(report["bundles"]) == report["lastStats"].keys() == found
+    assert report["memory"]["usage"] > 0
+    assert report["cpu"]["limit"] == 100.0
+
+
 @pytest.mark.parametrize("more_settings", [["dormantTopicsAfterSeconds=1"]])
 async def test_dormant_topic_is_listed_beside_open_ones(admin: ClientSession, broker: BrokerService) -> None:
     await call(admin, "PUT /admin/v2/persistent/public/default/t")
@@ -66,10 +87,11 @@ async def test_dormant_topic_is_listed_beside_open_ones(admin: ClientSession, br
     assert 'magnetar_dormant_topics_filling{cluster="standalone"} 0.0' in text
 
 
+@pytest.mark.parametrize("more_settings", [["loadBalancerEnabled=false"]])
 async def test_java_numbers_are_absent(admin: ClientSession) -> None:
     stats = "GET /admin/v2/broker-stats"
     assert await call(admin, f"{stats}/mbeans") == (200, [])
-    assert await call(admin, f"{stats}/load-report") == (204, "")
+    assert await call(admin, f"{stats}/load-report") == (204, ""), "as Pulsar without load balance"
     assert (await refusal(admin, f"{stats}/broker-resource-availability/public/default"))[0] == 409
     assert await call(admin, f"{stats}/bookieops") == (200, {})
     for name, used in (("default", -1), ("ml-cache", 0)):
@@ -78,40 +100,3 @@ async def test_java_numbers_are_absent(admin: ClientSession) -> None:
         assert (shown["usedHeapMemory"], shown["heapArenas"]) == (used, [])
     invalid = (406, "Invalid allocator name : nosuch")
     assert await refusal(admin, f"{stats}/allocator-stats/nosuch") == invalid
-
-
-async def test_quota_of_a_bundle_is_kept_until_its_namespace_is_deleted(admin: ClientSession) -> None:
-    line = f"{QUOTAS}/public/n/{BUNDLE}"
-    await call(admin, "PUT /admin/v2/namespaces/public/n")
-    default = await call(admin, f"GET {QUOTAS}")
-    assert await call(admin, f"GET {line}") == default
-    assert await call(admin, f"POST {line}", {"msgRateIn": 7, "dynamic": False}) == (204, "")
-    status, quota = await call(admin, f"GET {line}")
-    assert isinstance(quota, dict)
-    assert (status, quota["msgRateIn"], quota["memory"], quota["dynamic"]) == (200, 7.0, 0.0, False)
-    status, policies = await call(admin, "GET /admin/v2/namespaces/public/n")
-    assert isinstance(policies, dict)
-    assert "resource_quotas" not in policies
-    await call(admin, "DELETE /admin/v2/namespaces/public/n")
-    await call(admin, "PUT /admin/v2/namespaces/public/n")
-    assert await call(admin, f"GET {line}") == default
-    assert (await refusal(admin, f"DELETE {line}"))[0] == 404
-
-
-async def test_default_quota_holds_for_bundles_without_one(admin: ClientSession) -> None:
-    assert await call(admin, f"POST {QUOTAS}", {"msgRateIn": 1}) == (204, "")
-    shown = await call(admin, f"GET {QUOTAS}")
-    assert shown == await call(admin, f"GET {QUOTAS}/public/default/{BUNDLE}")
-    for wrong in ({"memory": -1}, None):
-        assert (await refusal(admin, f"POST {QUOTAS}", wrong))[0] == 412
-    others: tuple[object, ...] = ([], {"memory": "much"}, {"dynamic": 5})
-    for other in others:
-        assert (await call(admin, f"POST {QUOTAS}", other))[0] == 400
-    assert await call(admin, f"GET {QUOTAS}") == shown
-
-
-async def test_quota_of_a_range_that_is_no_bundle_is_refused(admin: ClientSession) -> None:
-    for bundle in ("xyz", "0x00000000_0x41000000", "0x00000001_0x40000000"):
-        assert (await refusal(admin, f"GET {QUOTAS}/public/default/{bundle}"))[0] == 412
-        assert (await refusal(admin, f"POST {QUOTAS}/public/default/{bundle}", {}))[0] == 412
-    assert (await refusal(admin, f"GET {QUOTAS}/public/nope/{BUNDLE}"))[0] == 412

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from aiohttp import ClientSession
 
-from tests.broker.admin.facades.test_broker_groups import POLICY
+from tests.broker.admin.cluster.test_broker_groups import POLICY
 from tests.broker.admin.test_rest import call, refusal
 
 CLUSTERS = "/admin/v2/clusters"

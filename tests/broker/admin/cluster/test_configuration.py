@@ -143,9 +143,9 @@ async def test_key_is_refused_when_it_is_not_dynamic(admin: ClientSession, key: 
 
 
 async def test_key_without_effect_is_stored_with_a_warning(admin: ClientSession) -> None:
-    async with admin.post(f"{PATH}/loadBalancerNamespaceMaximumBundles/40000") as answer:
+    async with admin.post(f"{PATH}/loadBalancerMaxNumberOfBrokerSheddingPerCycle/40000") as answer:
         assert (answer.status, await answer.text()) == (200, "")
-        said = '299 - "dynamic: loadBalancerNamespaceMaximumBundles: accepted, not used here"'
+        said = '299 - "dynamic: loadBalancerMaxNumberOfBrokerSheddingPerCycle: accepted, not used here"'
         assert answer.headers["Warning"] == said
     async with admin.post(f"{PATH}/{SIZE}/32") as answer:
         assert "Warning" not in answer.headers
@@ -154,7 +154,7 @@ async def test_key_without_effect_is_stored_with_a_warning(admin: ClientSession)
 async def test_key_that_asks_for_a_missing_protection_is_refused_and_not_stored(
     broker: BrokerService, admin: ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = "loadBalancerSheddingEnabled"
+    name = "loadBalancerTransferEnabled"
     monkeypatch.setitem(BROKER_KEYS.unused.asks_for, name, "a protection")
     reason = await refusal(admin, f"POST {PATH}/{name}/false")
     assert reason[0] == 412

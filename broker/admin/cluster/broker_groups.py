@@ -1,7 +1,8 @@
 """Groups of brokers of a cluster: failure domains, whose brokers may fail together, and isolation policies, which name the
 brokers that shall serve certain namespaces.
 
-One broker serves all namespaces, so there is nothing to isolate.
+The leader obeys both when it chooses the owner of a bundle (`broker/cluster/placement.py`, `isolation.py`). A bundle that
+has an owner stays there until it is unloaded.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ from typing import Any, Final, cast
 import re2
 from aiohttp import web
 
-from broker.admin.http.answers import body_of
+from broker.admin.http.answers import answering, body_of, empty
 from broker.admin.http.fields import checked_fields, fields_of
 from broker.admin.service_view import BROKER, CLUSTERS
+from broker.cluster.isolation import compiled, names_broker
 from broker.service.namespaces.clusters import BROKERS
 from broker.service.policies.forms import Choice, Form, Names, Texts
 from foundation.model.errors import BrokerError
 from foundation.value import Json
 
+_CLUSTER: Final = "/admin/v2/clusters/{cluster}"
+_DOMAINS: Final = _CLUSTER + "/failureDomains"
+_POLICIES: Final = _CLUSTER + "/namespaceIsolationPolicies"
 _DOMAIN_FIELDS: Final[Mapping[str, Form[Any]]] = {BROKERS: Names()}
 _FIELDS: Final[Mapping[str, Form[Any]]] = {
     "namespaces": Names(),
@@ -85,9 +90,9 @@ async def remove_policy(request: web.Request) -> None:
 
 
 async def brokers(request: web.Request) -> Json:
-    """Returns this broker with the namespaces that policies give it."""
+    """Returns each broker with the namespaces that policies give it."""
     found = await request.app[CLUSTERS].isolation_policies(request.match_info["cluster"])
-    return [_assigned(request.app[BROKER].addresses.broker_id, found)]
+    return [_assigned(name, found) for name in sorted(request.app[BROKER].registry.ownership.brokers)]
 
 
 async def broker(request: web.Request) -> Json:
@@ -107,27 +112,12 @@ def _assigned(name: str, policies: Mapping[str, Json]) -> dict[str, Json]:
     last, primary = "", False
     for policy_name, policy in policies.items():
         assert isinstance(policy, dict), "checked when it was stored"
-        is_primary = _names_broker(policy.get("primary"), name)
-        if is_primary or _names_broker(policy.get("secondary"), name):
+        is_primary = names_broker(policy, "primary", name)
+        if is_primary or names_broker(policy, "secondary", name):
             namespaces += [one for one in cast("list[Json]", policy["namespaces"]) if one not in namespaces]
             last, primary = policy_name, primary or is_primary
     named: dict[str, Json] = {"policyName": last} if last else {}
     return {"brokerName": name, **named, "namespaceRegex": namespaces, "primary": primary}
-
-
-def _names_broker(patterns: Json, name: str) -> bool:
-    # A broker's name is host:port; administrators write patterns for the host, as in Pulsar's documentation.
-    names = (name, name.rpartition(":")[0])
-    return isinstance(patterns, list) and any(
-        pattern.fullmatch(one) for pattern in map(_compiled, cast("list[str]", patterns)) for one in names
-    )
-
-
-def _compiled(pattern: str) -> Any:
-    # RE2 needs linear time; Python's `re` lets a short pattern run for minutes.
-    options = re2.Options()
-    options.log_errors = False
-    return re2.compile(pattern, options)
 
 
 async def _policy(request: web.Request, name: str) -> dict[str, Json]:
@@ -160,6 +150,23 @@ def _faults(policy: Mapping[str, Json]) -> Iterator[str]:
     for key in ("namespaces", "primary", "secondary"):
         for pattern in cast("list[str]", policy[key]):
             try:
-                _compiled(pattern)
+                compiled(pattern)
             except re2.error as error:
                 yield f"{key} has the pattern {pattern[:50]}: {error}"
+
+
+BROKER_GROUP_ROUTES: Final = (
+    web.get(_DOMAINS, answering(domains)),
+    web.get(_DOMAINS + "/{domain}", answering(domain)),
+    web.post(_DOMAINS + "/{domain}", answering(set_domain)),
+    # Pulsar answers 200 here.
+    web.delete(_DOMAINS + "/{domain}", answering(delete_domain, empty)),
+    web.get(_POLICIES, answering(policies)),
+    # `brokers` is a fixed word and cannot be the name of a policy in a GET, as in Pulsar.
+    web.get(_POLICIES + "/brokers", answering(brokers)),
+    web.get(_POLICIES + "/brokers/{broker}", answering(broker)),
+    web.get(_POLICIES + "/{policy}", answering(policy)),
+    web.post(_POLICIES + "/{policy}", answering(set_policy)),
+    web.delete(_POLICIES + "/{policy}", answering(remove_policy)),
+)
+"""The routes."""

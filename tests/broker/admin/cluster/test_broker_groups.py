@@ -1,4 +1,4 @@
-"""Failure domains and isolation policies over REST: stored and shown as Pulsar does, obeyed by nothing."""
+"""Failure domains and isolation policies over REST, as Pulsar has them; tests/broker/cluster/test_balance.py: who obeys."""
 
 from __future__ import annotations
 
