@@ -45,28 +45,38 @@ class TimeSearches:
         """Entries that they have read, from the cache or from storage."""
 
 
+CHANGED_PER_SET: Final = 50_000
+"""Names after which `ChangedLedgers` begins another set."""
+
+
 class ChangedLedgers:
     """Names of the managed ledgers whose numbers have changed since the last `take`; notes nothing before the first one.
 
     Sums over topics read these again and no others (`broker/numbers/namespace_sums.py`).
     """
 
-    __slots__ = ("names",)
+    __slots__ = ("_full", "names")
 
     def __init__(self) -> None:
         self.names: set[str] | None = None
         """None while nobody looks: `LedgerContext.note_change` runs several times per message."""
+        self._full: list[set[str]] = []
 
     def note(self, name: str) -> None:
         """Notes a managed ledger that was opened or closed, or a topic without one that was."""
         if self.names is not None:
             self.names.add(name)
+            # One set of all topics would hold the loop for 20 ms when it grows.
+            if len(self.names) >= CHANGED_PER_SET:
+                self._full.append(self.names)
+                self.names = set()
 
-    def take(self) -> set[str]:
-        """Returns the names that were noted since the last call."""
-        names = self.names
+    def take(self) -> list[set[str]]:
+        """Returns the names that were noted since the last call; one may be in several sets."""
+        taken = [*self._full, self.names or set()]
+        self._full.clear()
         self.names = set()
-        return names or set()
+        return taken
 
 
 class ManagedLedgerStats:

@@ -61,7 +61,7 @@ class NamespaceSums:
 
     def update(self) -> Iterator[None]:
         """Reads the topics that have changed, in slices."""
-        self._unread.append(self._changed.take())
+        self._unread += self._changed.take()
         for number, name in enumerate(self._names_to_read(), 1):
             # A dormant topic counts nothing: it is idle from the moment at which it falls asleep.
             if name not in self._without_log and self._reader.is_open(name):

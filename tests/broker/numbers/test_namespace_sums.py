@@ -11,6 +11,7 @@ import pulsar
 import pytest
 
 from broker.compose.broker_service import BrokerService
+from broker.managed_ledger import stats
 from broker.metrics.exposition import ExpositionSettings, TopicExposition
 from broker.numbers.namespace_sums import NamespaceSums
 from broker.numbers.readings import TopicReading
@@ -290,6 +291,20 @@ async def test_silent_topics_are_not_read_again() -> None:
         await made.publish(1)
         list(made.sums.update())
         assert set(made.reader.read_names) == {TOPIC}
+
+
+async def test_many_changed_topics_are_noted_in_several_sets_and_all_summed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stats, "CHANGED_PER_SET", 3)
+    async with fixture() as made:
+        made.check()
+        for number in range(10):
+            await made.topic(f"persistent://public/default/new-{number}")
+        made.check()
+        for number in range(10, 20):
+            await made.topic(f"persistent://public/default/new-{number}")
+        assert [len(names) for names in made.broker.environment.changed.take()] == [3, 3, 3, 1]
 
 
 async def test_nothing_is_noted_while_nobody_sums() -> None:

@@ -1,12 +1,13 @@
-"""A topic that falls asleep while the broker closes all topics."""
+"""A topic that falls asleep while the broker closes all topics, and the garbage collector on records."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
-from broker.service.topics import topic_registry
+from broker.service.topics import dormant_topics, topic_registry
 from broker.service.topics.dormant_topic import NOT_KNOWN
 from broker.service.topics.persistent_topic import PersistentTopic
 from tests.fakes.stage import TOPIC, Stage
@@ -38,3 +39,19 @@ async def test_topic_that_falls_asleep_during_the_stop_is_closed_once(
     await stage.run(asleep)
     await stage.settle()
     assert defects == []
+
+
+async def test_records_are_frozen_so_that_no_later_pass_of_the_collector_looks_at_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dormant_topics, "FROZEN_AT_ONCE", 3)
+    stage = Stage()
+    for number in range(3):
+        await stage.open(f"{TOPIC}-{number}")
+    gc.unfreeze()
+    for number, topic in enumerate(list(stage.registry.topics.values())):
+        assert gc.get_freeze_count() == 0, number
+        assert isinstance(topic, PersistentTopic)
+        await stage.run(stage.registry.fall_asleep(topic, NOT_KNOWN))
+    assert gc.get_freeze_count() > 0
+    gc.unfreeze()
