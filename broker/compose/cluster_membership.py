@@ -14,6 +14,7 @@ from broker.service.namespaces.namespaces import Namespaces
 from broker.service.successor import Successor
 from broker.service.topics.topic_ownership import TopicOwnership
 from broker.service.topics.topic_registry import TopicRegistry
+from foundation.loop.slices import in_slices
 from foundation.settings.settings import Settings
 
 
@@ -72,6 +73,6 @@ async def unload_bundle(registry: TopicRegistry, bundle: str, successor: Success
     found = bundles_of(registry.namespaces, namespace).find(namespace, text)
     await namespace_topics.unload(registry, namespace, found, successor)
     if registry.ownership.is_shared:
-        for name in registry.dormant.in_namespace(namespace):
+        async for name in in_slices(registry.dormant.in_namespace(namespace), registry.now_ns):
             if found.has(name):
                 registry.dormant.drop(name)

@@ -6,6 +6,7 @@ import gc
 import heapq
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain, repeat
 from typing import Final
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
@@ -14,7 +15,7 @@ from broker.service.topics.dormant_due import due_ns_of
 from broker.service.topics.dormant_topic import NEVER, DormantTopic, record_of
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.loop.clock import CallLater
-from foundation.loop.slices import Slice
+from foundation.loop.slices import Slice, in_slices
 from foundation.model.topic_name import TopicName, parse_topic_name
 from foundation.units import NS_PER_SECOND
 
@@ -105,13 +106,19 @@ class DormantTopics:
         self.size_bytes += sign * record.size_bytes
         self.subscriptions += sign * len(record.subscriptions)
 
-    def clear(self) -> None:
-        """Forgets all records."""
-        self._of_namespace.clear()
-        self._due.clear()
+    async def forget_all(self) -> None:
+        """Forgets all records, in slices: freeing 600,000 at once would hold the loop for 0.4 s."""
+        tables: list[dict[str, DormantTopic] | dict[str, None]] = [
+            *self._of_namespace.values(),
+            *self._due.values(),
+        ]
+        self._of_namespace, self._due = {}, {}
         self._seconds.clear()
         self.reading.clear()
         self.count = self.backlog = self.size_bytes = self.subscriptions = 0
+        items = chain.from_iterable(repeat(table, len(table)) for table in tables)
+        async for table in in_slices(items, self._environment.now_ns):
+            table.popitem()
 
     def plan(self, name: str, not_before_ns: int = 0) -> None:
         """Computes anew when the topic is due, by the policies of now; ignores a topic that is not dormant."""

@@ -455,7 +455,7 @@ class TopicRegistry:
         self.shadows.close()
         self.topics.clear()
         self._of_namespace.clear()
-        self.dormant.clear()
+        await self.dormant.forget_all()
 
     # Listing
 

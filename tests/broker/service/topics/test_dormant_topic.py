@@ -1,4 +1,4 @@
-"""A topic that falls asleep while the broker closes all topics, and the garbage collector on records."""
+"""A topic that falls asleep while the broker closes all topics, and many records: how they are frozen and forgotten."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import gc
 import pytest
 
 from broker.service.topics import dormant_topics, topic_registry
-from broker.service.topics.dormant_topic import NOT_KNOWN
+from broker.service.topics.dormant_topic import NOT_KNOWN, DormantTopic
 from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.loop.slices import ITEMS_MAX
+from foundation.model.topic_name import parse_topic_name
 from tests.fakes.stage import TOPIC, Stage
 
 
@@ -55,3 +57,19 @@ async def test_records_are_frozen_so_that_no_later_pass_of_the_collector_looks_a
         await stage.run(stage.registry.fall_asleep(topic, NOT_KNOWN))
     assert gc.get_freeze_count() > 0
     gc.unfreeze()
+
+
+async def test_stop_forgets_many_records_in_slices() -> None:
+    stage = Stage()
+    dormant = stage.registry.dormant
+    for number in range(3 * ITEMS_MAX):
+        name = parse_topic_name(f"{TOPIC}-{number}")
+        dormant.add(name, DormantTopic(None, (), 0, 0, 0, 0, 0, NOT_KNOWN, NOT_KNOWN, NOT_KNOWN))
+    forgetting = asyncio.ensure_future(dormant.forget_all())
+    turns = 0
+    while not forgetting.done():
+        turns += 1
+        await asyncio.sleep(0)
+    await forgetting
+    assert turns >= 3
+    assert (dormant.count, list(dormant)) == (0, [])
