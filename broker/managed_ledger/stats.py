@@ -50,9 +50,10 @@ CHANGED_PER_SET: Final = 50_000
 
 
 class ChangedLedgers:
-    """Names of the managed ledgers whose numbers have changed since the last `take`; notes nothing before the first one.
+    """Names of the managed ledgers that have changed since the last `take`; notes nothing before the first one.
 
-    Sums over topics read these again and no others (`broker/numbers/namespace_sums.py`).
+    Who looks at all of them once and then at these alone walks over no silent topic: sums over topics
+    (`broker/numbers/namespace_sums.py`), the search for idle ones (`broker/service/lifecycle/dormancy.py`).
     """
 
     __slots__ = ("_full", "names")
