@@ -21,6 +21,9 @@ from foundation.units import NS_PER_SECOND
 
 FROZEN_AT_ONCE: Final = 2_000
 """Records after which the collector's young generation is looked through and frozen: 1 to 3 ms."""
+DUE_PER_SECOND: Final = 20_000
+"""Topics that are planned for one second; others follow in the next ones. Fewer than these can be opened in a second, and
+one dict of 600,000 would hold the loop for 50 ms when it grows."""
 
 
 class DormantTopics:
@@ -140,6 +143,9 @@ class DormantTopics:
         record.due_ns = due_ns
         if due_ns != NEVER:
             second = _second_of(due_ns)
+            while len(self._due.get(second, ())) >= DUE_PER_SECOND:
+                second += 1
+                record.due_ns = second * NS_PER_SECOND
             of_second = self._due.get(second)
             if of_second is None:
                 of_second = self._due[second] = {}

@@ -12,6 +12,7 @@ from broker.service.topics.dormant_topic import NOT_KNOWN, DormantTopic
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.loop.slices import ITEMS_MAX
 from foundation.model.topic_name import parse_topic_name
+from foundation.units import NS_PER_SECOND
 from tests.fakes.stage import TOPIC, Stage
 
 
@@ -73,3 +74,22 @@ async def test_stop_forgets_many_records_in_slices() -> None:
     await forgetting
     assert turns >= 3
     assert (dormant.count, list(dormant)) == (0, [])
+
+
+async def test_topics_that_are_due_together_are_planned_for_several_seconds_and_each_is_taken_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dormant_topics, "DUE_PER_SECOND", 4)
+    stage = Stage(delete_inactive=True, inactive_after_s=60)
+    await stage.open()  # Makes the namespace.
+    dormant, names = stage.registry.dormant, [f"{TOPIC}-{number}" for number in range(10)]
+    for name in names:
+        record = DormantTopic(None, (), 0, 0, 0, 0, 0, NOT_KNOWN, NOT_KNOWN, NOT_KNOWN)
+        dormant.add(parse_topic_name(name), record)
+    assert sorted(map(len, dormant._due.values())) == [2, 4, 4]
+    dormant.drop(names[0])
+    dormant.drop(names[9])
+    first = max(dormant._due)
+    taken = [dormant.take_due((first + second) * NS_PER_SECOND, 100) for second in (-2, -1, 0)]
+    assert [len(some) for some in taken] == [3, 4, 1]
+    assert sorted(name for some in taken for name in some) == names[1:9]
