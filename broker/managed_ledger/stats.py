@@ -45,8 +45,8 @@ class TimeSearches:
         """Entries that they have read, from the cache or from storage."""
 
 
-CHANGED_PER_SET: Final = 50_000
-"""Names after which `ChangedLedgers` begins another set."""
+CHANGED_AT_ONCE: Final = 50_000
+"""Names after which `ChangedLedgers` begins another dict."""
 
 
 class ChangedLedgers:
@@ -59,24 +59,25 @@ class ChangedLedgers:
     __slots__ = ("_full", "names")
 
     def __init__(self) -> None:
-        self.names: set[str] | None = None
+        # Python's garbage collector leaves a dict of strings alone; its passes would look at each name of a set.
+        self.names: dict[str, None] | None = None
         """None while nobody looks: `LedgerContext.note_change` runs several times per message."""
-        self._full: list[set[str]] = []
+        self._full: list[dict[str, None]] = []
 
     def note(self, name: str) -> None:
         """Notes a managed ledger that was opened or closed, or a topic without one that was."""
         if self.names is not None:
-            self.names.add(name)
-            # One set of all topics would hold the loop for 20 ms when it grows.
-            if len(self.names) >= CHANGED_PER_SET:
+            self.names[name] = None
+            # One dict of all topics would hold the loop for 20 ms when it grows.
+            if len(self.names) >= CHANGED_AT_ONCE:
                 self._full.append(self.names)
-                self.names = set()
+                self.names = {}
 
-    def take(self) -> list[set[str]]:
-        """Returns the names that were noted since the last call; one may be in several sets."""
-        taken = [*self._full, self.names or set()]
+    def take(self) -> list[dict[str, None]]:
+        """Returns the names that were noted since the last call; one may be in several dicts."""
+        taken = [*self._full, self.names or {}]
         self._full.clear()
-        self.names = set()
+        self.names = {}
         return taken
 
 
