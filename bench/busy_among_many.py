@@ -1,6 +1,6 @@
 """Messages of 1,000 topics among 100,000: their CPU beside that of 1,000 topics alone, and their delay while the others go.
 
-`python -m bench.busy_among_many [--topics 100000] [--busy 1000] [--rounds 5] [--deletion-s 120]`, some minutes
+`python -m bench.busy_among_many [--topics 100000] [--busy 1000] [--rounds 9] [--deletion-s 120]`, some minutes
 
 The others are on disk when the broker starts, each with a subscription, and dormant. Each busy topic has a producer and a
 consumer that acknowledges; neither has a connection, so that no client's CPU counts. Then the namespace of the others is
@@ -15,6 +15,8 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from multiprocessing import Pipe, Process
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +37,7 @@ MESSAGES: Final = 20
 OTHERS: Final = "public/more-1"
 RATE: Final = 500
 PACED_S: Final = 20
+WINDOW_S: Final = 65
 
 
 class Port(SinglePort):
@@ -147,21 +150,17 @@ async def send(producer: Producer, sequence_id: int) -> None:
         await asyncio.sleep(0)
 
 
-async def cpu_per_message(busy: list[Producer], rounds: int) -> list[float]:
-    """Returns the CPU of each round in us for a message."""
-    found = []
-    for number in range(rounds + 1):
-        began = time.process_time()
-        for sequence_id in range(number * MESSAGES, (number + 1) * MESSAGES):
-            wanted = busy[-1].port.done + 1  # type: ignore[attr-defined]  # The ports of this bench.
-            for producer in busy:
-                producer.publish(sequence_id, 0, 1, [BODY], len(BODY), chunk=False, delayed=False)
-            while busy[-1].port.done < wanted:  # type: ignore[attr-defined]  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0)
-        await asyncio.sleep(0.2)
-        found.append((time.process_time() - began) / (len(busy) * MESSAGES) * 1e6)
-    # The first round makes what is made once.
-    return found[1:]
+async def cpu_per_message(busy: list[Producer], number: int) -> float:
+    """Returns the CPU of a round in us for a message; rounds count from 0."""
+    began = time.process_time()
+    for sequence_id in range(number * MESSAGES, (number + 1) * MESSAGES):
+        wanted = busy[-1].port.done + 1  # type: ignore[attr-defined]  # The ports of this bench.
+        for producer in busy:
+            producer.publish(sequence_id, 0, 1, [BODY], len(BODY), chunk=False, delayed=False)
+        while busy[-1].port.done < wanted:  # type: ignore[attr-defined]  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)
+    await asyncio.sleep(0.2)
+    return (time.process_time() - began) / (len(busy) * MESSAGES) * 1e6
 
 
 async def paced(busy: list[Producer], seconds: float, goes_on: Callable[[], bool]) -> list[float]:
@@ -179,18 +178,8 @@ async def paced(busy: list[Producer], seconds: float, goes_on: Callable[[], bool
     return sorted(times)
 
 
-async def alone(busy: int, rounds: int, folder: Path) -> float:
-    """Returns the CPU for a message without other topics."""
-    async with embedded_broker(folder, stored_topics.ASLEEP) as broker:
-        made = await producers(broker, busy)
-        stored_topics.collect_as_a_process()
-        found = await cpu_per_message(made, rounds)
-    print(f"{busy:,} topics alone: {', '.join(f'{one:.1f}' for one in found)} us of CPU for a message")
-    return statistics.median(found)
-
-
-async def among(topics: int, busy: int, rounds: int, deletion_s: float, folder: Path) -> float:
-    """Returns the CPU for a message among the others, and deletes these."""
+async def serve(topics: int, busy: int, deletion_s: float, folder: Path, asked: Connection) -> None:
+    """Runs a broker with the busy topics among others, or alone, and a round for each question; at last the deletion."""
     async with embedded_broker(folder) as broker:
         await broker.namespaces.create(OTHERS)
     await stored_topics.write_topics(topics - busy, folder, backlog=False, first=stored_topics.PER_NAMESPACE)
@@ -199,40 +188,69 @@ async def among(topics: int, busy: int, rounds: int, deletion_s: float, folder: 
         while broker.registry.dormant.filling:  # noqa: ASYNC110 - nobody waits for it
             await asyncio.sleep(0.05)
         stored_topics.collect_as_a_process()
-        print(f"{broker.registry.dormant.count:,} dormant topics beside them")
-        found = await cpu_per_message(made, rounds)
-        print(f"among {topics:,}: {', '.join(f'{one:.1f}' for one in found)} us of CPU for a message")
-        before = await paced(made, PACED_S, lambda: True)
-        deleting = asyncio.create_task(broker.deletions.namespace(OTHERS, force=True))
-        meanwhile = await paced(made, deletion_s, lambda: not deleting.done())
-        left = broker.registry.dormant.count
-        print(f"deletion: {topics - busy - left:,} topics in {deletion_s:.0f} s, done: {deleting.done()}")
-        p99 = [times[len(times) * 99 // 100] for times in (before, meanwhile)]
-        print(f"p99 of a receipt: {p99[0]:.2f} ms before, {p99[1]:.2f} ms meanwhile: {p99[1] / p99[0]:.2f}")
-        if not deleting.done():
-            deleting.cancel()
-        await asyncio.wait([deleting])
-    return statistics.median(found)
+        asked.send(broker.registry.dormant.count)
+        while (number := await asyncio.to_thread(asked.recv)) is not None:
+            asked.send(await cpu_per_message(made, number))
+        if topics > busy:
+            await delete(broker, made, deletion_s)
 
 
-async def main(topics: int, busy: int, rounds: int, deletion_s: float, folder: Path) -> None:
-    """Measures both and prints the ratio."""
-    folders = [folder / name for name in ("before", "among", "after")]
-    for each in folders:
-        each.mkdir()
-    # Before and after, because other programs use the machine.
-    one = await alone(busy, rounds, folders[0])
-    other = await among(topics, busy, rounds, deletion_s, folders[1])
-    again = await alone(busy, rounds, folders[2])
-    print(f"ratio of the medians: {2 * other / (one + again):.2f}")
+async def delete(broker: BrokerService, busy: list[Producer], deletion_s: float) -> None:
+    """Deletes the others, and prints the delay of the busy ones."""
+    before = await paced(busy, PACED_S, lambda: True)
+    count = broker.registry.dormant.count
+    deleting = asyncio.create_task(broker.deletions.namespace(OTHERS, force=True))
+    meanwhile = await paced(busy, deletion_s, lambda: not deleting.done())
+    deleted = count - broker.registry.dormant.count
+    print(f"deletion: {deleted:,} topics in {deletion_s:.0f} s, done: {deleting.done()}")
+    p99 = [times[len(times) * 99 // 100] for times in (before, meanwhile)]
+    print(f"p99 of a receipt: {p99[0]:.2f} ms before, {p99[1]:.2f} ms meanwhile: {p99[1] / p99[0]:.2f}")
+    if not deleting.done():
+        deleting.cancel()
+    await asyncio.wait([deleting])
+
+
+def run(topics: int, busy: int, deletion_s: float, asked: Connection) -> None:
+    """A process with one broker."""
+    with tempfile.TemporaryDirectory() as name:
+        asyncio.run(serve(topics, busy, deletion_s, Path(name), asked))
+
+
+def main(topics: int, busy: int, rounds: int, deletion_s: float) -> None:
+    """Measures both in turn, because other programs use the machine, and prints the ratio."""
+    asked: list[Connection] = []
+    processes = []
+    for count in (busy, topics):
+        ours, theirs = Pipe()
+        processes.append(Process(target=run, args=(count, busy, deletion_s, theirs)))
+        processes[-1].start()
+        asked.append(ours)
+    print(f"{asked[0].recv():,} and {asked[1].recv():,} dormant topics beside {busy:,} busy ones")
+    ratios = []
+    # In the first metrics window after the records are filled, their sums are made.
+    time.sleep(WINDOW_S)
+    for number in range(rounds + 1):
+        found = []
+        for one in asked:
+            one.send(number)
+            found.append(one.recv())
+        # The first round makes what is made once.
+        if number:
+            ratios.append(found[1] / found[0])
+            print(
+                f"{found[0]:.1f} us of CPU for a message alone, {found[1]:.1f} among {topics:,}", flush=True
+            )
+    print(f"median of the ratios: {statistics.median(ratios):.2f}", flush=True)
+    for one, process in zip(asked, processes, strict=True):
+        one.send(None)
+        process.join()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Busy topics among many others.")
     parser.add_argument("--topics", type=int, default=100_000)
     parser.add_argument("--busy", type=int, default=1_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--deletion-s", type=float, default=120)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        asyncio.run(main(given.topics, given.busy, given.rounds, given.deletion_s, Path(name)))
+    main(given.topics, given.busy, given.rounds, given.deletion_s)

@@ -19,6 +19,7 @@ import asyncio
 import ctypes
 import gc
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -221,14 +222,18 @@ def resident_bytes() -> int:
     return int(processes.memory(os.getpid()).rss * 1024 * 1024)
 
 
-async def measure_stored(topics: int, folder: Path, *, backlog: bool) -> None:
-    """Writes topics to the disk, and measures a broker that starts on them (`stored_topics.py`)."""
+async def prepare_stored(topics: int, folder: Path, *, backlog: bool) -> None:
+    """Writes topics into an empty folder."""
     async with embedded_broker(folder) as service:
         await stored_topics.make_namespaces(topics, service)
     await stored_topics.write_topics(topics, folder, backlog=backlog)
+
+
+async def measure_stored(folder: Path, *, backlog: bool) -> None:
+    """Measures a broker that starts on the topics in the folder (`stored_topics.py`)."""
     began = time.perf_counter()
     sums = "exposeTopicLevelMetricsInPrometheus=false"
-    settings = (stored_topics.ASLEEP, sums, *((stored_topics.UNREAD,) if backlog else ()))
+    settings = (stored_topics.ASLEEP, sums, *(stored_topics.EXPIRING if backlog else ()))
     async with embedded_broker(folder, *settings) as service:
         await stored_topics.measure(service, time.perf_counter() - began, os.getpid())
 
@@ -290,16 +295,30 @@ if __name__ == "__main__":
     parser.add_argument("--only", nargs="+", choices=[*KINDS, STORED], default=[*KINDS, STORED])
     parser.add_argument("--parts", type=int, default=60, help="classes that are printed")
     parser.add_argument("--backlog", action="store_true", help="topics on disk have messages, which expire")
+    parser.add_argument(
+        "--prepared", type=Path, help="folder of the topics on disk, written if absent, read if not"
+    )
+    parser.add_argument(
+        "--prepare-only", dest="run", action="store_false", help="writes it and measures nothing"
+    )
     given = parser.parse_args()
     if len(given.only) == 1:
         with tempfile.TemporaryDirectory() as name:
             kind, folder = given.only[0], Path(name)
             if kind == STORED:
-                asyncio.run(measure_stored(given.topics, folder, backlog=given.backlog))
+                prepared = given.prepared or folder / "prepared"
+                if not prepared.exists():
+                    prepared.mkdir(parents=True)
+                    asyncio.run(prepare_stored(given.topics, prepared, backlog=given.backlog))
+                if given.run:
+                    asyncio.run(
+                        measure_stored(shutil.copytree(prepared, folder / "run"), backlog=given.backlog)
+                    )
             else:
                 asyncio.run(measure(kind, given.topics, given.parts, folder))
     else:
         # A process each: memory that another kind has freed would hide what this one takes.
         for each in given.only:
             options = ["--topics", str(given.topics), "--parts", str(given.parts), "--only", each]
+            options += ["--prepared", str(given.prepared)] if given.prepared else []
             subprocess.run([sys.executable, "-m", "bench.many_topics", *options], check=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,18 +36,24 @@ from broker.service.policies import table
 from broker.service.topics.topic_lists import TopicsPattern
 from foundation.model.position import Position
 from foundation.model.topic_name import parse_topic_name
-from magnetar.process.standalone import GC_FULL_PASSES, GC_MIDDLE_PASSES, GC_YOUNG_OBJECTS
+from magnetar.process.standalone import (
+    GC_FULL_PASSES,
+    GC_MIDDLE_PASSES,
+    GC_YOUNG_OBJECTS,
+    SWITCH_INTERVAL_S,
+)
 
 PER_NAMESPACE: Final = 100_000
 AT_ONCE: Final = 1_000
 IDLE_S: Final = 20
+IDLE_PARTS: Final = 6
 PARTITIONS: Final = 10_000
 ENTRIES: Final = 10
 DAY_MS: Final = 86_400_000
 EXPIRY_S: Final = 60
 WATCHERS: Final = 1_000
-UNREAD: Final = "messageExpiryIgnoresDeliveryTime=true"
-"""Without it, expiry reads entries for their delivery time."""
+EXPIRING: Final = ("messageExpiryIgnoresDeliveryTime=true", "messageExpiryCheckIntervalInMinutes=1")
+"""Without the first, expiry reads entries for their delivery time. Nothing is due before an interval has passed."""
 ASLEEP: Final = "dormantTopicsAfterSeconds=60"
 
 
@@ -131,7 +138,8 @@ async def expire(service: BrokerService, pauses: Pauses) -> None:
 
 
 def collect_as_a_process() -> None:
-    """Freezes what there is and sets the thresholds of the collector, as the process of a broker does it."""
+    """Freezes what there is and sets the thresholds of collector and threads, as the process of a broker does it."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS, GC_MIDDLE_PASSES, GC_FULL_PASSES)
@@ -148,14 +156,15 @@ async def measure(service: BrokerService, started_s: float, pid: int) -> None:
             await asyncio.sleep(0.05)
     gc.collect()
     print(f"{registry.dormant.count:,} dormant topics, {processes.memory(pid).rss:,.0f} MiB resident")
-    cpu = time.process_time()
-    await asyncio.sleep(IDLE_S)
-    # The probe itself is not idle.
-    print(f"idle with the probe: {(time.process_time() - cpu) / IDLE_S * 100:.2f} % of a core")
+    # The probe is not idle.
     probe.cancel()
-    cpu = time.process_time()
-    await asyncio.sleep(IDLE_S)
-    print(f"idle: {(time.process_time() - cpu) / IDLE_S * 100:.2f} % of a core")
+    idle = []
+    for _ in range(IDLE_PARTS):
+        cpu = time.process_time()
+        await asyncio.sleep(IDLE_S)
+        idle.append(f"{(time.process_time() - cpu) / IDLE_S * 100:.2f}")
+    # In one of the first, the metrics' first window makes the sums over the new records.
+    print(f"idle, {IDLE_S} s after {IDLE_S} s: {', '.join(idle)} % of a core")
     probe = asyncio.create_task(pauses.run())
     if registry.dormant.backlog:
         await expire(service, pauses)

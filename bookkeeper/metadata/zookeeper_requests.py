@@ -157,16 +157,9 @@ class ZookeeperRequests:
 
     def _answer_of(self, pending: Pending) -> asyncio.Future[object]:
         future: asyncio.Future[object] = self._loop.create_future()
-
-        def settle() -> None:
-            if future.done():  # The caller was cancelled.
-                return
-            if pending.exception is not None:
-                future.set_exception(pending.exception)
-            else:
-                future.set_result(pending.get_nowait())
-
-        pending.rawlink(lambda _: self._loop.call_soon_threadsafe(settle))
+        # kazoo keeps the callback with its object, so it must not refer to that: each request would leave a cycle, and
+        # freeing 50,000 of their objects takes the collector 60 ms.
+        pending.rawlink(lambda answered: self._loop.call_soon_threadsafe(_settle, future, answered))
         return future
 
     # The session's listener, in kazoo's threads.
@@ -215,3 +208,12 @@ class ZookeeperRequests:
     def _tell(self, state: SessionState) -> None:
         for told in self._listeners:
             told(state)
+
+
+def _settle(future: asyncio.Future[object], answered: Pending) -> None:
+    if future.done():  # The caller was cancelled.
+        return
+    if answered.exception is not None:
+        future.set_exception(answered.exception)
+    else:
+        future.set_result(answered.get_nowait())

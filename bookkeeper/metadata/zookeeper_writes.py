@@ -50,7 +50,7 @@ class ZookeeperWrites:
         if expected is None:
             return [await self._put_any(path, value)]
         if expected == ABSENT:
-            return [await self._create(path, value)]
+            return await self.put_all([Put(path, value, ABSENT)])
         return [await self._set(path, value, expected)]
 
     async def put_all(self, puts: Sequence[Write], session_id: int | None = None) -> list[int]:
@@ -69,6 +69,8 @@ class ZookeeperWrites:
             if refused is None:
                 return [_version_after(put, result) for put, result in zip(puts, results, strict=True)]
             put, why = refused
+            if not isinstance(why, NoNodeError | NodeExistsError | BadVersionError):
+                raise MetadataError(f"ZooKeeper refused: {type(why).__name__} {why}")
             # Two refusals are mended and tried again: parents are missing, or a node without bytes is in the way.
             if isinstance(put, Check) or put.expected != ABSENT:
                 return await self._versions_if_ours(puts, placeholders, answer)
@@ -98,24 +100,8 @@ class ZookeeperWrites:
             if not answer.refused(NoNodeError):
                 return version_of(answer.value_or_raise())
             with contextlib.suppress(BadVersion):  # Another client made it in between: set it.
-                return await self._create(path, value)
-
-    async def _create(self, path: str, value: bytes) -> int:
-        while True:
-            answer = await self._requests.ask(lambda: self._requests.client.create_async(path, value))
-            if answer.refused(NoNodeError):
-                await self._create_parents(path)
-            elif not answer.refused(NodeExistsError):
-                answer.value_or_raise()
+                await self.put_all([Put(path, value, ABSENT)])
                 return 0
-            elif (found := await self.node(path)) is None:
-                continue  # It was removed meanwhile.
-            elif not found.value:
-                return await self._set(path, value, found.version)
-            elif answer.asked > 1 and found == Versioned(value, 0):
-                return 0
-            else:
-                raise BadVersion(f"{path} exists, in version {found.version}")
 
     async def _set(self, path: str, value: bytes, expected: int) -> int:
         answer = await self._requests.ask(lambda: self._requests.client.set_async(path, value, expected))

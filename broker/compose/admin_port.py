@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from broker.net.listener import bind
@@ -74,9 +73,9 @@ class AdminPort:
     ) -> None:
         try:
             await self._first_connection()
-            # Imported by a thread, which leaves the loop to the clients; the statements below find them loaded.
-            for module in ("broker.admin.server", "broker.metrics.http", "broker.console.routes"):
-                await asyncio.to_thread(import_module, module)
+            from foundation.loop.late_imports import import_late
+
+            await import_late("broker.admin.server", "broker.metrics.http", "broker.console.routes")
             from broker.admin.server import start_admin
             from broker.metrics.http import metrics_routes
 
@@ -84,7 +83,7 @@ class AdminPort:
             routes = [*metrics_routes(scraper), *test_routes(), *pages.routes()]
             on_shutdown = [pages.close]
             if websockets is not None:
-                await asyncio.to_thread(import_module, "broker.websocket.routes")
+                await import_late("broker.websocket.routes")
                 from broker.admin.http.principal import EXPIRES_AT_S, PRINCIPAL
                 from broker.websocket.routes import WebSocketRoutes
 

@@ -24,7 +24,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from bookkeeper.ensembles.ledger_ids import LedgerIds, LedgerIdSource
@@ -297,9 +296,10 @@ class BrokerService:
 
     async def start_admin(self) -> None:
         """Begins to answer at the admin port, and to count for metrics and console. To be called after `start`."""
-        # In a thread and only now: clients need none of it, so it must not lengthen the start.
-        for module in ("broker.compose.metrics_source", "broker.compose.console"):
-            await asyncio.to_thread(import_module, module)
+        # Only now: clients need none of it, so it must not lengthen the start.
+        from foundation.loop.late_imports import import_late
+
+        await import_late("broker.compose.metrics_source", "broker.compose.console")
         from broker.compose.console import Console
         from broker.compose.load_meter import measure_load
         from broker.compose.metrics_source import scraper_of

@@ -16,6 +16,7 @@ from broker.service.successor import Successor
 from broker.service.topics.topic_ownership import TopicOwnership
 from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import ASSIGN_TOPIC
+from foundation.loop.slices import in_slices
 from foundation.settings.settings import Settings
 
 
@@ -100,6 +101,6 @@ async def unload_bundle(registry: TopicRegistry, bundle: str, successor: Success
         await registry.transaction_states.close_those(found.has)
     await namespace_topics.unload(registry, namespace, found, successor)
     if registry.ownership.is_shared:
-        for name in registry.dormant.in_namespace(namespace):
+        async for name in in_slices(registry.dormant.in_namespace(namespace), registry.now_ns):
             if found.has(name):
                 registry.dormant.drop(name)

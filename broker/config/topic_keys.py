@@ -37,9 +37,9 @@ TOPICS = Section("Topics", (
     Key("brokerDeleteInactiveTopicsFrequencySeconds", "int", 60, "s", low=1, dynamic=True,
         doc="Seconds between two searches for unused topics."),
     Key("dormantTopicsAfterSeconds", "int", 0, "s", low=0, dynamic=True, ours=True,
-        doc="Seconds without a client, a request and other work after which a persistent topic falls asleep: it is closed, "
-            "and a record of it is kept. Its next client or request opens it, and so does the time at which something of it "
-            "is due. 0: topics stay open."),
+        doc="Seconds without a client, a request and other work after which a persistent topic falls asleep, at the latest "
+            "after twice that time: it is closed, and a record of it is kept. Its next client or request opens it, and so "
+            "does the time at which something of it is due. 0: topics stay open."),
     Key("brokerDeleteInactiveTopicsMode", "string", "delete_when_no_subscriptions",
         choices=("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"), dynamic=True,
         doc="Condition under which a topic without producers counts as unused: no subscription at all, or "

@@ -62,6 +62,8 @@ class ManagedLedgerEnvironment(Value):
     """Counts searches by time, and the entries that they read."""
     changed: ChangedLedgers = field(default_factory=ChangedLedgers)
     """Managed ledgers whose numbers are to be summed again."""
+    perhaps_idle: ChangedLedgers = field(default_factory=ChangedLedgers)
+    """Managed ledgers of topics that were opened or that a client has left."""
     open_tier: OpenTier = no_tier
     """Opens the storage beside the bookies that keeps copies of ledgers."""
     interceptors: OwnInterceptors | None = None

@@ -156,7 +156,7 @@ class LedgerContext:
         # As `ChangedLedgers.note`, written out: this runs several times per message.
         names = self.environment.changed.names
         if names is not None:
-            names.add(self.name)
+            names[self.name] = None
 
     def at_end_of_turn(self, callback: Callable[[], None]) -> None:
         """Calls back at the end of this loop turn, before the dispatchers."""

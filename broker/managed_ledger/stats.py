@@ -45,28 +45,40 @@ class TimeSearches:
         """Entries that they have read, from the cache or from storage."""
 
 
-class ChangedLedgers:
-    """Names of the managed ledgers whose numbers have changed since the last `take`; notes nothing before the first one.
+CHANGED_AT_ONCE: Final = 50_000
+"""Names after which `ChangedLedgers` begins another dict."""
 
-    Sums over topics read these again and no others (`broker/numbers/namespace_sums.py`).
+
+class ChangedLedgers:
+    """Names of the managed ledgers that have changed since the last `take`; notes nothing before the first one.
+
+    Who looks at all of them once and then at these alone walks over no silent topic: sums over topics
+    (`broker/numbers/namespace_sums.py`), the search for idle ones (`broker/service/lifecycle/dormancy.py`).
     """
 
-    __slots__ = ("names",)
+    __slots__ = ("_full", "names")
 
     def __init__(self) -> None:
-        self.names: set[str] | None = None
+        # Python's garbage collector leaves a dict of strings alone; its passes would look at each name of a set.
+        self.names: dict[str, None] | None = None
         """None while nobody looks: `LedgerContext.note_change` runs several times per message."""
+        self._full: list[dict[str, None]] = []
 
     def note(self, name: str) -> None:
         """Notes a managed ledger that was opened or closed, or a topic without one that was."""
         if self.names is not None:
-            self.names.add(name)
+            self.names[name] = None
+            # One dict of all topics would hold the loop for 20 ms when it grows.
+            if len(self.names) >= CHANGED_AT_ONCE:
+                self._full.append(self.names)
+                self.names = {}
 
-    def take(self) -> set[str]:
-        """Returns the names that were noted since the last call."""
-        names = self.names
-        self.names = set()
-        return names or set()
+    def take(self) -> list[dict[str, None]]:
+        """Returns the names that were noted since the last call; one may be in several dicts."""
+        taken = [*self._full, self.names or {}]
+        self._full.clear()
+        self.names = {}
+        return taken
 
 
 class ManagedLedgerStats:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -23,6 +22,7 @@ from broker.metrics.process import CpuWindow, GarbageTimes
 from broker.numbers.namespace_sums import NamespaceSums
 from broker.numbers.readings import Chosen, TopicReading
 from broker.numbers.windows import TopicWindow, TopicWindows
+from foundation.loop.late_imports import import_late
 from foundation.loop.slices import in_slices
 
 if TYPE_CHECKING:
@@ -161,8 +161,7 @@ class Scraper:
         A scrape of chosen topics has their series alone.
         """
         if self._registry is None:
-            # The import takes 50 ms and more; in a thread it leaves the loop free for messages.
-            await asyncio.to_thread(import_module, "broker.metrics.collectors")
+            await import_late("broker.metrics.collectors")
         from prometheus_client.exposition import choose_encoder
 
         encode, content_type = choose_encoder(accept)

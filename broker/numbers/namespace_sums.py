@@ -44,7 +44,7 @@ class NamespaceSums:
         self._reader = reader
         self._changed = changed
         changed.take()
-        # Names that were taken and not read yet. Several sets: to unite 600,000 names would hold the loop for 60 ms.
+        # Names that were taken and not read yet. Several dicts: to unite 600,000 names would hold the loop for 60 ms.
         self._unread = [reader.ledger_names()]
         self._shares: dict[str, _Share] = {}
         """By topic."""
@@ -61,7 +61,7 @@ class NamespaceSums:
 
     def update(self) -> Iterator[None]:
         """Reads the topics that have changed, in slices."""
-        self._unread.append(self._changed.take())
+        self._unread += self._changed.take()
         for number, name in enumerate(self._names_to_read(), 1):
             # A dormant topic counts nothing: it is idle from the moment at which it falls asleep.
             if name not in self._without_log and self._reader.is_open(name):
@@ -75,7 +75,7 @@ class NamespaceSums:
         while self._unread:
             if self._unread[-1]:
                 # Taken out, made and freed one by one: 100,000 at once would hold the loop for 150 ms.
-                yield str(TopicName.of_ledger_name(self._unread[-1].pop()))
+                yield str(TopicName.of_ledger_name(self._unread[-1].popitem()[0]))
             else:
                 self._unread.pop()
 

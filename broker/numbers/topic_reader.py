@@ -68,12 +68,11 @@ class TopicReader:
         self._consumers = consumers
         self._producers = producers
 
-    def ledger_names(self) -> set[str]:
+    def ledger_names(self) -> dict[str, None]:
         """Returns the names of the managed ledgers of all open and dormant topics."""
         dormant = [parse_topic_name(name) for name, _ in self._registry.dormant]
-        return {
-            name.ledger_name for name in (*(topic.name for topic in self._registry.topics.values()), *dormant)
-        }
+        names = (*(topic.name for topic in self._registry.topics.values()), *dormant)
+        return dict.fromkeys(name.ledger_name for name in names)
 
     def topics(self) -> Iterator[TopicReading]:
         """Yields a reading of each topic that is open or dormant now.
@@ -94,7 +93,7 @@ class TopicReader:
         names = dict.fromkeys(chosen.topics)
         for namespace in chosen.namespaces:
             names |= dict.fromkeys(str(topic.name) for topic in registry.open_in(namespace))
-            names |= dict.fromkeys(registry.dormant.in_namespace(namespace))
+            names |= registry.dormant.in_namespace(namespace)
         for name in names:
             reading = self.read(name)
             if reading is not None:

@@ -99,6 +99,42 @@ def test_delayed_message_comes_at_its_time(admin: Admin, client: pulsar.Client) 
     assert receive(consumer, 2) == [b"soon", b"late"]
 
 
+def test_message_of_a_dormant_topic_is_dead_lettered_to_a_dormant_topic(
+    admin: Admin, client: pulsar.Client
+) -> None:
+    letters = "failing-s-DLQ"
+    policy = pulsar.ConsumerDeadLetterPolicy(2, dead_letter_topic=full(letters))
+
+    def subscribe() -> pulsar.Consumer:
+        return client.subscribe(
+            "failing",
+            "s",
+            pulsar.ConsumerType.Shared,
+            negative_ack_redelivery_delay_ms=100,
+            dead_letter_policy=policy,
+        )
+
+    client.subscribe(letters, "letters").close()
+    subscribe().close()
+    producer = client.create_producer("failing", batching_enabled=False)
+    publish(producer, [b"refused"])
+    producer.close()
+    wait_until_dormant(admin, "failing")
+    wait_until_dormant(admin, letters)
+    consumer = subscribe()
+    counts = []
+    for _ in range(3):
+        message = consumer.receive(30_000)
+        counts.append(message.redelivery_count())
+        consumer.negative_acknowledge(message)
+    assert counts == [0, 1, 2]
+    wait_until(lambda: row_of(admin, letters).get("backlog") == 1, "the dead letter")
+    wait_until(lambda: row_of(admin, "failing").get("backlog") == 0, "the acknowledgement of the message")
+    consumer.close()
+    wait_until_dormant(admin, "failing")
+    assert receive(client.subscribe(letters, "letters"), 1) == [b"refused"]
+
+
 def test_quota_evicts_from_a_dormant_topic(admin: Admin, client: pulsar.Client) -> None:
     client.subscribe("evicted", "s").close()
     producer = client.create_producer("evicted", batching_enabled=False)

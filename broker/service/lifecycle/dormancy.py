@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Hashable, Iterable
-from itertools import islice
+from itertools import chain, islice, takewhile
 from typing import Final, TypeVar
 
 from broker.managed_ledger.ledger_writer import ManagedLedgerState
@@ -116,8 +116,9 @@ class Dormancy:
         self._inactive = inactive
         self.kept = kept
         """Topics of the broker itself."""
-        # By idle topic: its last `activity`, and the time since which that has not changed.
-        self._idle: dict[PersistentTopic, tuple[Hashable, int]] = {}
+        # Topics without clients, with their `activity` when they were last looked at, and the time of that, which rises.
+        self._idle: dict[PersistentTopic, tuple[tuple[Hashable, ...], int]] = {}
+        self._knows_all = False
         self.title = "dormant topics"
         """Name of the work, for log lines."""
         self.running = False
@@ -145,27 +146,39 @@ class Dormancy:
         defects.report(self.title)
 
     async def _ready_to_sleep(self) -> list[PersistentTopic]:
-        after_ns = self._registry.settings.dormant_after_s * NS_PER_SECOND
+        """Returns the topics that have been idle for long enough. Looks at each idle one once in that time."""
+        registry, idle = self._registry, self._idle
+        after_ns = registry.settings.dormant_after_s * NS_PER_SECOND
+        names = chain.from_iterable(registry.environment.perhaps_idle.take())
         if not after_ns:
-            self._idle.clear()
+            idle.clear()
+            self._knows_all = False
             return []
-        before, self._idle = self._idle, {}
+        if not self._knows_all:
+            names = chain(names, (topic.name.ledger_name for topic in [*registry.topics.values()]))
+            self._knows_all = True
+        now_ns = registry.now_ns()
+        async for name in in_slices(names, registry.now_ns):
+            topic = registry.topics.get(str(TopicName.of_ledger_name(name)))
+            if isinstance(topic, PersistentTopic) and topic not in idle and not has_clients(topic):
+                idle[topic] = self._activity_of_group(topic), now_ns
+        due = takewhile(lambda one: idle[one][1] <= now_ns - after_ns, [*idle])
         ready: list[PersistentTopic] = []
-        now_ns = self._registry.now_ns()
-        async for topic in in_slices(list(self._registry.topics.values()), self._registry.now_ns):
-            if not isinstance(topic, PersistentTopic):
+        async for topic in in_slices(due, registry.now_ns):
+            then, _ = idle.pop(topic)
+            # When the last client leaves, the topic is noted again.
+            if topic.closed or has_clients(topic):
                 continue
-            group = self._with_shadows(topic)
-            if not any(has_clients(one) for one in group):
-                now = tuple(activity(one) for one in group)
-                then, since_ns = before.get(topic, (None, now_ns))
-                if now != then:
-                    since_ns = now_ns
-                if now_ns - since_ns >= after_ns and not stays_open(topic, self.kept):
-                    ready.append(topic)
-                else:
-                    self._idle[topic] = now, since_ns
+            now = self._activity_of_group(topic)
+            if now == then and None not in now and not stays_open(topic, self.kept):
+                ready.append(topic)
+            # At the end: `idle` stays in the order of these times.
+            idle[topic] = now, now_ns
         return ready
+
+    def _activity_of_group(self, topic: PersistentTopic) -> tuple[Hashable, ...]:
+        """Returns the activity of the topics that fall asleep together, None for one with clients."""
+        return tuple(None if has_clients(one) else activity(one) for one in self._with_shadows(topic))
 
     def _with_shadows(self, topic: PersistentTopic) -> list[PersistentTopic]:
         """Returns the topics that fall asleep together, a source last."""

@@ -6,9 +6,7 @@ Nothing is opened for it but the topics that a killed broker has left open: only
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
-from typing import Final
 
 from broker.managed_ledger.managed_ledger_info import ROOT, read_nodes
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list
@@ -20,9 +18,6 @@ from foundation.model.errors import BrokerError
 from foundation.model.topic_name import PERSISTENT, TopicName
 
 log = logging.getLogger("magnetar")
-
-FROZEN_AT_ONCE: Final = 5_000
-"""Records after which the collector's young generation is looked through and frozen: 2 ms."""
 
 
 class DormantFilling:
@@ -62,7 +57,6 @@ class DormantFilling:
     async def _fill(self, defects: Defects) -> list[str]:
         """Adds the records; returns the names of topics that must be opened. Raises MetadataError."""
         left_open: list[str] = []
-        frozen = 0
         namespaces = self._registry.namespaces
         for namespace in [one for tenant in namespaces.tenants() for one in namespaces.names(tenant)]:
             parts = await self._registry.environment.metadata.children(f"{ROOT}/{namespace}/{PERSISTENT}")
@@ -73,11 +67,6 @@ class DormantFilling:
                 self._registry.dormant.reading = {str(name) for name in waiting}
                 await asyncio.gather(*[self._add(name, left_open, defects) for name in waiting])
                 await asyncio.sleep(0)
-                if self._registry.dormant.count >= frozen + FROZEN_AT_ONCE:
-                    frozen = self._registry.dormant.count
-                    # Records live long, and a pass of the collector over a million of them would hold the loop.
-                    gc.collect(0)
-                    gc.freeze()
         return left_open
 
     def _lacks_record(self, name: TopicName) -> bool:

@@ -328,8 +328,10 @@ class Subscription:
         self.retired_redelivered += consumer.messages_redelivered
         self.retired_flow_ms = max(self.retired_flow_ms, consumer.last_consumed_flow_ms)
         self.dispatcher.remove_consumer(consumer)
-        self.left_at_ns = self.cursor.context.environment.now_ns()
-        self.cursor.context.note_change()
+        context = self.cursor.context
+        self.left_at_ns = context.environment.now_ns()
+        context.note_change()
+        context.environment.perhaps_idle.note(context.name)
         self._deactivate_if_empty()
 
     def _deactivate_if_empty(self) -> None:

@@ -217,8 +217,10 @@ class PersistentTopic(Topic):
         await self.ledger.set_properties({_EPOCH_PROPERTY: str(self.access.epoch)})
 
     def producers_changed(self) -> None:
-        """Notes that a producer has come or left, for the sums over topics."""
-        self.ledger.context.note_change()
+        """Notes that a producer has come or left, for the sums over topics and the search for idle ones."""
+        context = self.ledger.context
+        context.note_change()
+        context.environment.perhaps_idle.note(context.name)
 
     # Publishing
 

@@ -229,6 +229,7 @@ class TopicRegistry:
         self.topics[key] = topic
         self._of_namespace.setdefault(name.namespace, {})[key] = topic
         self.environment.changed.note(name.ledger_name)
+        self.environment.perhaps_idle.note(name.ledger_name)
         self.loads += 1
         self.load_times_ms.append((self.environment.now_ns() - started_ns) / 1e6)
         if not existed:
@@ -455,7 +456,7 @@ class TopicRegistry:
         self.shadows.close()
         self.topics.clear()
         self._of_namespace.clear()
-        self.dormant.clear()
+        await self.dormant.forget_all()
 
     # Listing
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
 from kazoo.security import make_acl
 
 from bookie_stub.cluster.registration import Registration
@@ -45,6 +48,28 @@ async def test_close_fails_waiting_writes_while_zookeeper_is_away() -> None:
             await write
 
 
+async def test_answered_request_leaves_no_cycle_for_the_garbage_collector() -> None:
+    client = SimpleNamespace(client_id=(1, b""), stop=lambda: None, close=lambda: None)
+    requests = ZookeeperRequests(ZookeeperSession(client, ZookeeperUrl("zk", "")))
+    handler, asked = SequentialThreadingHandler(), []
+
+    def request() -> AsyncResult:
+        pending = handler.async_result()
+        asked.append(weakref.ref(pending))
+        pending.set(b"value")
+        return pending
+
+    handler.start()
+    gc.collect()
+    gc.disable()
+    try:
+        assert (await requests.ask(request)).value == b"value"
+        handler.stop()  # Ends the thread, which refers to the object until its next one.
+        assert asked[0]() is None
+    finally:
+        gc.enable()
+
+
 async def test_open_names_the_servers_when_no_zookeeper_answers() -> None:
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(MetadataError, match=f"no ZooKeeper at {address} within 0.3 s"):
@@ -65,6 +90,14 @@ def observer(zookeeper: ZooKeeper, root: str) -> Iterator[KazooClient]:
     yield client
     client.stop()
     client.close()
+
+
+async def test_write_that_zookeeper_does_not_permit_fails(
+    shared: ZookeeperMetadataStore, observer: KazooClient
+) -> None:
+    await asyncio.to_thread(observer.create, "/locked", b"", [make_acl("world", "anyone", read=True)])
+    with pytest.raises(MetadataError, match="NoAuthError"):
+        await asyncio.wait_for(shared.put("/locked/one", b"value", ABSENT), 60)
 
 
 def end_session(client: KazooClient, hosts: str) -> None:

@@ -414,4 +414,4 @@ async def test_repeated_read_alone_notes_that_counts_have_changed() -> None:
     shelf.ledgers.fail(5, 9)
     await shelf.read(4, 9)
     assert counts(shelf.reader.reads) == (1, 5, 0)
-    assert shelf.ledger.name in changed.take()
+    assert changed.take() == [{shelf.ledger.name: None}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import pulsar
 import pytest
 
 from broker.compose.broker_service import BrokerService
+from broker.managed_ledger import stats
 from broker.metrics.exposition import ExpositionSettings, TopicExposition
 from broker.numbers.namespace_sums import NamespaceSums
 from broker.numbers.readings import TopicReading
@@ -290,6 +292,22 @@ async def test_silent_topics_are_not_read_again() -> None:
         await made.publish(1)
         list(made.sums.update())
         assert set(made.reader.read_names) == {TOPIC}
+
+
+async def test_many_changed_topics_are_noted_in_several_dicts_and_all_summed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stats, "CHANGED_AT_ONCE", 3)
+    async with fixture() as made:
+        made.check()
+        for number in range(10):
+            await made.topic(f"persistent://public/default/new-{number}")
+        made.check()
+        for number in range(10, 20):
+            await made.topic(f"persistent://public/default/new-{number}")
+        taken = made.broker.environment.changed.take()
+        assert [len(names) for names in taken] == [3, 3, 3, 1]
+        assert not any(map(gc.is_tracked, taken)), "the collector looks at no name"
 
 
 async def test_nothing_is_noted_while_nobody_sums() -> None:

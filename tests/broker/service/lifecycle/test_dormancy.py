@@ -8,6 +8,7 @@ import pytest
 
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
+from broker.service.lifecycle import dormancy
 from broker.service.lifecycle.dormancy import Dormancy
 from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
 from broker.service.policies import table
@@ -94,10 +95,31 @@ async def test_topic_with_a_client_or_a_request_stays_open() -> None:
     await scene.open()  # As a request of an administrator asks for it.
     await scene.later(9_000)
     assert TOPIC in scene.registry.topics
+    await scene.later(1_000)
+    assert TOPIC in scene.registry.topics, "it was used during these ten seconds"
     await scene.later(9_000)
-    assert TOPIC in scene.registry.topics, "its ten seconds begin with the request"
+    assert TOPIC in scene.registry.topics
     await scene.later(1_000)
     assert scene.registry.dormant.get(TOPIC) is not None
+
+
+async def test_run_looks_at_no_topic_whose_clients_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    await scene.with_backlog()
+    subscription, consumer, _ = await scene.consume(await scene.open())
+    producer = await scene.producer(await scene.open())
+    await scene.later(0)
+    looks: list[object] = []
+    look = dormancy.has_clients
+    monkeypatch.setattr(dormancy, "has_clients", lambda topic: looks.append(topic) or look(topic))
+    for _ in range(5):
+        await scene.later(20_000)
+    assert looks == []
+    subscription.remove_consumer(consumer)
+    await scene.later(0)
+    assert len(looks) == 1, "the producer keeps it open"
+    await (await scene.open()).remove_producer(producer)
+    await scene.sleep()
 
 
 async def test_topics_stay_open_without_the_setting() -> None:
@@ -437,6 +459,7 @@ async def test_shadow_falls_asleep_and_wakes_with_its_source() -> None:
     await scene.later(10_000)
     assert set(scene.registry.topics) == {TOPIC, SHADOW}
     subscription.remove_consumer(consumer)
+    await scene.later(10_000)  # The source was looked at while the shadow had a client.
     await scene.sleep()
     record = scene.registry.dormant.get(SHADOW)
     assert record is not None

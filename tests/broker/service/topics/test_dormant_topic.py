@@ -1,14 +1,18 @@
-"""A topic that falls asleep while the broker closes all topics."""
+"""A topic that falls asleep while the broker closes all topics, and many records: how they are frozen and forgotten."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
-from broker.service.topics import topic_registry
-from broker.service.topics.dormant_topic import NOT_KNOWN
+from broker.service.topics import dormant_topics, topic_registry
+from broker.service.topics.dormant_topic import NOT_KNOWN, DormantTopic
 from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.loop.slices import ITEMS_MAX
+from foundation.model.topic_name import parse_topic_name
+from foundation.units import NS_PER_SECOND
 from tests.fakes.stage import TOPIC, Stage
 
 
@@ -38,3 +42,55 @@ async def test_topic_that_falls_asleep_during_the_stop_is_closed_once(
     await stage.run(asleep)
     await stage.settle()
     assert defects == []
+
+
+async def test_records_are_frozen_so_that_no_later_pass_of_the_collector_looks_at_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dormant_topics, "FROZEN_AT_ONCE", 3)
+    stage = Stage()
+    for number in range(3):
+        await stage.open(f"{TOPIC}-{number}")
+    gc.unfreeze()
+    for number, topic in enumerate(list(stage.registry.topics.values())):
+        assert gc.get_freeze_count() == 0, number
+        assert isinstance(topic, PersistentTopic)
+        await stage.run(stage.registry.fall_asleep(topic, NOT_KNOWN))
+    assert gc.get_freeze_count() > 0
+    gc.unfreeze()
+
+
+async def test_stop_forgets_many_records_in_slices() -> None:
+    stage = Stage()
+    dormant = stage.registry.dormant
+    for number in range(3 * ITEMS_MAX):
+        name = parse_topic_name(f"{TOPIC}-{number}")
+        dormant.add(name, DormantTopic(None, (), 0, 0, 0, 0, 0, NOT_KNOWN, NOT_KNOWN, NOT_KNOWN))
+    forgetting = asyncio.ensure_future(dormant.forget_all())
+    turns = 0
+    while not forgetting.done():
+        turns += 1
+        await asyncio.sleep(0)
+    await forgetting
+    assert turns >= 3
+    assert (dormant.count, list(dormant)) == (0, [])
+
+
+async def test_topics_that_are_due_together_are_planned_for_several_seconds_and_each_is_taken_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dormant_topics, "DUE_PER_SECOND", 4)
+    stage = Stage(delete_inactive=True, inactive_after_s=60)
+    await stage.open()  # Makes the namespace.
+    dormant, names = stage.registry.dormant, [f"{TOPIC}-{number}" for number in range(10)]
+    for name in names:
+        record = DormantTopic(None, (), 0, 0, 0, 0, 0, NOT_KNOWN, NOT_KNOWN, NOT_KNOWN)
+        dormant.add(parse_topic_name(name), record)
+    assert sorted(map(len, dormant._due.values())) == [2, 4, 4]
+    assert not gc.is_tracked(dormant.in_namespace("public/default")), "the collector looks at no name"
+    dormant.drop(names[0])
+    dormant.drop(names[9])
+    first = max(dormant._due)
+    taken = [dormant.take_due((first + second) * NS_PER_SECOND, 100) for second in (-2, -1, 0)]
+    assert [len(some) for some in taken] == [3, 4, 1]
+    assert sorted(name for some in taken for name in some) == names[1:9]

@@ -1,0 +1,42 @@
+"""A bundle with many dormant topics is unloaded in slices."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.compose.cluster_membership import unload_bundle
+from broker.service.namespaces.bundles import bundles_of
+from broker.service.topics.dormant_topic import NOT_KNOWN, DormantTopic
+from broker.service.topics.topic_ownership import TopicOwnership
+from foundation.loop.slices import ITEMS_MAX
+from foundation.model.topic_name import parse_topic_name
+from tests.fakes.stage import Stage
+
+NAMESPACE = "public/default"
+
+
+async def test_unloaded_bundle_forgets_its_dormant_topics_and_lets_others_run_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(TopicOwnership, "is_shared", True)
+    stage = Stage()
+    await stage.open()  # Makes the namespace.
+    registry = stage.registry
+    dormant = registry.dormant
+    for number in range(6 * ITEMS_MAX):
+        name = parse_topic_name(f"persistent://{NAMESPACE}/topic-{number}")
+        dormant.add(name, DormantTopic(None, (), 0, 0, 0, 0, 0, NOT_KNOWN, NOT_KNOWN, NOT_KNOWN))
+    bundle = bundles_of(registry.namespaces, NAMESPACE).all()[0]
+    seen: set[int] = set()
+    unloading = asyncio.ensure_future(unload_bundle(registry, f"{NAMESPACE}/{bundle}"))
+    while not unloading.done():
+        seen.add(dormant.count)
+        while stage.soon:
+            stage.soon.popleft()()
+        await asyncio.sleep(0)
+    await unloading
+    assert len(seen - {dormant.count}) >= 5, "a turn for others after each slice"
+    assert dormant.count < 6 * ITEMS_MAX
+    assert not any(bundle.has(name) for name, _ in dormant)
