@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import urllib.error
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import pulsar
@@ -39,8 +40,15 @@ NAMES: Final = ("holes", "half", "nothing")
 class Turns:
     """Both brokers, and what is not acknowledged yet."""
 
-    def __init__(self, folder: Path, zookeeper: ZooKeeper, ledger_entries: int) -> None:
-        settings = {**SETTINGS, "managedLedgerMaxEntriesPerLedger": str(ledger_entries)}
+    def __init__(
+        self,
+        folder: Path,
+        zookeeper: ZooKeeper,
+        ledger_entries: int,
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`more`: settings of both brokers."""
+        settings = {**SETTINGS, "managedLedgerMaxEntriesPerLedger": str(ledger_entries), **more}
         self.cluster = Cluster(folder, zookeeper, settings)
         self.apache = ApacheBroker(
             pulsar_home(), folder, f"zk:{zookeeper.address}{self.cluster.root}", settings

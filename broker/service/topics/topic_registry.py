@@ -107,7 +107,12 @@ class TopicRegistry:
         """Tells of topics that are created and deleted."""
         self.topics: dict[str, Topic] = {}
         """Open topics by full name; `_of_namespace` has them, too."""
-        self.dormant = DormantTopics(self.policies, environment, call_later)
+        self.dormant = DormantTopics(
+            self.policies,
+            environment,
+            call_later,
+            lambda name: self.policies.offload_rules(name, self._ledger_settings.offload),
+        )
         """Records of the topics that are dormant."""
         self.loads = 0
         """Topics opened since the start."""
