@@ -4,7 +4,7 @@
 |---|---|
 | the time to live of the oldest message | its time |
 | a backlog quota that evicts | by age: that time, or the end of its ledger; by size: at once |
-| a copy of a ledger in other storage, and the end of its time in the bookies | `OffloadTimes`; at once while they are not known |
+| a copy of a ledger in other storage, the end of its time in the bookies | `OffloadTimes`; at once while not known |
 | removal of a ledger that everyone has acknowledged | the end of the ledger, the retention |
 | deletion of a subscription without consumers | when the last consumer left |
 | deletion of the topic | when it was last seen in use |

@@ -83,6 +83,7 @@ class TopicOpener:
             on_fenced=self._on_fenced,
             compactor=self._compactor,
         )
+        topic.begin(self._call_later)
         await open_compaction(topic)
         await topic.set_deduplication(self._policies.deduplicates(name))
         await recover_transactions(topic, transaction_states)
