@@ -1,8 +1,8 @@
 """`python -m tests.sim --seeds 200`: one line per batch of seeds, a summary, exit code 1 with the seed of each failure.
 
 Each seed also has a history of sessions with the metadata store, see `tests/sim/sessions.py`, and two of three have
-a history of topics, see `tests/sim/lives/history.py`, every second one of these with object storage; the summary counts their
-operations. `--sessions` leaves the others out, and so does `--tiers` for histories with object storage.
+a history of topics, see `tests/sim/lives/history.py`, every second one of these with object storage; the summary counts
+their operations. `--sessions` leaves the others out, and so does `--tiers` for histories with object storage.
 `--cluster` has histories of several brokers alone, see `tests/sim/cluster/history.py`.
 `--seed N` shows the history of one seed; `--break RULE` breaks a rule on purpose, to see that it is noticed.
 """

@@ -158,9 +158,6 @@ class PersistentTopic(Topic):
         epoch = ledger.properties.get(_EPOCH_PROPERTY)
         self.access.epoch = None if epoch is None else int(epoch)
 
-    def begin(self, call_later: CallLater) -> None:
-        """Does nothing, once, before the first subscription; a shadow topic begins to look at its source."""
-
     @property
     def is_terminated(self) -> bool:
         """True when an administrator ended the topic for producers."""

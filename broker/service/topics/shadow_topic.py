@@ -15,15 +15,6 @@ class ShadowTopic(PersistentTopic):
 
     __slots__ = ()
 
-    def begin(self, call_later: CallLater) -> None:
-        """Looks at each entry that the source gets from here on."""
-        ledger = self.ledger
-        self.known_transactions = ShadowTransactions(self.name, ledger, self.settings, call_later=call_later)
-        ledger.context.view = self.known_transactions
-        # Producers ask the source for delays, so each entry must be looked at.
-        self.delays.asked = True
-        ledger.on_growth = self.subscribing.wake
-
     def publish(self, sends: Sends) -> None:
         """Refuses messages, as Pulsar does."""
         self.check_open()
@@ -35,3 +26,13 @@ class ShadowTopic(PersistentTopic):
     async def terminate(self) -> Position:
         """Raises NotAllowed: only the source can be ended."""
         raise NotAllowed("Terminate is not allowed on shadow topic.")
+
+
+def follow_source(topic: PersistentTopic, call_later: CallLater) -> None:
+    """Lets a new shadow topic look at each entry that its source gets from here on."""
+    ledger = topic.ledger
+    topic.known_transactions = ShadowTransactions(topic.name, ledger, topic.settings, call_later=call_later)
+    ledger.context.view = topic.known_transactions
+    # Producers ask the source for delays, so each entry must be looked at.
+    topic.delays.asked = True
+    ledger.on_growth = topic.subscribing.wake
