@@ -69,7 +69,7 @@ def object_of(text: str) -> OffloadedLedger:
 def _properties(place: OffloadPlace) -> dict[str, str]:
     if place.driver == FILES:
         return {_URI: place.endpoint}
-    # The spelling of Apache's enum, `AWS_S3`; its broker finds no bucket in a record without it.
+    # In the spelling of Apache's enum, `AWS_S3`, as its offloader writes all four.
     driver = place.driver.upper().replace("-", "_")
     return {
         "managedLedgerOffloadDriver": driver,

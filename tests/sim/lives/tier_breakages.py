@@ -38,7 +38,7 @@ def _parts_stay() -> object:
     plain = SimObjects.delete
 
     async def delete(self: SimObjects, key: str) -> None:
-        parts = {*self._service.uploads}
+        parts = {key} & self._service.uploads
         await plain(self, key)
         self._service.uploads |= parts
 
