@@ -31,9 +31,10 @@ from protocol.ledger_metadata import ledger_key
 from protocol.offload.blocks import data_key, decode_index, index_key
 from tests.interop.support import Admin, connect, publish, wait_until
 from tests.interop.test_apache_takes_turns import Turns
+from tests.support.apache_broker import ApacheBroker
 from tests.support.java import RESOLVE_S, ZooKeeper
 from tests.support.s3_server import KEYS, S3Server, find_program
-from tests.vectors.broker_process import Addresses
+from tests.vectors.broker_process import Addresses, BrokerProcess
 
 pytestmark = [
     pytest.mark.peer,
@@ -227,7 +228,8 @@ def test_each_broker_reads_from_s3_what_the_other_has_offloaded(tiered: Tiered) 
     def closed() -> list[int]:
         return [one.ledger_id for one in tiered.ledgers().ledgers if one.offload is not None]
 
-    for turn, broker in enumerate((tiered.ours, tiered.apache, tiered.ours, tiered.apache)):
+    turns: list[BrokerProcess | ApacheBroker] = [tiered.ours, tiered.apache] * 2
+    for turn, broker in enumerate(turns):
         broker.start()
         assert read(broker.addresses, len(sent)) == sent, f"turn {turn}"
         sent += send(broker.addresses, 90, len(sent))
