@@ -21,6 +21,9 @@ from xml.etree import ElementTree
 from foundation.objects.object_storage import ObjectStorageError
 
 TIMEOUT_S: Final = 30
+_NOT_ALLOWED: Final = (403, 501)
+"""Of keys without the right to list uploads or to end them, and of a service that has no such request."""
+_NO_UPLOADS: Final = b"<ListMultipartUploadsResult/>"
 _EMPTY: Final = hashlib.sha256(b"").hexdigest()
 """Of the body: these requests have none."""
 
@@ -62,8 +65,12 @@ class S3Uploads:
                 body: bytes = answer.read()
                 return body
         except OSError as error:
-            if isinstance(error, urllib.error.HTTPError) and (method, error.code) == ("DELETE", 404):
-                return b""  # Ended since it was listed.
+            if isinstance(error, urllib.error.HTTPError):
+                if (method, error.code) == ("DELETE", 404):
+                    return b""  # Ended since it was listed.
+                if error.code in _NOT_ALLOWED:
+                    # The object can be deleted all the same; the parts are left to a lifecycle rule.
+                    return _NO_UPLOADS
             raise ObjectStorageError(f"{self._bucket}{path}: uploads: {error}") from error
 
     def _headers(self, method: str, url: str) -> dict[str, str]:

@@ -97,6 +97,8 @@ async def test_a_refused_key_is_an_error_that_names_the_object(server: S3Server)
     stranger = S3Objects(BUCKET, region="us-east-1", endpoint=server.endpoint, key_id="no", secret="body")
     with pytest.raises(ObjectStorageError, match="s3://objects/a"):
         await stranger.get("a")
+    # Keys that may not list uploads may delete objects still.
+    assert await stranger.uploads.find("a") == []
 
 
 async def test_a_server_that_is_away_is_an_error(tmp_path: Path) -> None:

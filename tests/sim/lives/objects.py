@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo
-from foundation.objects.object_storage import ObjectStorageError
+from foundation.objects.object_storage import ObjectStorageError, StoredObject
 from protocol.offload.blocks import data_key, decode_index, entries_of, index_key
 from tests.fakes.objects import MemoryObjects
 from tests.sim.metadata import Broken
@@ -115,5 +115,5 @@ class SimObjects:
         await self._objects.delete(key)
         await self._travel()
 
-    def scan(self) -> AsyncIterator[object]:
-        raise NotImplementedError
+    def scan(self) -> AsyncIterator[StoredObject]:
+        return self._objects.scan()
