@@ -194,10 +194,14 @@ def _check_offload(settings: Settings) -> None:
     if not (settings.str(bucket) or settings.str("managedLedgerOffloadBucket")):
         raise settings.error(bucket, f"managedLedgerOffloadDriver={driver} needs the name of a bucket")
     endpoint = "s3ManagedLedgerOffloadServiceEndpoint"
-    if driver == "S3" and not settings.str(endpoint):
+    if driver == "S3" and not (settings.str(endpoint) or settings.str("managedLedgerOffloadServiceEndpoint")):
         raise settings.error(
             endpoint, "managedLedgerOffloadDriver=S3 needs the URL of the service; aws-s3 is Amazon's"
         )
+    for name, least in (("MaxBlockSizeInBytes", 5 * MIB), ("ReadBufferSizeInBytes", 4096)):
+        key = f"managedLedgerOffload{name}"
+        if 0 < settings.int(key) < least:
+            raise settings.error(key, f"it must be 0 or at least {least}")
     from importlib.util import find_spec  # Late: only this driver needs it.
 
     if find_spec("obstore") is None:

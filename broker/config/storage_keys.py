@@ -6,6 +6,8 @@ words are ours. `foundation.settings.keys.Key` explains the columns.
 
 from __future__ import annotations
 
+from typing import Final
+
 from entry_cache.policy_names import PIP430, POLICY_NAMES
 from foundation.settings.keys import COMPUTED, Key, Section
 from foundation.units import MIB
@@ -49,6 +51,8 @@ LEDGERS = Section("Managed ledger", (
         doc="Seconds between two searches for ledgers that no subscription needs any more."),
 ))
 
+_URL: Final = ("|https?://.+", "http(s)://HOST:PORT")
+
 OFFLOAD = Section("Tiered storage", (
     Key("managedLedgerOffloadDriver", "string", "", choices=OFFLOAD_DRIVERS,
         doc="Storage for copies of closed ledgers: `filesystem` with `fileSystemURI`, `aws-s3` for Amazon, `S3` for another "
@@ -69,10 +73,17 @@ OFFLOAD = Section("Tiered storage", (
     Key("fileSystemURI", "string", "", form=("|file:///.+", "file:///FOLDER"),
         doc="Folder for copies in files, as `file:///FOLDER`. All brokers must see the same folder."),
     Key("managedLedgerOffloadBucket", "string", "",
-        doc="Bucket, where `s3ManagedLedgerOffloadBucket` is unset."),
+        doc="As `s3ManagedLedgerOffloadBucket`, and wins where it is set. Apache's driver `S3` reads this key and the next "
+            "four alone."),
+    Key("managedLedgerOffloadRegion", "string", "", doc="As `s3ManagedLedgerOffloadRegion`."),
+    Key("managedLedgerOffloadServiceEndpoint", "string", "", form=_URL, doc="As `s3ManagedLedgerOffloadServiceEndpoint`."),
+    Key("managedLedgerOffloadMaxBlockSizeInBytes", "int", 0, "bytes", low=0,
+        doc="As `s3ManagedLedgerOffloadMaxBlockSizeInBytes`; 0: that key's."),
+    Key("managedLedgerOffloadReadBufferSizeInBytes", "int", 0, "bytes", low=0,
+        doc="As `s3ManagedLedgerOffloadReadBufferSizeInBytes`; 0: that key's."),
     Key("s3ManagedLedgerOffloadBucket", "string", "", doc="Bucket for copies in S3; it must exist."),
     Key("s3ManagedLedgerOffloadRegion", "string", "", doc="Region of the bucket."),
-    Key("s3ManagedLedgerOffloadServiceEndpoint", "string", "", form=("|https?://.+", "http(s)://HOST:PORT"),
+    Key("s3ManagedLedgerOffloadServiceEndpoint", "string", "", form=_URL,
         doc="URL of an S3 service that is not Amazon's. Access keys come from the environment: `AWS_ACCESS_KEY_ID` and "
             "`AWS_SECRET_ACCESS_KEY`, or the machine's role."),
     Key("s3ManagedLedgerOffloadMaxBlockSizeInBytes", "int", 64 * MIB, "bytes", low=5 * MIB,

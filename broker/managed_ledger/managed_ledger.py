@@ -197,6 +197,11 @@ class ManagedLedger:
             self.offloads = LedgerOffloads(self.context, self.trimming)
         return self.offloads
 
+    @property
+    def is_offloading(self) -> bool:
+        """True while closed ledgers are copied to other storage."""
+        return self.offloads is not None and self.offloads.is_running
+
     def check_offloads(self, now_ms: int) -> None:
         """Begins the offloads and the deletions after them that are due; those of a shadow are its source's."""
         if self.source is not None:

@@ -64,9 +64,16 @@ def _offload(settings: Settings) -> OffloadRules:
         settings.int("managedLedgerOffloadThresholdInSeconds"),
         settings.int("managedLedgerOffloadDeletionLagMs"),
         settings.str("managedLedgerDataReadPriority") == BOOKKEEPER_FIRST,
-        settings.int("s3ManagedLedgerOffloadMaxBlockSizeInBytes"),
-        settings.int("s3ManagedLedgerOffloadReadBufferSizeInBytes"),
+        *(
+            next(filter(None, map(settings.int, _keys_of(name))))
+            for name in ("MaxBlockSizeInBytes", "ReadBufferSizeInBytes")
+        ),
     )
+
+
+def _keys_of(name: str) -> tuple[str, str]:
+    """Returns the keys of a fact of the object storage; the first one, for any driver, wins where it is set."""
+    return f"managedLedgerOffload{name}", f"s3ManagedLedgerOffload{name}"
 
 
 def _place(settings: Settings) -> OffloadPlace:
@@ -75,9 +82,10 @@ def _place(settings: Settings) -> OffloadPlace:
         return OffloadPlace(driver, endpoint=settings.str("fileSystemURI") if driver else "")
     return OffloadPlace(
         driver,
-        settings.str("s3ManagedLedgerOffloadBucket") or settings.str("managedLedgerOffloadBucket"),
-        settings.str("s3ManagedLedgerOffloadRegion"),
-        settings.str("s3ManagedLedgerOffloadServiceEndpoint"),
+        *(
+            next(filter(None, map(settings.str, _keys_of(name))), "")
+            for name in ("Bucket", "Region", "ServiceEndpoint")
+        ),
     )
 
 

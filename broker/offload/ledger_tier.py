@@ -21,6 +21,7 @@ from broker.managed_ledger.offload.tier import (
     NOT_OFFLOADED,
     OK,
     UNKNOWN,
+    CopyRead,
     RunRead,
     ScannedObject,
 )
@@ -144,50 +145,29 @@ class LedgerTier:
 
     # Reading
 
-    def read(
-        self,
-        topic: str,
-        ledger_id: int,
-        context: OffloadContext,
-        first: int,
-        last: int,
-        bytes_max: int,
-        done: RunRead,
-    ) -> None:
+    def read(self, asked: CopyRead, done: RunRead) -> None:
         """Reads some entries from a copy, at least one. The error names the object."""
-        task = asyncio.get_running_loop().create_task(
-            self._read(topic, ledger_id, context, first, last, bytes_max, done)
-        )
+        task = asyncio.get_running_loop().create_task(self._read(asked, done))
         self._reads.add(task)
         task.add_done_callback(self._reads.discard)
 
-    async def _read(
-        self,
-        topic: str,
-        ledger_id: int,
-        context: OffloadContext,
-        first: int,
-        last: int,
-        bytes_max: int,
-        done: RunRead,
-    ) -> None:
-        stats, namespace = self.stats, namespace_of(topic)
+    async def _read(self, asked: CopyRead, done: RunRead) -> None:
+        stats, namespace = self.stats, namespace_of(asked.topic)
+        key = data_key(asked.copy.uuid, asked.ledger_id)
+        which = f"entries {asked.ledger_id}:{asked.first}-{asked.last}"
         entries: list[Entry] = []
         failed: BrokerError | None = None
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
-                entries = await self._entries(topic, ledger_id, context, first, last, bytes_max)
+                entries = await self._entries(asked)
         except TimeoutError:
-            failed = ReadTimedOut(f"{data_key(context.uuid, ledger_id)}: not read within {READ_TIMEOUT_S} s")
+            failed = ReadTimedOut(f"{key}: not read within {READ_TIMEOUT_S} s")
         except NoSuchObject as error:
-            failed = NoSuchEntry(f"entries {ledger_id}:{first}-{last}: {error}")
+            failed = NoSuchEntry(f"{which}: {error}")
         except ObjectStorageError as error:
-            failed = PersistenceError(f"entries {ledger_id}:{first}-{last}: {error}")
+            failed = PersistenceError(f"{which}: {error}")
         except OffloadFormatError as error:
-            uri = self.storage(context.place).uri
-            failed = EntryDamaged(
-                f"entries {ledger_id}:{first}-{last}: {uri}/{data_key(context.uuid, ledger_id)}: {error}"
-            )
+            failed = EntryDamaged(f"{which}: {self.storage(asked.copy.place).uri}/{key}: {error}")
         except BrokerError as error:
             failed = error
         if failed is not None:
@@ -197,11 +177,9 @@ class LedgerTier:
         stats.read_bytes[namespace] += sum(entry.size for entry in entries)
         done(entries, None)
 
-    async def _entries(
-        self, topic: str, ledger_id: int, context: OffloadContext, first: int, last: int, bytes_max: int
-    ) -> list[Entry]:
-        stats, storage, uuid = self.stats, self.storage(context.place), context.uuid
-        namespace = namespace_of(topic)
+    async def _entries(self, asked: CopyRead) -> list[Entry]:
+        stats, storage, uuid = self.stats, self.storage(asked.copy.place), asked.copy.uuid
+        namespace, ledger_id = namespace_of(asked.topic), asked.ledger_id
         index = self._indexes.get(uuid)
         if index is None:
             key = index_key(uuid, ledger_id)
@@ -209,13 +187,13 @@ class LedgerTier:
             self._indexes[uuid] = index
             if len(self._indexes) > INDEXES_KEPT:
                 self._indexes.popitem(last=False)
-        begin = end = index.piece_of(first)
+        begin = end = index.piece_of(asked.first)
         size = index.pieces[begin].length
         # As many whole pieces as fit, so that one request brings them.
         while (
             end + 1 < len(index.pieces)
-            and index.pieces[end + 1].first_entry <= last
-            and size + index.pieces[end + 1].length <= bytes_max
+            and index.pieces[end + 1].first_entry <= asked.last
+            and size + index.pieces[end + 1].length <= asked.bytes_max
         ):
             end += 1
             size += index.pieces[end].length
@@ -228,10 +206,10 @@ class LedgerTier:
         entries: list[Entry] = []
         for place, data in enumerate(pieces, begin):
             for entry_id, stored in entries_of(data, index.pieces[place].first_entry):
-                if first <= entry_id <= last:
+                if asked.first <= entry_id <= asked.last:
                     entries.append(_entry(ledger_id, entry_id, stored))
         if not entries:
-            raise NoSuchEntry(f"{data_key(uuid, ledger_id)} has no entry {first}")
+            raise NoSuchEntry(f"{data_key(uuid, ledger_id)} has no entry {asked.first}")
         return entries
 
     # Deleting

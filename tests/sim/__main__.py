@@ -1,7 +1,8 @@
 """`python -m tests.sim --seeds 200`: one line per batch of seeds, a summary, exit code 1 with the seed of each failure.
 
-Each seed also has a history of sessions with the metadata store, see `tests/sim/sessions.py`, and every third one a history
-of topics, see `tests/sim/lives/history.py`; the summary counts their operations. `--sessions` leaves the others out.
+Each seed also has a history of sessions with the metadata store, see `tests/sim/sessions.py`, and two of three have
+a history of topics, see `tests/sim/lives/history.py`, every second one of these with object storage; the summary counts
+their operations. `--sessions` leaves the others out, and so does `--tiers` for histories with object storage.
 `--cluster` has histories of several brokers alone, see `tests/sim/cluster/history.py`.
 `--seed N` shows the history of one seed; `--break RULE` breaks a rule on purpose, to see that it is noticed.
 """
@@ -22,6 +23,8 @@ from tests.sim.cluster.transactions import TRANSACTION_BREAKAGES
 from tests.sim.lives.breakages import LIVES_BREAKAGES
 from tests.sim.lives.counts import Counts
 from tests.sim.lives.history import simulate_lives
+from tests.sim.lives.life import KINDS, TIERED_KINDS, Kind
+from tests.sim.lives.tier_breakages import TIER_BREAKAGES
 from tests.sim.loop import Stuck
 from tests.sim.metadata import Broken
 from tests.sim.session_breakages import SESSION_BREAKAGES
@@ -29,11 +32,13 @@ from tests.sim.sessions import SessionCounts, simulate_sessions
 from tests.sim.simulation import Outcome, simulate
 
 BATCH = 50
-LIVES_EACH, LIVES_AT = 3, 1
-"""Seeds with a history of topics: those that leave this rest."""
+LIVES_EACH = 3
+LIVES_AT = {1: KINDS, 2: TIERED_KINDS}
+"""Seeds with a history of topics, by their rest, and the kinds of topics in it."""
 ALL_BREAKAGES = {
     **BREAKAGES,
     **LIVES_BREAKAGES,
+    **TIER_BREAKAGES,
     **SESSION_BREAKAGES,
     **CLUSTER_BREAKAGES,
     **TRANSACTION_BREAKAGES,
@@ -51,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         seeds = range(arguments.first, arguments.first + arguments.seeds)
         if arguments.cluster:
             return _run_cluster(seeds, transactions=arguments.transactions)
+        if arguments.tiers:
+            return _run_tiers(seeds)
         return _run_sessions(seeds) if arguments.sessions else _run(seeds)
 
 
@@ -66,9 +73,9 @@ def _run(seeds: range) -> int:
         outcomes = [outcome for seed in batch if (outcome := _try(seed, failed)) is not None]
         for seed in batch:
             _try_sessions(seed, failed, sessions)
-            if seed % LIVES_EACH == LIVES_AT:
+            if (kinds := LIVES_AT.get(seed % LIVES_EACH)) is not None:
                 lives += 1
-                _try_lives(seed, failed, counts)
+                _try_lives(seed, failed, counts, kinds)
         print(
             f"seeds {batch.start:5}-{batch.stop - 1:<5} {_sums(outcomes)}  {time.monotonic() - batch_began:5.1f} s",
             flush=True,
@@ -91,6 +98,17 @@ def _run_sessions(seeds: range) -> int:
     print(f"{len(seeds)} histories of sessions: {counts.text()}")
     print(f"{len(seeds)} seeds in {time.monotonic() - began:.1f} s, {len(failed)} failed {failed or ''}")
     return 1 if failed else 0
+
+
+def _run_tiers(seeds: range) -> int:
+    began = time.monotonic()
+    failed: list[int] = []
+    counts = Counts()
+    for seed in seeds:
+        _try_lives(seed, failed, counts, TIERED_KINDS)
+    print(f"{len(seeds)} histories of topics with object storage: {counts.text()}")
+    print(f"{len(seeds)} seeds in {time.monotonic() - began:.1f} s, {len(failed)} failed {failed or ''}")
+    return 1 if failed or not counts.ledgers_moved else 0
 
 
 def _run_cluster(seeds: range, *, transactions: bool) -> int:
@@ -138,9 +156,9 @@ def _try(seed: int, failed: list[int]) -> Outcome | None:
         return None
 
 
-def _try_lives(seed: int, failed: list[int], counts: Counts) -> None:
+def _try_lives(seed: int, failed: list[int], counts: Counts, kinds: tuple[Kind, ...]) -> None:
     try:
-        counts.add(simulate_lives(seed))
+        counts.add(simulate_lives(seed, kinds=kinds))
     except Exception as error:  # noqa: BLE001  # A defect ends one history alone, and its seed is told.
         failed.append(seed)
         print(f"seed {seed} FAILED, topics: {type(error).__name__}: {error}", flush=True)
@@ -169,9 +187,9 @@ def _show(seed: int) -> int:
         text = _sums([simulate(seed, trace)])
         trace.append("A history of sessions:")
         text += f"\nseed {seed}, sessions: {simulate_sessions(seed, trace).text()}"
-        if seed % LIVES_EACH == LIVES_AT:
+        if (kinds := LIVES_AT.get(seed % LIVES_EACH)) is not None:
             trace.append("A history of topics:")
-            text += f"\nseed {seed}, topics: {simulate_lives(seed, trace).text()}"
+            text += f"\nseed {seed}, topics: {simulate_lives(seed, trace, kinds).text()}"
     except AssertionError as error:
         print("\n".join(trace))
         print(f"seed {seed} FAILED: {error}")
@@ -187,6 +205,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first", type=int, default=0, metavar="SEED")
     parser.add_argument("--seed", type=int, metavar="SEED", help="show the history of this one")
     parser.add_argument("--sessions", action="store_true", help="histories of sessions alone")
+    parser.add_argument("--tiers", action="store_true", help="histories with object storage alone")
     parser.add_argument("--cluster", action="store_true", help="histories of several brokers alone")
     parser.add_argument(
         "--transactions", action="store_true", help="with --cluster: and of transactions over them"

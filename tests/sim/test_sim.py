@@ -20,6 +20,8 @@ from tests.sim.cluster.history import ClusterCounts, simulate_cluster
 from tests.sim.cluster.transactions import TRANSACTION_BREAKAGES
 from tests.sim.lives.breakages import LIVES_BREAKAGES
 from tests.sim.lives.history import simulate_lives
+from tests.sim.lives.life import KINDS, TIERED_KINDS, Kind
+from tests.sim.lives.tier_breakages import TIER_BREAKAGES
 from tests.sim.loop import Stuck
 from tests.sim.metadata import Broken, SharedState
 from tests.sim.session_breakages import SESSION_BREAKAGES
@@ -163,9 +165,21 @@ def test_simulation_of_topics_notices_a_disabled_rule(rule: str) -> None:
         simulate_all_lives(range(begin, begin + 20))
 
 
-def simulate_all_lives(seeds: range) -> None:
+def simulate_all_lives(seeds: range, kinds: tuple[Kind, ...] = KINDS) -> None:
     for seed in seeds:
-        simulate_lives(seed)
+        simulate_lives(seed, kinds=kinds)
+
+
+@pytest.mark.parametrize("seed", slow_but((0,), range(4)))
+def test_simulated_topics_with_object_storage_break_no_invariant(seed: int) -> None:
+    counts = simulate_lives(seed, kinds=TIERED_KINDS)
+    assert min(counts.confirmed, counts.copies_made, counts.ledgers_moved, counts.deleted) > 0
+
+
+@pytest.mark.parametrize("rule", slow_but(("copies-are-believed",), tuple(TIER_BREAKAGES)))
+def test_simulation_with_object_storage_notices_a_disabled_rule(rule: str) -> None:
+    with TIER_BREAKAGES[rule](), pytest.raises((Broken, Stuck)):  # type: ignore[attr-defined]
+        simulate_all_lives(range(20), TIERED_KINDS)
 
 
 def simulate_all(seeds: range) -> None:

@@ -20,6 +20,7 @@ from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import ANY_LONG, named
 from broker.service.policies.table import OFFLOAD_POLICIES
+from broker.service.topics.topic_registry import offload_rules_of
 from foundation.model.topic_name import parse_topic_name
 
 
@@ -97,7 +98,7 @@ async def scan(request: web.Request) -> Json:
     broker, namespace = request.app[BROKER], existing_namespace(request)
     metadata = broker.environment.metadata
     # The rules of a topic without policies of its own.
-    rules = broker.registry.ledger_settings_of(parse_topic_name(f"persistent://{namespace}/any")).offload
+    rules = offload_rules_of(broker.registry, parse_topic_name(f"persistent://{namespace}/any"))
     if not rules.place.driver:
         return {"objects": [], "total": 0, "errors": 0, "unknown": 0}
     # Before the objects: one that is written meanwhile is then at worst unknown.

@@ -86,6 +86,11 @@ class LedgerOffloads:
         """When a copy failed last."""
 
     @property
+    def is_running(self) -> bool:
+        """True while a run is under way."""
+        return self.status is OffloadStatus.RUNNING
+
+    @property
     def first_unoffloaded(self) -> Position:
         """The first entry that is in no complete copy, once a run has succeeded."""
         if self.status is not OffloadStatus.SUCCESS:
@@ -99,7 +104,7 @@ class LedgerOffloads:
 
         Raises OffloadRunning while a run is under way.
         """
-        if self.status is OffloadStatus.RUNNING:
+        if self.is_running:
             raise OffloadRunning("Offload already in progress")
         if self._context.settings.offload.place.driver and before > self._context.last_confirmed:
             # Accepted and failed, as in Pulsar.
@@ -121,7 +126,7 @@ class LedgerOffloads:
         rules = context.settings.offload
         if ledgers_to_drop(context.ledgers.infos(), rules, now_ms) and not context.store.lock.locked():
             context.background.spawn(self._drop())
-        if rules.place.driver and self.status is not OffloadStatus.RUNNING:
+        if rules.place.driver and not self.is_running:
             ids = ledgers_to_offload(context.ledgers.infos(), rules, now_ms)
             if ids:
                 self._begin(ids, asked=False)

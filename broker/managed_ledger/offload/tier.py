@@ -50,6 +50,23 @@ class ScannedObject(NamedTuple):
     """One of the words above."""
 
 
+class CopyRead(NamedTuple):
+    """A read of consecutive entries from a copy."""
+
+    topic: str
+    """Name of the managed ledger."""
+    ledger_id: int
+    """The ledger."""
+    copy: OffloadContext
+    """Its copy."""
+    first: int
+    """The first entry."""
+    last: int
+    """The last entry."""
+    bytes_max: int
+    """Once these are read the rest is left to the next read."""
+
+
 class Tier(Protocol):
     """Copies of ledgers in other storage."""
 
@@ -72,17 +89,8 @@ class Tier(Protocol):
         """
         ...
 
-    def read(
-        self,
-        topic: str,
-        ledger_id: int,
-        context: OffloadContext,
-        first: int,
-        last: int,
-        bytes_max: int,
-        done: RunRead,
-    ) -> None:
-        """Reads some entries from `first` on, none after `last`; `done` is called in a later loop turn."""
+    def read(self, asked: CopyRead, done: RunRead) -> None:
+        """Reads some of the entries, at least one; `done` is called in a later loop turn."""
         ...
 
     async def delete(self, topic: str, copy: OffloadedLedger) -> None:

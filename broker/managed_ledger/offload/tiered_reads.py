@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 
 from broker.managed_ledger.ledger_context import LedgerContext
-from broker.managed_ledger.ledger_list import LedgerInfo, OffloadContext
-from broker.managed_ledger.offload.tier import RunRead
+from broker.managed_ledger.ledger_list import LedgerInfo
+from broker.managed_ledger.offload.tier import CopyRead, RunRead
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError
 
@@ -23,7 +23,7 @@ def read_copied(context: LedgerContext, info: LedgerInfo, first: int, last: int,
     """Reads some entries from `first` on, none after `last`; `done` is called in a later loop turn."""
     ledger_id, offload, bytes_max = info.ledger_id, info.offload, context.settings.read_bytes_max
     assert offload is not None
-    copy = partial(_read_copy, context, ledger_id, offload, first, last)
+    copy = partial(_read_copy, context, CopyRead(context.name, ledger_id, offload, first, last, bytes_max))
     if offload.bookkeeper_deleted:
         copy(done)
         return
@@ -37,16 +37,14 @@ def read_copied(context: LedgerContext, info: LedgerInfo, first: int, last: int,
         copy(partial(_or_else, bookies, done))
 
 
-def _read_copy(
-    context: LedgerContext, ledger_id: int, offload: OffloadContext, first: int, last: int, done: RunRead
-) -> None:
+def _read_copy(context: LedgerContext, asked: CopyRead, done: RunRead) -> None:
     try:
         tier = context.environment.open_tier()
     except BrokerError as error:
         failed = error
         context.at_end_of_turn(lambda: done([], failed))
         return
-    tier.read(context.name, ledger_id, offload, first, last, context.settings.read_bytes_max, done)
+    tier.read(asked, done)
 
 
 def _or_else(other: _Read, done: RunRead, entries: list[Entry], error: BrokerError | None) -> None:

@@ -1,6 +1,6 @@
 """The stored form of offloads: Pulsar's OffloadContext, and the marks of copies that are to be deleted.
 
-Pulsar keeps the place as properties of the driver: of S3 `bucket`, `region` and `endpoint`.
+Pulsar keeps the place as properties of the driver, of S3 with the name of the driver in its offloader's own spelling.
 Files have their folder as `fileSystemURI`.
 """
 
@@ -15,6 +15,7 @@ from protocol.managed_ledger_records_pb2 import KeyValue
 from protocol.managed_ledger_records_pb2 import OffloadContext as ContextRecord
 
 _URI: Final = "fileSystemURI"
+_ENDPOINT: Final = "serviceEndpoint"
 _WORD_BITS: Final = 64
 
 
@@ -68,9 +69,16 @@ def object_of(text: str) -> OffloadedLedger:
 def _properties(place: OffloadPlace) -> dict[str, str]:
     if place.driver == FILES:
         return {_URI: place.endpoint}
-    return {"bucket": place.bucket, "region": place.region, "endpoint": place.endpoint}
+    # In the spelling of Apache's enum, `AWS_S3`, as its offloader writes all four.
+    driver = place.driver.upper().replace("-", "_")
+    return {
+        "managedLedgerOffloadDriver": driver,
+        "bucket": place.bucket,
+        "region": place.region,
+        _ENDPOINT: place.endpoint,
+    }
 
 
 def _place(driver: str, properties: dict[str, str]) -> OffloadPlace:
-    endpoint = properties.get(_URI if driver == FILES else "endpoint", "")
+    endpoint = properties.get(_URI if driver == FILES else _ENDPOINT, "")
     return OffloadPlace(driver, properties.get("bucket", ""), properties.get("region", ""), endpoint)

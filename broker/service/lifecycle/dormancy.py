@@ -64,7 +64,7 @@ def _would_lose(topic: PersistentTopic, kept: frozenset[str]) -> bool:
     # Without its index, all delayed entries would be read again.
     if len(log_.delayed) or log_.store.buckets:
         return True
-    if log_.state not in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED):
+    if log_.is_offloading or log_.state not in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED):
         return True
     # Closing ends the ledger, and retention counts from there: without a subscription nothing else keeps the entries.
     if log_.ledgers.entries and not topic.subscriptions and log_.source is None:
@@ -232,6 +232,8 @@ class Dormancy:
             await topic.quotas.look()
             await delete_unused_subscriptions(topic)
             await self._registry.shadows.trim(topic)
+            # The topic stays open until the copies are made.
+            topic.ledger.check_offloads(self._registry.environment.wall_ms())
 
 
 async def _oldest_ms(topic: PersistentTopic) -> int:

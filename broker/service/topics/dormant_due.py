@@ -4,6 +4,7 @@
 |---|---|
 | the time to live of the oldest message | its time |
 | a backlog quota that evicts | by age: that time, or the end of its ledger; by size: at once |
+| a copy of a ledger in other storage, the end of its time in the bookies | `OffloadTimes`; at once while not known |
 | removal of a ledger that everyone has acknowledged | the end of the ledger, the retention |
 | deletion of a subscription without consumers | when the last consumer left |
 | deletion of the topic | when it was last seen in use |
@@ -20,6 +21,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from broker.managed_ledger.offload.rules import NEVER as NO_COPY
+from broker.managed_ledger.settings import OffloadRules
 from broker.service.policies import table
 from broker.service.policies.backlog_quota import AGE, EVICTION, SIZE
 from broker.service.policies.effective_policies import EffectivePolicies
@@ -32,18 +35,31 @@ _MS_PER_MINUTE: Final = 60 * MS_PER_SECOND
 
 
 def due_ns_of(
-    name: TopicName, record: DormantTopic, policies: EffectivePolicies, now_ns: int, wall_ms: int
+    name: TopicName,
+    record: DormantTopic,
+    policies: EffectivePolicies,
+    rules: OffloadRules,
+    now_ns: int,
+    wall_ms: int,
 ) -> int:
     """Returns the moment at which the topic is to be opened, of the monotonic clock, or NEVER.
 
-    `now_ns`, `wall_ms`: the two clocks at this moment.
+    `rules`: the topic's, about copies of its ledgers. `now_ns`, `wall_ms`: the two clocks at this moment.
     """
-    moments = [*_of_messages(name, record, policies, now_ns, wall_ms), *_of_use(name, record, policies)]
+    moments = [
+        *_of_messages(name, record, policies, rules, now_ns, wall_ms),
+        *_of_use(name, record, policies),
+    ]
     return min(moments, default=NEVER)
 
 
 def _of_messages(
-    name: TopicName, record: DormantTopic, policies: EffectivePolicies, now_ns: int, wall_ms: int
+    name: TopicName,
+    record: DormantTopic,
+    policies: EffectivePolicies,
+    rules: OffloadRules,
+    now_ns: int,
+    wall_ms: int,
 ) -> Iterator[int]:
     settings = policies.settings
 
@@ -75,6 +91,13 @@ def _of_messages(
             yield moment(wall_ms, interval_ns)
         elif retention.minutes >= 0:
             yield moment(record.acked_closed_ms + retention.minutes * _MS_PER_MINUTE, interval_ns)
+    if record.offload is not None:
+        copy_ms = record.offload.due_ms(rules, wall_ms)
+    else:
+        # The record is from before the policy: one opening tells.
+        copy_ms = wall_ms if rules.place.driver else NO_COPY
+    if copy_ms != NO_COPY:
+        yield moment(copy_ms, settings.trim_interval_s * NS_PER_SECOND)
 
 
 def _evicts(reaction: str | None, policies: EffectivePolicies) -> bool:

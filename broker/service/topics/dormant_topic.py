@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from bookkeeper.metadata.metadata_store import Versioned
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.managed_ledger_info import StoredNodes
+from broker.managed_ledger.offload.rules import OffloadTimes
 from broker.service.consumer import SubscriptionType
 from broker.service.subscriptions.backlog.sizes import bytes_after
 from broker.service.topics.persistent_topic import PersistentTopic
@@ -73,6 +74,8 @@ class DormantTopic:
     """When the ledger of that entry was closed; NOT_KNOWN without a backlog."""
     acked_closed_ms: int
     """When the first ledger was closed, if every subscription has acknowledged it; else NOT_KNOWN."""
+    offload: OffloadTimes | None
+    """From which the next copy of a ledger follows; None while no policy names a storage, so that most records are small."""
     due_ns: int = NEVER
     """When it is to be opened for what falls due; monotonic, or NEVER."""
 
@@ -114,6 +117,8 @@ class Levels(NamedTuple):
     """That of the record."""
     has_backlog: bool
     """That of the record."""
+    offload: OffloadTimes
+    """That of the record."""
 
     @classmethod
     def of(
@@ -141,6 +146,7 @@ class Levels(NamedTuple):
             NOT_KNOWN if oldest_closed_ms is None else oldest_closed_ms,
             NOT_KNOWN if acked_closed_ms is None else acked_closed_ms,
             has_backlog,
+            OffloadTimes.of(ledgers.infos()),
         )
 
     def record(
@@ -164,6 +170,7 @@ class Levels(NamedTuple):
             oldest_ms=oldest_ms,
             oldest_closed_ms=self.oldest_closed_ms,
             acked_closed_ms=self.acked_closed_ms,
+            offload=self.offload,
         )
 
 
@@ -188,6 +195,8 @@ async def record_of(topic: PersistentTopic, oldest_ms: int) -> DormantTopic:
     ]
     marks = [one.cursor.mark_delete_position for one in topic.subscriptions.values()]
     levels = Levels.of(log.ledgers, marks, is_terminated=topic.is_terminated, waiting=subscriptions)
+    if log.source is not None:
+        levels = levels._replace(offload=OffloadTimes())  # Its source's ledgers are the source's to copy.
     return levels.record(
         None if nodes is None else nodes.info,
         subscriptions,

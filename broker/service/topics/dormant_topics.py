@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, repeat
 from typing import Final
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.managed_ledger.offload.rules import NEVER as NO_COPY
+from broker.managed_ledger.settings import OffloadRules
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.topics.dormant_due import due_ns_of
 from broker.service.topics.dormant_topic import NEVER, DormantTopic, record_of
@@ -30,10 +32,15 @@ class DormantTopics:
     """The records of a broker, and a heap of the seconds in which something of them falls due."""
 
     def __init__(
-        self, policies: EffectivePolicies, environment: ManagedLedgerEnvironment, call_later: CallLater
+        self,
+        policies: EffectivePolicies,
+        environment: ManagedLedgerEnvironment,
+        call_later: CallLater,
+        offload_rules: Callable[[TopicName], OffloadRules],
     ) -> None:
-        """Has no record. `call_later` starts the slices of `plan_all`."""
+        """Has no record. `call_later` starts the slices of `plan_all`. `offload_rules`: those in force for a topic."""
         self._policies, self._environment, self._call_later = policies, environment, call_later
+        self._offload_rules = offload_rules
         self._of_namespace: dict[str, dict[str, DormantTopic]] = {}
         # The topics of each second in a dict of their own: one that goes or is planned anew is taken out, so nothing is ever
         # made anew, which would hold the loop.
@@ -81,6 +88,9 @@ class DormantTopics:
 
     def add(self, name: TopicName, record: DormantTopic) -> None:
         """Adds the record of a topic that has none."""
+        has_copies = record.offload is not None and record.offload.copied_ms != NO_COPY
+        if not has_copies and not self._offload_rules(name).place.driver:
+            record.offload = None
         self._of_namespace.setdefault(name.namespace, {})[str(name)] = record
         self._count(record, 1)
         self._environment.changed.note(name.ledger_name)
@@ -132,7 +142,9 @@ class DormantTopics:
             return
         environment = self._environment
         now_ns, wall_ms = environment.now_ns(), environment.wall_ms()
-        due_ns = due_ns_of(parse_topic_name(name), record, self._policies, now_ns, wall_ms)
+        topic = parse_topic_name(name)
+        rules = self._offload_rules(topic)
+        due_ns = due_ns_of(topic, record, self._policies, rules, now_ns, wall_ms)
         if due_ns != NEVER:
             due_ns = max(due_ns, not_before_ns)
         former_ns = record.due_ns

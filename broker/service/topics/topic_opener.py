@@ -69,7 +69,7 @@ class TopicOpener:
         kind = PersistentTopic
         if ledger.source is not None:
             # Imported late: most brokers have no shadow topics.
-            from broker.service.topics.shadow_topic import ShadowTopic
+            from broker.service.topics.shadow_topic import ShadowTopic, follow_source
 
             kind = ShadowTopic
         topic = kind(
@@ -83,6 +83,8 @@ class TopicOpener:
             on_fenced=self._on_fenced,
             compactor=self._compactor,
         )
+        if ledger.source is not None:
+            follow_source(topic, self._call_later)
         await open_compaction(topic)
         await topic.set_deduplication(self._policies.deduplicates(name))
         await recover_transactions(topic, transaction_states)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
-from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.managed_ledger.settings import ManagedLedgerSettings, OffloadRules
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.limits.resource_groups import ResourceGroups
@@ -107,7 +107,7 @@ class TopicRegistry:
         """Tells of topics that are created and deleted."""
         self.topics: dict[str, Topic] = {}
         """Open topics by full name; `_of_namespace` has them, too."""
-        self.dormant = DormantTopics(self.policies, environment, call_later)
+        self.dormant = DormantTopics(self.policies, environment, call_later, partial(offload_rules_of, self))
         """Records of the topics that are dormant."""
         self.loads = 0
         """Topics opened since the start."""
@@ -489,3 +489,8 @@ class TopicRegistry:
 
 def _is_never_deleted(_name: TopicName) -> None:
     """Stands for `TopicRegistry.check_open` in a registry without deletions."""
+
+
+def offload_rules_of(registry: TopicRegistry, name: TopicName) -> OffloadRules:
+    """Returns the rules for copies of a topic's ledgers, by its policies."""
+    return registry.policies.offload_rules(name, registry._ledger_settings.offload)

@@ -31,6 +31,15 @@ def rules(**values: str) -> ManagedLedgerSettings:
         ({"s3ManagedLedgerOffloadServiceEndpoint": "host:1"}, "s3ManagedLedgerOffloadServiceEndpoint"),
         ({"managedLedgerDataReadPriority": "s3-first"}, "managedLedgerDataReadPriority"),
         ({"s3ManagedLedgerOffloadMaxBlockSizeInBytes": "1"}, "s3ManagedLedgerOffloadMaxBlockSizeInBytes"),
+        (
+            {
+                "managedLedgerOffloadDriver": "S3",
+                "managedLedgerOffloadBucket": "b",
+                "managedLedgerOffloadServiceEndpoint": "http://h:1",
+                "managedLedgerOffloadMaxBlockSizeInBytes": "1",
+            },
+            "managedLedgerOffloadMaxBlockSizeInBytes.*0 or at least 5242880",
+        ),
     ],
 )
 def test_value_that_cannot_work_is_refused_with_its_key(values: dict[str, str], text: str) -> None:
@@ -59,3 +68,17 @@ def test_keys_become_the_rules_of_topics() -> None:
     ).offload
     assert s3.place == OffloadPlace("S3", "b", "r", "http://h:1")
     assert (s3.threshold_bytes, s3.threshold_s, s3.bookkeeper_first) == (7, 5, True)
+
+
+def test_keys_for_any_driver_win_over_those_of_s3() -> None:
+    names = ("Bucket", "Region", "ServiceEndpoint", "MaxBlockSizeInBytes", "ReadBufferSizeInBytes")
+    special = dict(zip(names, ("b", "r", "http://h:1", "6000000", "5000"), strict=True))
+    general = dict(zip(names, ("c", "q", "http://i:2", "7000000", "6000"), strict=True))
+    values = {f"s3ManagedLedgerOffload{name}": value for name, value in special.items()}
+    found = rules(managedLedgerOffloadDriver="S3", **values).offload
+    assert (found.place, found.block_bytes) == (OffloadPlace("S3", "b", "r", "http://h:1"), 6_000_000)
+    assert found.read_bytes == 5000
+    values |= {f"managedLedgerOffload{name}": value for name, value in general.items()}
+    found = rules(managedLedgerOffloadDriver="S3", **values).offload
+    assert (found.place, found.block_bytes) == (OffloadPlace("S3", "c", "q", "http://i:2"), 7_000_000)
+    assert found.read_bytes == 6000

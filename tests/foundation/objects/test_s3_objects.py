@@ -76,10 +76,29 @@ async def test_an_upload_that_fails_leaves_nothing(server: S3Server, objects: S3
     assert client(server).list_multipart_uploads(Bucket=BUCKET).get("Uploads") in (None, [])
 
 
+async def test_parts_of_a_writer_that_was_killed_go_with_the_object(
+    server: S3Server, objects: S3Objects
+) -> None:
+    s3 = client(server)
+    # As a process leaves them that dies: obstore itself ends an upload that fails.
+    for key in ("lost", "lost-index", "a b+c"):
+        upload = s3.create_multipart_upload(Bucket=BUCKET, Key=key)["UploadId"]
+        s3.upload_part(Bucket=BUCKET, Key=key, UploadId=upload, PartNumber=1, Body=bytes(100))
+    assert len(await objects.uploads.find("lost")) == 1
+    await objects.delete("lost")
+    await objects.delete("a b+c")
+    left = s3.list_multipart_uploads(Bucket=BUCKET)["Uploads"]
+    assert [one["Key"] for one in left] == ["lost-index"]
+    await objects.delete("lost-index")
+    assert s3.list_multipart_uploads(Bucket=BUCKET).get("Uploads") in (None, [])
+
+
 async def test_a_refused_key_is_an_error_that_names_the_object(server: S3Server) -> None:
     stranger = S3Objects(BUCKET, region="us-east-1", endpoint=server.endpoint, key_id="no", secret="body")
     with pytest.raises(ObjectStorageError, match="s3://objects/a"):
         await stranger.get("a")
+    # Keys that may not list uploads may delete objects still.
+    assert await stranger.uploads.find("a") == []
 
 
 async def test_a_server_that_is_away_is_an_error(tmp_path: Path) -> None:

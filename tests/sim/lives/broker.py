@@ -12,6 +12,7 @@ from broker.compaction.passes import PassesSettings
 from broker.compose.cache_settings import EntryCacheSettings
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.offload.ledger_tier import LedgerTier
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.lifecycle.deletion.deletions import Deletions
 from broker.service.lifecycle.dormancy import Dormancy, stays_open
@@ -31,6 +32,7 @@ from foundation.loop.turn import Turn
 from foundation.model.errors import BrokerError
 from tests.fakes.compaction import InlineWorker
 from tests.sim.lives.life import KINDS
+from tests.sim.lives.objects import SimObjects
 from tests.sim.metadata import SimMetadataStore
 from tests.sim.network import Client
 
@@ -51,6 +53,7 @@ class SimBroker:
         self._history = history
         loop = history.loop
         store = SimMetadataStore(history.state, self.client)
+        tier = LedgerTier(store, 1, lambda _: SimObjects(history.objects, self.client))
         self.environment = ManagedLedgerEnvironment(
             metadata=store,
             ledgers=history.ledgers_of(self.client),
@@ -59,6 +62,7 @@ class SimBroker:
             turn=Turn(loop.call_soon, loop.now_ns),
             now_ns=loop.now_ns,
             wall_ms=history.clock.now_ms,
+            open_tier=lambda: tier,
         )
         self.namespaces = Namespaces(store, "standalone")
         self.registry = TopicRegistry(
@@ -150,6 +154,7 @@ class SimBroker:
     async def _trim(self) -> None:
         for topic in list(self.registry.topics.values()):
             if isinstance(topic, PersistentTopic) and not topic.closed:
+                topic.ledger.check_offloads(self._history.clock.now_ms())
                 self._history.counts.trimmed += len(await self.registry.shadows.trim(topic))
 
     async def _doze(self) -> None:

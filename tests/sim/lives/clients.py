@@ -11,6 +11,7 @@ from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.internal_cursors import COMPACTION_CURSOR
 from broker.service.namespaces.namespaces import AlreadyExists, NamespaceNotFound
+from broker.service.policies.table import OFFLOAD_POLICIES
 from broker.service.producer import AccessMode, Producer
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.new_topic import create_shadow
@@ -33,6 +34,14 @@ PAUSE_S = 1.0
 RECEIVER_PERMITS = 1000
 LEAKED_ENTRIES = 8
 RUN_LENGTHS = (1, 1, 2, 5)
+OFFLOADING: Json = {
+    "managedLedgerOffloadDriver": "aws-s3",
+    "managedLedgerOffloadBucket": "sim",
+    "managedLedgerOffloadThresholdInSeconds": 0,
+    "managedLedgerOffloadDeletionLagInMillis": 4_000,
+    # An entry is a piece of its own.
+    "managedLedgerOffloadReadBufferSizeInBytes": 20,
+}
 
 
 class Receipts(FakeProducerPort):
@@ -119,6 +128,11 @@ class Slot:
         retention: Json = {"retentionTimeInMinutes": kind.keep_minutes, "retentionSizeInMB": -1}
         if kind.keep_minutes:
             await broker.namespaces.set_topic_policy(str(base), "retentionPolicies", retention)
+        if kind.tiered:
+            policy = OFFLOAD_POLICIES.form
+            value = policy.write(policy.read(OFFLOADING))
+            await broker.namespaces.set_topic_policy(str(base), OFFLOAD_POLICIES.topic_name, value)
+            await broker.registry.topic_changed(str(base))
         if kind.ttl_s:
             await broker.namespaces.set_topic_policy(str(base), "messageTTLInSeconds", kind.ttl_s)
         if kind.shadowed:

@@ -14,6 +14,9 @@ class Counts:
     """Runs of more than one SEND."""
     trimmed: int = 0
     compacted: int = 0
+    copies_made: int = 0
+    ledgers_moved: int = 0
+    """Removed from the bookies while a subscription needed them."""
     fallen_asleep: int = 0
     holes_redelivered: int = 0
     expired: int = 0

@@ -8,6 +8,8 @@
 * In the end no ledger is left that each subscription has acknowledged and retention does not hold.
 * No message of a deleted topic comes back; nothing of the topic is left after its deletion.
 * A leak stays until it is in quarantine and a whole copy of it is exported; nothing else ever enters the quarantine.
+* A ledger that a subscription needs leaves the bookies only when the copy that its list names has each message; in the end
+  the object storage has the objects that lists name, no other, and no part of one.
 * In the end an audit of the store finds nothing, no deletion and no quarantine is left, and no ledger needs a lost bookie.
 """
 
@@ -24,7 +26,8 @@ from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.leaks.quarantine import LEDGERS, NODES, ledger_record_key
 from bookkeeper.repair.fragments import bookies_needed
 from broker.compose.ledger_settings import LedgerSettings, QuarantineSettings
-from broker.managed_ledger.managed_ledger_info import managed_ledger_key
+from broker.managed_ledger.managed_ledger_info import ROOT, managed_ledger_key
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from foundation.model.errors import BrokerError
 from foundation.model.topic_name import parse_topic_name
 from magnetar.audit.facts import AuditFinding, gather, judge
@@ -35,13 +38,16 @@ from tests.sim.lives.broker import SimBroker
 from tests.sim.lives.clients import Slot
 from tests.sim.lives.counts import Counts
 from tests.sim.lives.judgement import judge_life
-from tests.sim.lives.life import KINDS, LIFE_S, Life, WallClock
+from tests.sim.lives.life import KINDS, LIFE_S, Kind, Life, WallClock
+from tests.sim.lives.objects import ObjectService
 from tests.sim.lives.operator import Operator, exported
 from tests.sim.lives.store import LivesState
 from tests.sim.loop import SimLoop, run
 from tests.sim.metadata import Broken, SimMetadataStore
 from tests.sim.network import Client, Faults, Network, SimConnection
 
+LIST_DEPTH = 5
+"""Slashes in the key of a list: /managed-ledgers/TENANT/NAMESPACE/persistent/TOPIC."""
 CALM_S = 150.0
 """Simulated seconds for all that is under way."""
 
@@ -64,17 +70,19 @@ class LivesLoop(SimLoop):
         return answer
 
 
-def simulate_lives(seed: int, trace: list[str] | None = None) -> Counts:
+def simulate_lives(seed: int, trace: list[str] | None = None, kinds: tuple[Kind, ...] = KINDS) -> Counts:
     """Raises Broken, or Stuck, where an invariant does not hold. `trace` gets what happened."""
     loop = LivesLoop()
     with tempfile.TemporaryDirectory(prefix="magnetar-sim-") as folder:
-        return run(History(seed, loop, [] if trace is None else trace, Path(folder)).run(), loop)
+        return run(History(seed, loop, [] if trace is None else trace, Path(folder), kinds).run(), loop)
 
 
 class History:
     """The cluster, its faults and the judgement."""
 
-    def __init__(self, seed: int, loop: SimLoop, trace: list[str], folder: Path) -> None:
+    def __init__(
+        self, seed: int, loop: SimLoop, trace: list[str], folder: Path, kinds: tuple[Kind, ...]
+    ) -> None:
         self.loop = loop
         self.seed = seed
         self.trace = trace
@@ -91,6 +99,8 @@ class History:
         self.state.error_rate = rng.choice((0.0, 0.0, 0.005, 0.02))
         self.state.slow_rate = rng.choice((0.0, 0.02))
         self.state.exported = lambda subject: bool(exported(folder, subject))
+        # Its own draws: the histories of before stay as they were.
+        self.objects = ObjectService(random.Random(seed))
         self.counts = Counts()
         self.lives: list[Life] = []
         self.broker: SimBroker | None = None
@@ -98,7 +108,7 @@ class History:
         self.is_calm = False
         self.is_judged = False
         """True once the last broker runs."""
-        self._slots = [Slot(self, kind) for kind in KINDS]
+        self._slots = [Slot(self, kind) for kind in kinds]
         self._brokers = self._numbers = self._operators = 0
         self._processes = Processes(self, rng, 30.0)
         self._lost: set[str] = set()
@@ -150,7 +160,13 @@ class History:
         await self._start_last()
         await self._finish()
         await self._judge()
+        self.objects.check_names(
+            decode_ledger_list(node.value)
+            for node in await self.state.nodes()
+            if node.path.startswith(ROOT) and node.path.count("/") == LIST_DEPTH
+        )
         self._raise_defects()
+        self.counts.copies_made = self.objects.copies_made
         self.counts.clock_jumps = self.clock.jumps
         self.counts.bookies_lost = len(self._lost)
         self.counts.copied = self._processes.stats.worker.entries_written
@@ -281,7 +297,7 @@ class History:
         self.is_calm = True
         faults = self.network.faults
         faults.drop = faults.slow = 0.0
-        self.state.error_rate = self.state.slow_rate = 0.0
+        self.state.error_rate = self.state.slow_rate = self.objects.error_rate = 0.0
         self._processes.calm()
         for bookie in self.bookies:
             if not bookie.up and bookie.address not in self._lost:
@@ -342,6 +358,9 @@ class History:
 
     def _check_removal(self, ledger_id: int) -> None:
         for life in self.lives:
+            if life.kind.tiered and not life.ended and self._is_copied(life, ledger_id):
+                self.counts.ledgers_moved += 1
+                continue
             for one in life.in_ledger(ledger_id):
                 if life.leaked:
                     record = self.state.value_of(ledger_record_key(ledger_id))
@@ -353,6 +372,17 @@ class History:
                     )
                 elif not life.ended and life.is_retained(one, self.clock):
                     raise Broken(f"{one.body!r} of {life.name} was deleted before its retention was over")
+
+    def _is_copied(self, life: Life, ledger_id: int) -> bool:
+        """Returns True where the copy that the list names has each confirmed message of the ledger."""
+        stored = self.state.value_of(managed_ledger_key(parse_topic_name(life.name).ledger_name))
+        messages = {entry: number for (its, entry), number in life.positions.items() if its == ledger_id}
+        if stored is None or not messages:
+            return False
+        copy = self.objects.entries(decode_ledger_list(stored), ledger_id)
+        return all(
+            copy.get(entry, b"").endswith(life.sent[number].body) for entry, number in messages.items()
+        )
 
     # The end
 

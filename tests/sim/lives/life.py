@@ -74,6 +74,8 @@ class Kind:
     """Its list is lost once, as if somebody had removed the node by hand."""
     shadowed: frozenset[str] = frozenset()
     """Those of its subscriptions that are on a shadow of the topic."""
+    tiered: bool = False
+    """Its closed ledgers are copied to object storage at once, and leave the bookies soon."""
     keys: int = 0
     """Keys of its messages, which are compacted now and then; 0 = none."""
 
@@ -96,6 +98,18 @@ KINDS = (
     Kind("shadowed", ("quick", "fronted"), shadowed=frozenset({"fronted"})),
     Kind("fronted", ("quick", "never"), frozenset({"never"}), shadowed=frozenset({"quick", "never"})),
 )
+
+TIERED_KINDS = (
+    Kind("moved", ("quick", "slow"), tiered=True),
+    Kind("archive", ("quick", "never"), frozenset({"never"}), tiered=True),
+    Kind("aged", ("quick", "never"), frozenset({"never"}), ttl_s=20, tiered=True),
+    Kind("retained", ("quick",), keep_minutes=1, tiered=True),
+    Kind("parts", ("quick", "never"), frozenset({"never"}), partitions=2, tiered=True),
+    Kind("fronted", ("quick", "never"), frozenset({"never"}), shadowed=frozenset({"never"}), tiered=True),
+    Kind("brief", ("quick", "never"), frozenset({"never"}), namespace="sim/brief", tiered=True),
+    Kind("plain", ("quick", "slow")),
+)
+"""Of histories with object storage."""
 
 
 @dataclass
