@@ -17,6 +17,10 @@ from collections.abc import Sequence
 from mmap import mmap
 from pathlib import Path
 
+PAGE_BYTES = 4096
+"""The largest unit in which disks are written."""
+_PAST_CACHE: int = getattr(os, "O_DIRECT", 0)
+"""Flag of open on Linux: writes go from the caller's memory to the disk, past the page cache. 0 elsewhere."""
 _SYNC_THIS_WRITE: int = getattr(os, "RWF_DSYNC", 0)
 """Flag of pwritev on Linux 4.7 and later: what this one call writes is synced as fdatasync would. 0 elsewhere."""
 
@@ -51,6 +55,15 @@ class FileSystem:
     def open_to_write(self, path: Path) -> int:
         """Opens an existing file for reading and writing."""
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def open_past_cache(self, path: Path) -> int:
+        """Opens an existing file for writes past the page cache. OSError where the file system cannot.
+
+        Offset, length and memory of each write are to be multiples of `PAGE_BYTES`, which suits every disk.
+        """
+        if not _PAST_CACHE:
+            raise OSError(errno.EINVAL, "no writes past the page cache", str(path))
+        return os.open(path, os.O_WRONLY | os.O_CLOEXEC | _PAST_CACHE)
 
     def read(self, descriptor: int, size: int, offset: int) -> bytes:
         """Returns `size` bytes from `offset` on. Fewer come only at the end of the file."""

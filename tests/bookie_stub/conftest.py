@@ -42,7 +42,10 @@ def signed(ledger: int, entry: int, payload: bytes) -> bytes:
 
 
 class FaultyFileSystem(FileSystem):
-    """`fails` maps operations (write, sync_data, allocate, create, truncate, read) to the errno that they raise."""
+    """`fails` maps operations to the errno that they raise.
+
+    They are write, sync_data, allocate, create, open_past_cache, truncate and read.
+    """
 
     def __init__(self) -> None:
         self.fails: dict[str, int] = {}
@@ -76,6 +79,10 @@ class FaultyFileSystem(FileSystem):
         self._check("create")
         return super().create(path)
 
+    def open_past_cache(self, path: Path) -> int:
+        self._check("open_past_cache")
+        return super().open_past_cache(path)
+
     def allocate(self, descriptor: int, offset: int, length: int) -> None:
         self._check("allocate")
         super().allocate(descriptor, offset, length)
@@ -88,7 +95,8 @@ class FaultyFileSystem(FileSystem):
 
     def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         if "write" in self.fails and self.writes_half:
-            data = b"".join(buffers)
+            # One buffer may go past the page cache, which takes aligned memory alone.
+            data = buffers[0] if len(buffers) == 1 else b"".join(buffers)
             super().write(descriptor, (data[: len(data) // 2],), offset)
         self._check("write")
         super().write(descriptor, buffers, offset)

@@ -128,6 +128,11 @@ class CrashPoints(FileSystem):
         self._kinds[descriptor] = kind_of(path)
         return descriptor
 
+    def open_past_cache(self, path: Path) -> int:
+        descriptor = super().open_past_cache(path)
+        self._kinds[descriptor] = kind_of(path)
+        return descriptor
+
     def write_mapped(self, mapped: mmap, content: bytes, offset: int) -> None:
         """The only one that is mapped is `durable`."""
         if self._is_here("durable.write.half"):
@@ -148,7 +153,8 @@ class CrashPoints(FileSystem):
     def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         kind = self._kinds[descriptor]
         if self._is_here(f"{kind}.write.half"):
-            data = b"".join(buffers)
+            # One buffer may go past the page cache, which takes aligned memory alone.
+            data = buffers[0] if len(buffers) == 1 else b"".join(buffers)
             super().write(descriptor, (data[: len(data) // 2],), offset)
             os.kill(os.getpid(), signal.SIGKILL)
         with self._around(kind, "write"):

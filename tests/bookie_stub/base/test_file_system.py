@@ -1,15 +1,17 @@
-"""FileSystem.write_and_sync: one call, and its fallbacks when kernel or disk do less than asked."""
+"""FileSystem: a write with its sync is one call, with fallbacks where kernel or disk do less; writes past the page cache."""
 
 from __future__ import annotations
 
 import errno
 import os
 from collections.abc import Iterator, Sequence
+from mmap import mmap
 from pathlib import Path
 
 import pytest
 
-from bookie_stub.base.file_system import FileSystem
+from bookie_stub.base import file_system
+from bookie_stub.base.file_system import PAGE_BYTES, FileSystem
 
 BUFFERS = (b"one", memoryview(b"two"), b"three")
 Buffers = Sequence[bytes | memoryview]
@@ -83,3 +85,21 @@ def test_write_and_sync_is_not_repeated_when_it_fails(
     with pytest.raises(OSError, match="broken"):
         disk.write_and_sync(descriptor, BUFFERS, 0)
     assert disk.syncs == 0
+
+
+def test_file_opened_past_the_cache_takes_whole_pages(disk: Disk, descriptor: int, tmp_path: Path) -> None:
+    past_cache = disk.open_past_cache(tmp_path / "file")
+    page = mmap(-1, PAGE_BYTES)
+    page[:3] = b"one"
+    disk.write_and_sync(past_cache, (memoryview(page),), PAGE_BYTES)
+    disk.close(past_cache)
+    assert os.pread(descriptor, 3, PAGE_BYTES) == b"one"
+    assert os.fstat(descriptor).st_size == 2 * PAGE_BYTES
+
+
+def test_opening_past_the_cache_fails_where_the_system_has_no_such_flag(
+    disk: Disk, descriptor: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_system, "_PAST_CACHE", 0)
+    with pytest.raises(OSError, match="past the page cache"):
+        disk.open_past_cache(tmp_path / "file")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+import sys
 from itertools import accumulate
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookie_stub.disk.arena import Arena
+from bookie_stub.disk.arena import BLOCK_BYTES_MAX, Arena
 from bookie_stub.disk.write_cache import WriteCaches
 
 LEDGER = 7
@@ -70,3 +75,26 @@ def test_arena_pieces_do_not_overlap(sizes: list[int], bytes_max: int) -> None:
         assert len(piece) == size
         pieces.append(piece)
     assert all(bytes(piece) == bytes((number,)) * len(piece) for number, piece in enumerate(pieces))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are made ahead on Linux alone")
+def test_arena_makes_pages_ahead_of_the_pieces() -> None:
+    arena = Arena(1 << 30)
+    piece = arena.store(b"x")
+    address = ctypes.addressof(ctypes.c_char.from_buffer(piece))
+    assert 64 <= _pages_present(address, BLOCK_BYTES_MAX) < 100
+    # Pieces that are longer than what is made ahead, the last one up to the end of the block.
+    pieces = [arena.store(b"y" * (1 << 20)) for _ in range(3)]
+    pieces.append(arena.store(b"z" * ((1 << 20) - 1)))
+    assert bytes(piece) == b"x"
+    assert [piece[-1:] for piece in pieces] == [b"y", b"y", b"y", b"z"]
+    assert _pages_present(address, BLOCK_BYTES_MAX) == BLOCK_BYTES_MAX // mmap.PAGESIZE
+
+
+def _pages_present(address: int, length: int) -> int:
+    """Returns how many pages of the memory at `address` have been made."""
+    with Path("/proc/self/pagemap").open("rb", buffering=0) as file:
+        file.seek(address // mmap.PAGESIZE * 8)
+        entries = file.read(length // mmap.PAGESIZE * 8)
+    # The top bit of a page's number says that it is in memory.
+    return sum(byte >> 7 for byte in entries[7::8])

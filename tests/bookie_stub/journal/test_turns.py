@@ -38,8 +38,9 @@ async def watched(tmp_path: Path) -> AsyncIterator[tuple[Bench, WatchedFileSyste
     bench.file_system = disk = WatchedFileSystem()
     bench.gathers_turns = True
     bench.open()
-    # The thread begins the file and reserves space; the loop writes no group before.
+    # The thread begins the file, reserves space, and fills the blocks for small groups; the loop writes no group before.
     assert await bench.add(1, 0, b"x" * OWN_BYTES_MAX) == RC_OK
+    assert await bench.add(2, 0) == RC_OK
     journal_of(bench)._channel.write_ns = 0
     disk.by_loop.clear()
     yield bench, disk
