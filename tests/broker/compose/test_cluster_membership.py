@@ -27,7 +27,7 @@ async def test_unloaded_bundle_forgets_its_dormant_topics_and_lets_others_run_me
     dormant = registry.dormant
     for number in range(6 * ITEMS_MAX):
         name = parse_topic_name(f"persistent://{NAMESPACE}/topic-{number}")
-        dormant.add(name, DormantTopic(None, (), 0, 0, 0, 0, 0, NOT_KNOWN, NOT_KNOWN, NOT_KNOWN))
+        dormant.add(name, DormantTopic(None, (), 0, 0, 0, 0, 0, NOT_KNOWN, NOT_KNOWN, NOT_KNOWN, None))
     bundle = bundles_of(registry.namespaces, NAMESPACE).all()[0]
     seen: set[int] = set()
     unloading = asyncio.ensure_future(unload_bundle(registry, f"{NAMESPACE}/{bundle}"))

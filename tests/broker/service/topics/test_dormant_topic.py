@@ -65,7 +65,7 @@ async def test_stop_forgets_many_records_in_slices() -> None:
     dormant = stage.registry.dormant
     for number in range(3 * ITEMS_MAX):
         name = parse_topic_name(f"{TOPIC}-{number}")
-        dormant.add(name, DormantTopic(None, (), 0, 0, 0, 0, 0, NOT_KNOWN, NOT_KNOWN, NOT_KNOWN))
+        dormant.add(name, DormantTopic(None, (), 0, 0, 0, 0, 0, NOT_KNOWN, NOT_KNOWN, NOT_KNOWN, None))
     forgetting = asyncio.ensure_future(dormant.forget_all())
     turns = 0
     while not forgetting.done():
@@ -84,7 +84,7 @@ async def test_topics_that_are_due_together_are_planned_for_several_seconds_and_
     await stage.open()  # Makes the namespace.
     dormant, names = stage.registry.dormant, [f"{TOPIC}-{number}" for number in range(10)]
     for name in names:
-        record = DormantTopic(None, (), 0, 0, 0, 0, 0, NOT_KNOWN, NOT_KNOWN, NOT_KNOWN)
+        record = DormantTopic(None, (), 0, 0, 0, 0, 0, NOT_KNOWN, NOT_KNOWN, NOT_KNOWN, None)
         dormant.add(parse_topic_name(name), record)
     assert sorted(map(len, dormant._due.values())) == [2, 4, 4]
     assert not gc.is_tracked(dormant.in_namespace("public/default")), "the collector looks at no name"
