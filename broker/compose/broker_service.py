@@ -301,11 +301,10 @@ class BrokerService:
 
         await import_late("broker.compose.metrics_source", "broker.compose.console")
         from broker.compose.console import Console
-        from broker.compose.load_meter import measure_load
-        from broker.compose.metrics_source import scraper_of
+        from broker.compose.metrics_source import scraper_of, tell_load
 
         scraper = scraper_of(self)
-        measure_load(self, scraper.window_of)
+        await tell_load(self, scraper)
         topics, dormant, clients = self.registry.topics, self.registry.dormant, self.net.connections
         console = Console(self.environment, topics, dormant, self.cache, clients, self.loop_watch)
         if self.settings.bool("webSocketServiceEnabled"):

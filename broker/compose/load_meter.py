@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from broker.admin.topics.stats import rates_of_topic
 from broker.cluster.balance_settings import BalanceSettings
 from broker.cluster.loads import BundleLoad, Load, Usage, bundle_load
 from broker.cluster.ownership import ClusterOwnership
@@ -20,6 +19,7 @@ from broker.compose.broker_service import BrokerService
 from broker.compose.metrics_source import network_settings
 from broker.metrics.network import NetworkSettings, NetworkTraffic, traffic
 from broker.metrics.process import memory_limit_bytes, resident_bytes
+from broker.numbers.readings import TOPICS
 from broker.numbers.windows import TopicWindow
 from broker.service.namespaces.bundles import Bundles, bundles_of
 from broker.service.topics.topic import Topic
@@ -27,6 +27,14 @@ from broker.service.topics.topic_registry import TopicRegistry
 from entry_cache.entry_cache_manager import EntryCacheManager
 from foundation.value import Json
 
+_rates: Final = TOPICS.picker(
+    {
+        "rate_in": "pulsar_rate_in",
+        "throughput_in": "pulsar_throughput_in",
+        "rate_out": "pulsar_rate_out",
+        "throughput_out": "pulsar_throughput_out",
+    }
+)
 TOPICS_PER_SLICE: Final = 200
 """Topics between two turns of the loop: about 1 ms."""
 REST: Final = 100
@@ -143,7 +151,7 @@ class LoadMeter:
         return found.setdefault(bundle, [0.0] * len(BundleLoad._fields))
 
     def _add(self, sums: list[float], name: str, topic: Topic) -> None:
-        for place, rate in enumerate(rates_of_topic(self._window_of(name).row).values()):
+        for place, rate in enumerate(_rates(self._window_of(name).row).values()):
             sums[place] += rate
         sums[4] += sum(len(one.consumers) for one in topic.subscriptions.values())
         sums[5] += len(topic.access.producers)

@@ -21,6 +21,7 @@ from broker.service.namespaces.bundles import OwnedBundles
 from entry_cache.cache_stats import ReadStats
 from entry_cache.observe.expected_level import ExpectedLevel, count_expected
 from foundation.settings.settings import Settings
+from foundation.value import Json
 
 BUNDLES_AGE_NS: Final = 60_000_000_000
 """Age at which the number of owned bundles is counted again: a count may look at every topic."""
@@ -46,6 +47,22 @@ def scraper_of(broker: BrokerService) -> Scraper:
         keeps_sums=not (exposition.topic_level and exposition.idle_topics),
     )
     return Scraper(exposition, broker.version, source, broker.environment.now_ns, network_settings(settings))
+
+
+async def tell_load(broker: BrokerService, scraper: Scraper) -> None:
+    """Lets the broker tell its load: at once where other brokers choose by it, else from the first request on."""
+    ownership = broker.registry.ownership
+
+    async def first() -> dict[str, Json]:
+        # Late: a broker alone needs no part of a cluster.
+        from broker.compose.load_meter import measure_load
+
+        measure_load(broker, scraper.window_of)
+        return await ownership.load_report()
+
+    ownership.load_report = first
+    if ownership.is_shared:
+        await first()
 
 
 def network_settings(settings: Settings) -> NetworkSettings:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from broker.config.authorization_keys import AUTHORIZATION
-from broker.config.balance_keys import BALANCE
 from broker.config.expiry_keys import EXPIRY
 from broker.config.security_keys import AUTHENTICATION
-from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER, WEBSOCKET
+from broker.config.server_keys import BALANCE, ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER, WEBSOCKET
 from broker.config.storage_keys import BOOKIES, CURSORS, ENTRY_CACHE, LEDGERS, OFFLOAD, RECORD
 from broker.config.tls_keys import BOOKIE_TLS, PEERS, TLS
 from broker.config.topic_keys import (

@@ -20,7 +20,7 @@ from broker.admin.http.answers import (
 from broker.admin.http.request_path import NAMESPACE
 from broker.admin.service_view import BROKER, RATES, BrokerView
 from broker.admin.topics.stats import rates_of_topic
-from broker.config.balance_keys import AT_POSITIONS, BY_TOPICS, EQUAL
+from broker.config.server_keys import AT_POSITIONS, BY_TOPICS, EQUAL
 from broker.service.lifecycle import namespace_topics
 from broker.service.namespaces import bundles
 from broker.service.namespaces.bundles import Bundle, Bundles, Rates, bundles_of, hashes_by_rates, middle_of
