@@ -1,6 +1,6 @@
 """Offloaded ledgers pass between a broker of ours and one of Apache Pulsar, on one S3 service.
 
-Maven Central has Apache's offloader for object storage in version 4.0.8 and in no newer one. Apache's broker 4.2.4 loads it.
+Maven Central has Apache's offloader for object storage in version 4.0.8 and not in 4.2.4. Apache's broker 4.2.4 loads it.
 """
 
 from __future__ import annotations

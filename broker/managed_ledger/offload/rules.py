@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable
 
 from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.settings import OffloadRules
 from foundation.units import MS_PER_SECOND
-
-NEVER: Final = -1
-"""In the place of a time: there is no such ledger."""
 
 
 def ledgers_to_offload(infos: Iterable[LedgerInfo], rules: OffloadRules, now_ms: int) -> list[int]:
@@ -42,41 +38,3 @@ def ledgers_to_drop(infos: Iterable[LedgerInfo], rules: OffloadRules, now_ms: in
         and not info.offload.bookkeeper_deleted
         and 0 <= rules.deletion_lag_ms <= now_ms - info.offload.at_ms
     ]
-
-
-class OffloadTimes(NamedTuple):
-    """The part of a list of ledgers from which the next copy or deletion follows, while no entry is added."""
-
-    closed_ms: int = NEVER
-    """When the first ledger was closed that has no copy."""
-    size_bytes: int = 0
-    """Of that ledger and all after it."""
-    copied_ms: int = NEVER
-    """When the first copy was made of those whose ledger is in the bookies too."""
-
-    @classmethod
-    def of(cls, infos: Sequence[LedgerInfo]) -> OffloadTimes:
-        """Returns the times of a list."""
-        closed = [place for place, one in enumerate(infos) if one.closed_at_ms and not one.is_offloaded]
-        copied = [
-            one.offload.at_ms
-            for one in infos
-            if one.offload is not None and one.offload.complete and not one.offload.bookkeeper_deleted
-        ]
-        return cls(
-            min((infos[place].closed_at_ms or 0 for place in closed), default=NEVER),
-            sum(one.size_bytes for one in infos[closed[0] :]) if closed else 0,
-            min(copied, default=NEVER),
-        )
-
-    def due_ms(self, rules: OffloadRules, now_ms: int) -> int:
-        """Returns when `ledgers_to_offload` or `ledgers_to_drop` names a ledger, or NEVER."""
-        due: list[int] = []
-        if self.closed_ms != NEVER and rules.place.driver:
-            if 0 <= rules.threshold_bytes < self.size_bytes:
-                due.append(now_ms)
-            if rules.threshold_s >= 0:
-                due.append(self.closed_ms + rules.threshold_s * MS_PER_SECOND)
-        if self.copied_ms != NEVER and rules.deletion_lag_ms >= 0:
-            due.append(self.copied_ms + rules.deletion_lag_ms)
-        return min(due, default=NEVER)

@@ -21,13 +21,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from broker.managed_ledger.offload.rules import NEVER as NO_COPY
 from broker.managed_ledger.settings import OffloadRules
 from broker.service.policies import table
 from broker.service.policies.backlog_quota import AGE, EVICTION, SIZE
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.values import WITHOUT_SUBSCRIPTIONS
-from broker.service.topics.dormant_topic import NEVER, NOT_KNOWN, DormantTopic
+from broker.service.topics.dormant_topic import NEVER, NOT_KNOWN, DormantTopic, OffloadTimes
 from foundation.model.topic_name import TopicName
 from foundation.units import MIB, MS_PER_SECOND, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND
 
@@ -91,13 +90,23 @@ def _of_messages(
             yield moment(wall_ms, interval_ns)
         elif retention.minutes >= 0:
             yield moment(record.acked_closed_ms + retention.minutes * _MS_PER_MINUTE, interval_ns)
+    # A record without times is from before the policy: one opening tells.
+    copies_ms = [wall_ms] if rules.place.driver else []
     if record.offload is not None:
-        copy_ms = record.offload.due_ms(rules, wall_ms)
-    else:
-        # The record is from before the policy: one opening tells.
-        copy_ms = wall_ms if rules.place.driver else NO_COPY
-    if copy_ms != NO_COPY:
-        yield moment(copy_ms, settings.trim_interval_s * NS_PER_SECOND)
+        copies_ms = [*copies_due_ms(record.offload, rules, wall_ms)]
+    for at_ms in copies_ms:
+        yield moment(at_ms, settings.trim_interval_s * NS_PER_SECOND)
+
+
+def copies_due_ms(times: OffloadTimes, rules: OffloadRules, wall_ms: int) -> Iterator[int]:
+    """Yields when a ledger is copied by the size of the topic, when by its age, and when the bookies lose one."""
+    if times.closed_ms != NEVER and rules.place.driver:
+        if 0 <= rules.threshold_bytes < times.size_bytes:
+            yield wall_ms
+        if rules.threshold_s >= 0:
+            yield times.closed_ms + rules.threshold_s * MS_PER_SECOND
+    if times.copied_ms != NEVER and rules.deletion_lag_ms >= 0:
+        yield times.copied_ms + rules.deletion_lag_ms
 
 
 def _evicts(reaction: str | None, policies: EffectivePolicies) -> bool:

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from bookkeeper.metadata.metadata_store import Versioned
-from broker.managed_ledger.ledger_list import LedgerList
+from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.managed_ledger_info import StoredNodes
-from broker.managed_ledger.offload.rules import OffloadTimes
 from broker.service.consumer import SubscriptionType
 from broker.service.subscriptions.backlog.sizes import bytes_after
 from broker.service.topics.persistent_topic import PersistentTopic
@@ -30,6 +29,32 @@ NEVER: Final = -1
 NOT_KNOWN: Final = -1
 """In the place of a time."""
 _NO_SUBSCRIPTIONS: Final[tuple[DormantSubscription, ...]] = ()
+
+
+class OffloadTimes(NamedTuple):
+    """The part of a list of ledgers from which the next copy or deletion of a ledger follows, while no entry is added."""
+
+    closed_ms: int = NEVER
+    """When the first ledger was closed that has no copy."""
+    size_bytes: int = 0
+    """Of that ledger and all after it."""
+    copied_ms: int = NEVER
+    """When the first copy was made of those whose ledger is in the bookies too."""
+
+    @classmethod
+    def of(cls, infos: Sequence[LedgerInfo]) -> OffloadTimes:
+        """Returns the times of a list."""
+        closed = [place for place, one in enumerate(infos) if one.closed_at_ms and not one.is_offloaded]
+        copied = [
+            one.offload.at_ms
+            for one in infos
+            if one.offload is not None and one.offload.complete and not one.offload.bookkeeper_deleted
+        ]
+        return cls(
+            min((infos[place].closed_at_ms or 0 for place in closed), default=NEVER),
+            sum(one.size_bytes for one in infos[closed[0] :]) if closed else 0,
+            min(copied, default=NEVER),
+        )
 
 
 class DormantSubscription(NamedTuple):

@@ -10,7 +10,6 @@ from itertools import chain, repeat
 from typing import Final
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
-from broker.managed_ledger.offload.rules import NEVER as NO_COPY
 from broker.managed_ledger.settings import OffloadRules
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.topics.dormant_due import due_ns_of
@@ -88,7 +87,7 @@ class DormantTopics:
 
     def add(self, name: TopicName, record: DormantTopic) -> None:
         """Adds the record of a topic that has none."""
-        has_copies = record.offload is not None and record.offload.copied_ms != NO_COPY
+        has_copies = record.offload is not None and record.offload.copied_ms != NEVER
         if not has_copies and not self._offload_rules(name).place.driver:
             record.offload = None
         self._of_namespace.setdefault(name.namespace, {})[str(name)] = record

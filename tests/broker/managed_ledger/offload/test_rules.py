@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from broker.managed_ledger.ledger_list import LedgerInfo, OffloadContext, OffloadPlace
-from broker.managed_ledger.offload.rules import NEVER, OffloadTimes, ledgers_to_drop, ledgers_to_offload
+from broker.managed_ledger.offload.rules import ledgers_to_drop, ledgers_to_offload
 from broker.managed_ledger.settings import OffloadRules
 
 COPIED = OffloadContext(UUID(int=1), OffloadPlace("filesystem"), complete=True, at_ms=1_000)
@@ -52,23 +52,3 @@ def test_a_copied_ledger_leaves_the_bookies_after_the_lag(lag_ms: int, now_ms: i
     infos[2].offload = COPIED._replace(bookkeeper_deleted=True)
     found = ledgers_to_drop(infos, OffloadRules(deletion_lag_ms=lag_ms), now_ms)
     assert [info.ledger_id for info in found] == [1] * dropped
-
-
-@pytest.mark.parametrize("threshold_bytes", [-1, 0, 149, 150, 350])
-@pytest.mark.parametrize("threshold_s", [-1, 0, 5])
-@pytest.mark.parametrize("copied", [0, 1, 3])
-def test_times_of_a_list_tell_when_a_ledger_is_due(
-    threshold_bytes: int, threshold_s: int, copied: int
-) -> None:
-    infos = ledgers()
-    for info in infos[:copied]:
-        info.offload = COPIED
-    rules = OffloadRules(OffloadPlace("filesystem"), threshold_bytes, threshold_s, deletion_lag_ms=20_000)
-    times = OffloadTimes.of(infos)
-
-    def is_due(now_ms: int) -> bool:
-        return bool(ledgers_to_offload(infos, rules, now_ms) or ledgers_to_drop(infos, rules, now_ms))
-
-    for now_ms in (4_000, 6_000, 7_000, 10_000, 21_000):
-        due_ms = times.due_ms(rules, now_ms)
-        assert is_due(now_ms) == (due_ms != NEVER and due_ms <= now_ms)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from broker.managed_ledger.ledger_list import OffloadPlace
 from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
-from broker.managed_ledger.offload.rules import OffloadTimes
+from broker.managed_ledger.offload.rules import ledgers_to_drop, ledgers_to_offload
+from broker.managed_ledger.settings import OffloadRules
 from broker.offload.ledger_tier import LedgerTier
 from broker.service.policies import table
-from broker.service.topics.dormant_topic import NEVER, DormantTopic
+from broker.service.topics.dormant_due import copies_due_ms
+from broker.service.topics.dormant_topic import NEVER, DormantTopic, OffloadTimes
 from broker.service.topics.new_topic import create_shadow
 from foundation.model.position import EARLIEST
 from foundation.model.topic_name import parse_topic_name
+from tests.broker.managed_ledger.offload.test_rules import COPIED, ledgers
 from tests.broker.service.lifecycle.test_dormancy import SHADOW, Scene
 from tests.fakes.objects import MemoryObjects
 from tests.fakes.stage import TOPIC
@@ -114,3 +118,22 @@ async def test_shadow_that_sleeps_is_not_opened_for_the_ledgers_of_its_source(ti
     record = tiered.registry.dormant.get(SHADOW)
     assert record is not None
     assert record.offload == OffloadTimes()
+
+
+@pytest.mark.parametrize("threshold_bytes", [-1, 0, 149, 150, 350])
+@pytest.mark.parametrize("threshold_s", [-1, 0, 5])
+@pytest.mark.parametrize("copied", [0, 1, 3])
+def test_times_of_a_list_tell_when_a_ledger_is_due(
+    threshold_bytes: int, threshold_s: int, copied: int
+) -> None:
+    infos = ledgers()
+    for info in infos[:copied]:
+        info.offload = COPIED
+    rules = OffloadRules(OffloadPlace("filesystem"), threshold_bytes, threshold_s, deletion_lag_ms=20_000)
+    times = OffloadTimes.of(infos)
+
+    def is_due(now_ms: int) -> bool:
+        return bool(ledgers_to_offload(infos, rules, now_ms) or ledgers_to_drop(infos, rules, now_ms))
+
+    for now_ms in (4_000, 6_000, 7_000, 10_000, 21_000):
+        assert is_due(now_ms) == any(due_ms <= now_ms for due_ms in copies_due_ms(times, rules, now_ms))
