@@ -15,6 +15,7 @@ from broker.service.policies import table
 from broker.service.policies.backlog_quota import EVICTION
 from broker.service.topics.dormant_topic import NEVER, DormantTopic
 from broker.service.topics.new_topic import create_shadow
+from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.errors import MetadataError, QuotaRefused
 from foundation.model.position import EARLIEST, LATEST
 from foundation.model.topic_name import parse_topic_name
@@ -111,7 +112,12 @@ async def test_run_looks_at_no_topic_whose_clients_stay(monkeypatch: pytest.Monk
     await scene.later(0)
     looks: list[object] = []
     look = dormancy.has_clients
-    monkeypatch.setattr(dormancy, "has_clients", lambda topic: looks.append(topic) or look(topic))
+
+    def noted(topic: PersistentTopic) -> bool:
+        looks.append(topic)
+        return look(topic)
+
+    monkeypatch.setattr(dormancy, "has_clients", noted)
     for _ in range(5):
         await scene.later(20_000)
     assert looks == []
