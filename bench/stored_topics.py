@@ -145,6 +145,17 @@ def collect_as_a_process() -> None:
     gc.set_threshold(GC_YOUNG_OBJECTS, GC_MIDDLE_PASSES, GC_FULL_PASSES)
 
 
+async def show_idle() -> None:
+    """Prints the CPU of a broker that nobody asks for anything."""
+    idle = []
+    for _ in range(IDLE_PARTS):
+        cpu = time.process_time()
+        await asyncio.sleep(IDLE_S)
+        idle.append(f"{(time.process_time() - cpu) / IDLE_S * 100:.2f}")
+    # In one of the first, the metrics' first window makes the sums over the new records.
+    print(f"idle, {IDLE_S} s after {IDLE_S} s: {', '.join(idle)} % of a core")
+
+
 async def measure(service: BrokerService, started_s: float, pid: int) -> None:
     """Prints the numbers of a broker that has just started on the folder."""
     collect_as_a_process()
@@ -158,13 +169,7 @@ async def measure(service: BrokerService, started_s: float, pid: int) -> None:
     print(f"{registry.dormant.count:,} dormant topics, {processes.memory(pid).rss:,.0f} MiB resident")
     # The probe is not idle.
     probe.cancel()
-    idle = []
-    for _ in range(IDLE_PARTS):
-        cpu = time.process_time()
-        await asyncio.sleep(IDLE_S)
-        idle.append(f"{(time.process_time() - cpu) / IDLE_S * 100:.2f}")
-    # In one of the first, the metrics' first window makes the sums over the new records.
-    print(f"idle, {IDLE_S} s after {IDLE_S} s: {', '.join(idle)} % of a core")
+    await show_idle()
     probe = asyncio.create_task(pauses.run())
     if registry.dormant.backlog:
         await expire(service, pauses)

@@ -69,6 +69,11 @@ class ManagedLedgerEnvironment(Value):
     interceptors: OwnInterceptors | None = None
     """Add fields of one's own to the broker entry metadata; None, the usual case, adds none."""
 
+    def note_opened(self, name: str) -> None:
+        """Notes a managed ledger that was opened, or a topic without one that was."""
+        self.changed.note(name)
+        self.perhaps_idle.note(name)
+
     def stamp(self, topic: str, *, timestamp: bool, index: bool) -> EntryStamp:
         """Returns the stamp of a topic that is about to open."""
         if self.interceptors is not None:

@@ -228,8 +228,7 @@ class TopicRegistry:
         self.dormant.drop(key)
         self.topics[key] = topic
         self._of_namespace.setdefault(name.namespace, {})[key] = topic
-        self.environment.changed.note(name.ledger_name)
-        self.environment.perhaps_idle.note(name.ledger_name)
+        self.environment.note_opened(name.ledger_name)
         self.loads += 1
         self.load_times_ms.append((self.environment.now_ns() - started_ns) / 1e6)
         if not existed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,7 +16,6 @@ from broker.service.policies import table
 from broker.service.policies.backlog_quota import EVICTION
 from broker.service.topics.dormant_topic import NEVER, DormantTopic
 from broker.service.topics.new_topic import create_shadow
-from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.errors import MetadataError, QuotaRefused
 from foundation.model.position import EARLIEST, LATEST
 from foundation.model.topic_name import parse_topic_name
@@ -110,20 +110,14 @@ async def test_run_looks_at_no_topic_whose_clients_stay(monkeypatch: pytest.Monk
     subscription, consumer, _ = await scene.consume(await scene.open())
     producer = await scene.producer(await scene.open())
     await scene.later(0)
-    looks: list[object] = []
-    look = dormancy.has_clients
-
-    def counted(topic: PersistentTopic) -> bool:
-        looks.append(topic)
-        return look(topic)
-
-    monkeypatch.setattr(dormancy, "has_clients", counted)
+    looks = Mock(wraps=dormancy.has_clients)
+    monkeypatch.setattr(dormancy, "has_clients", looks)
     for _ in range(5):
         await scene.later(20_000)
-    assert looks == []
+    assert looks.call_count == 0
     subscription.remove_consumer(consumer)
     await scene.later(0)
-    assert len(looks) == 1, "the producer keeps it open"
+    assert looks.call_count == 1, "the producer keeps it open"
     await (await scene.open()).remove_producer(producer)
     await scene.sleep()
 
