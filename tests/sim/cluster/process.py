@@ -180,19 +180,21 @@ class ClusterProcess:
         )
         self.ownership.close_bundle = partial(unload_bundle, self.registry)
         self.local = RegistryParticipants(self.registry, self.clock.now_ms)
-        cluster = ClusterTransactions(self.ownership, self.local)
-        self.coordinators = Coordinators(
+        self.coordinators = self._coordinators()
+        if history.transactors:
+            self.registry.transaction_states = self.coordinators
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    def _coordinators(self) -> Coordinators:
+        return Coordinators(
             self.environment,
             ManagedLedgerSettings(entries_per_ledger_max=50, rollover_ns_min=0, mark_delete_rate=1),
             self.local,
             self.registry.partitions,
             spawn=self.spawn,
             limits=TransactionLimits(),
-            cluster=cluster,
+            cluster=ClusterTransactions(self.ownership, self.local),
         )
-        if history.transactors:
-            self.registry.transaction_states = self.coordinators
-        self._tasks: set[asyncio.Task[object]] = set()
 
     async def _measure(self) -> Load:
         """Returns the load that its topics make; each has a weight of its own."""
