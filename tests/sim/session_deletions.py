@@ -28,6 +28,7 @@ from broker.service.namespaces.partitioned_metadata import (
     StoredPartitions,
     decode_partitions,
 )
+from broker.service.topics.topic_ownership import TopicOwnership
 from foundation.model.errors import BadVersion, BrokerError
 from foundation.model.topic_name import TopicName, parse_topic_name
 from tests.sim.followers import FollowerStore
@@ -56,6 +57,7 @@ class _Registry:
     """The part of a registry that deletions of partitioned topics need; no topic is open."""
 
     def __init__(self, store: FollowerStore) -> None:
+        self.ownership = TopicOwnership()
         self.namespaces = SimpleNamespace(exists=lambda _: False)
         self.partitions = PartitionedMetadata(store)
         self.schemas = None
