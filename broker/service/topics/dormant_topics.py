@@ -74,11 +74,10 @@ class DormantTopics:
         records = self._of_namespace.get(_namespace_of(name))
         return None if records is None else records.get(name)
 
-    def in_namespace(self, namespace: str) -> dict[str, None]:
+    def in_namespace(self, namespace: str) -> list[str]:
         """Returns the full names of a namespace's dormant topics."""
-        # Python's garbage collector leaves a dict of strings alone; its passes would look at each name of a list: 30 ms for
-        # 600,000.
-        return dict.fromkeys(self._of_namespace.get(namespace, ()))
+        # A dict would spare the garbage collector 5 ms for 100,000 names, and its making takes 20 ms.
+        return [*self._of_namespace.get(namespace, ())]
 
     async def close(self, topic: PersistentTopic, oldest_ms: int) -> None:
         """Closes a topic and keeps its record. Raises MetadataError; there is no record then."""
