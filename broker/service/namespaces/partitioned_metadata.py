@@ -135,9 +135,14 @@ class PartitionedMetadata:
             else:
                 return
 
-    async def delete(self, name: TopicName) -> None:
-        """Forgets a partitioned topic; its partitions are deleted before."""
-        await self._store.delete(_key(name))
+    async def delete(self, name: TopicName, *, marked: bool = False) -> None:
+        """Forgets a partitioned topic; its partitions are deleted before. `marked`: one whose deletion is decided alone.
+
+        By its version: a request that arrives late does not remove a topic that was made anew. Raises BadVersion for it.
+        """
+        found = await self._find(name)
+        if found is not None and (found[0].deleted or not marked):
+            await self._store.delete(_key(name), found[1])
 
     async def names(self, namespace: str, domain: str = PERSISTENT) -> list[str]:
         """Returns the full names of the namespace's partitioned topics, sorted."""

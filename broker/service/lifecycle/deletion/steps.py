@@ -114,7 +114,7 @@ class DeletionSteps:
         await self._shut_all([str(name.with_partition(index)) for index in range(count)], intent)
 
     async def _delete_metadata(self, intent: Intent) -> None:
-        await self._partitions.delete(parse_topic_name(intent.name))
+        await self._partitions.delete(parse_topic_name(intent.name), marked=intent.marked)
 
     async def _delete_topics(self, intent: Intent) -> None:
         # Again and again, because a topic may have been in creation when the deletion was decided.
