@@ -25,7 +25,7 @@ from bookkeeper.ensembles.awaited_adds import AwaitedAdds
 from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.ensembles.ledger_ids import LedgerIdSource
 from bookkeeper.ensembles.ledgers import Ledgers
-from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore
+from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Versioned
 from broker.schemas.schema import HASH_BYTES, Schema, SchemaType, VersionedSchema
 from broker.schemas.schema_store import NO_INDEX, Index, IndexedVersion, SchemaStore
 from broker.schemas.schema_store import ROOT as FORMER_ROOT
@@ -89,15 +89,28 @@ class SchemaLedgers(SchemaStore):
         index = () if found is None else _locator_of(found.value).index
         return [(one.version, Position(one.position.ledgerId, one.position.entryId)) for one in index]
 
-    async def _load_index(self, schema_id: str) -> tuple[Index, int]:
+    async def index(self, schema_id: str) -> Index:
+        """Returns the index as it is stored now: partitions of other brokers share the schema, and tools change it.
+
+        MetadataError and PersistenceError when it cannot be read.
+        """
         found = await self._store.get(_locator_key(schema_id))
         if found is None:
-            return NO_INDEX, 0
+            return NO_INDEX
+        cached = self._cached(schema_id)
+        # By its content, too: a schema that was forgotten begins with the same versions again.
+        if isinstance(cached, Index) and (cached.stored, cached.source) == found[::-1]:
+            return cached
+        index = await self._index_of(found)
+        self._keep(schema_id, index, len(found.value))
+        return index
+
+    async def _index_of(self, found: Versioned) -> Index:
         locator = _locator_of(found.value)
         deletions = [place for place, one in enumerate(locator.index) if not one.hash]
         usable = locator.index[deletions[-1] + 1 if deletions else 0 :]
         entries = [await self._indexed(entry) for entry in usable]
-        return Index(tuple(entries), locator.info.version, found.version), len(found.value)
+        return Index(tuple(entries), locator.info.version, found.version, found.value)
 
     async def _indexed(self, entry: SchemaLocator.IndexEntry) -> IndexedVersion:
         place = Position(entry.position.ledgerId, entry.position.entryId)
@@ -109,14 +122,21 @@ class SchemaLedgers(SchemaStore):
             kind, canonical_hash = schema.type, await _canonical_hash(schema)
         return IndexedVersion(entry.version, kind, entry.hash[:HASH_BYTES], canonical_hash, place)
 
-    async def _load_version(self, schema_id: str, version: int) -> tuple[VersionedSchema, int]:
+    async def read(self, schema_id: str, version: int) -> VersionedSchema:
+        """Returns a version that the index names. MetadataError and PersistenceError when it cannot be read."""
         for entry in (await self.index(schema_id)).entries:
             if entry.version == version and entry.place is not None:
+                # By its ledger: a schema that was forgotten begins with the same versions again.
+                key = f"{schema_id}/{entry.place}"
+                cached = self._cached(key)
+                if isinstance(cached, VersionedSchema):
+                    return cached
                 found = await self._read_at(entry.place, version)
                 # The ledger's word for some types is that of another one.
                 if found.schema is not None:
                     found = found._replace(schema=found.schema._replace(type=entry.type))
-                return found, 0 if found.schema is None else len(found.schema.data)
+                self._keep(key, found, 0 if found.schema is None else len(found.schema.data))
+                return found
         raise MetadataError(
             f"version {version} of the schema of {schema_id} cannot be read: it is not stored"
         )
@@ -155,8 +175,6 @@ class SchemaLedgers(SchemaStore):
         except BadVersion:
             await self._ledgers.delete(ledger_id)
             raise
-        finally:
-            self.drop(schema_id)
         return version
 
     async def _append(
@@ -204,7 +222,6 @@ class SchemaLedgers(SchemaStore):
             except BadVersion:
                 continue
             break
-        self.drop(schema_id)
 
     async def ids(self, namespace: str) -> list[str]:
         """Returns the names of all schemas of a namespace, sorted. MetadataError."""

@@ -10,8 +10,8 @@ Laws:
    the highest one.
 3. The index is written by compare-and-set: of two brokers that add a version at once one gets BadVersion.
 
-Values that were read stay in memory up to CACHE_BYTES_MAX. A topic has one owner, so no other broker changes its schema; the
-registry still reads the index anew (`drop`) before it compares a new schema.
+Values that were read stay in memory up to CACHE_BYTES_MAX: a store of one broker is changed by nobody else. `SchemaLedgers`,
+of a store that brokers share, compares an index with the stored one at each use.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ class Index(NamedTuple):
     """Highest number that was given out; -1 for a topic that never had a schema."""
     stored: int
     """Version of the value in the metadata store, for the next compare-and-set."""
+    source: bytes = b""
+    """The stored value, where other brokers may change it."""
 
 
 NO_INDEX: Final = Index((), -1, ABSENT)

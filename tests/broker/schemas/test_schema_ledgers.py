@@ -255,3 +255,17 @@ async def test_take_over_that_dies_is_done_again(world: World, writes: int) -> N
     await registry.open()
     assert await registry.versions(TOPIC) == wanted
     assert await world.metadata.children(ROOT) == []
+
+
+async def test_what_another_broker_or_a_tool_does_to_a_schema_is_seen_at_once(world: World) -> None:
+    one, other = registry_of(world), registry_of(world)
+    assert not await other.exists(TOPIC)
+    await one.add(TOPIC, avro("a"), ANY)
+    assert [found.schema for found in await other.versions(TOPIC)] == [avro("a")]
+    await other.add(TOPIC, avro("b"), ANY)
+    assert [found.schema for found in await one.versions(TOPIC)] == [avro("a"), avro("b")]
+    await world.metadata.delete(LOCATOR)
+    assert not await one.exists(TOPIC)
+    # Its versions begin with 0 again.
+    await other.add(TOPIC, avro("c"), ANY)
+    assert [found.schema for found in await one.versions(TOPIC)] == [avro("c")]
