@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.cluster.balance_settings import BalanceSettings
 from broker.cluster.isolation import permitted
-from broker.cluster.loads import UNSEEN_AVERAGE, BundleAverage, Load, rate_of
+from broker.cluster.loads import UNSEEN_AVERAGE, BrokerLoad, BundleAverage, rate_of
 from broker.cluster.orders import Orders
 from broker.cluster.placement import apart, fewest, least_loaded, with_few_topics
 from broker.cluster.records import (
@@ -113,7 +113,7 @@ class Balance:
             if name in members and bundle not in members[name].load.bundles
         }
 
-    async def choose(self, bundle: str, loads: Mapping[str, Load]) -> str:
+    async def choose(self, bundle: str, loads: Mapping[str, BrokerLoad]) -> str:
         """Returns the broker that shall own the bundle; the same until its report shows that it does.
 
         `loads`: of the brokers that may have it. Raises ServiceNotReady where none may, and MetadataError.
@@ -128,7 +128,7 @@ class Balance:
             raise ServiceNotReady(f"No broker was available to own {bundle}")
         return found
 
-    def _placed(self, bundle: str, loads: Mapping[str, Load], rules: Rules, among: set[str]) -> str:
+    def _placed(self, bundle: str, loads: Mapping[str, BrokerLoad], rules: Rules, among: set[str]) -> str:
         """Returns the broker among some of them that shall own the bundle; empty where none may."""
         settings = self._settings()
         namespace = bundle.rpartition("/")[0]
@@ -148,7 +148,7 @@ class Balance:
             found = least_loaded(candidates, used, rates, settings.overloaded)
         return min(found, key=lambda name: (len(held[name]), name), default="")
 
-    def _held(self, loads: Mapping[str, Load]) -> dict[str, set[str]]:
+    def _held(self, loads: Mapping[str, BrokerLoad]) -> dict[str, set[str]]:
         """Returns the bundles of each broker, with those that are on their way to it."""
         held = {name: set(load.bundles) for name, load in loads.items()}
         for bundle, name in self.chosen.items():
@@ -156,7 +156,7 @@ class Balance:
                 held[name].add(bundle)
         return held
 
-    def _topics(self, name: str, loads: Mapping[str, Load]) -> int:
+    def _topics(self, name: str, loads: Mapping[str, BrokerLoad]) -> int:
         coming = [bundle for bundle, to in self.chosen.items() if to == name]
         return loads[name].total.topics + sum(
             self.averages[bundle].topics for bundle in coming if bundle in self.averages
@@ -236,7 +236,7 @@ class Balance:
             )
 
     def _better(
-        self, bundle: str, source: str, loads: Mapping[str, Load], rules: Rules, among: set[str]
+        self, bundle: str, source: str, loads: Mapping[str, BrokerLoad], rules: Rules, among: set[str]
     ) -> str:
         """Returns the broker among some that shall have a bundle of a busy one; empty where none may."""
         to = self._placed(bundle, loads, rules, among)

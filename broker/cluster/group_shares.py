@@ -45,7 +45,7 @@ class Demand(NamedTuple):
         return math.inf if self.is_limited else self.used * HEADROOM
 
 
-class Usage(NamedTuple):
+class GroupUse(NamedTuple):
     """The use of the four rates of a group, in the order of `ResourceGroupRates`."""
 
     publish_messages: Demand = Demand()
@@ -108,15 +108,15 @@ class GroupShares:
             group = self._limits.group(name)
             if group is not None:
                 using = [found[name] for found in others if name in found]
-                share = _share(self._groups.get(name), usages.get(name, Usage()), using)
+                share = _share(self._groups.get(name), usages.get(name, GroupUse()), using)
                 group.take_share(share, self._limits.now_ns())
 
-    def _used(self) -> dict[str, Usage]:
+    def _used(self) -> dict[str, GroupUse]:
         """Returns the use of each group since the last call, without those that nobody here uses."""
         now_ns = self._limits.now_ns()
         seconds = max(1, now_ns - self._looked_ns) / NS_PER_SECOND
         self._looked_ns = now_ns
-        used: dict[str, Usage] = {}
+        used: dict[str, GroupUse] = {}
         before, self._counts = self._counts, {}
         for name in self._groups.names():
             group = self._limits.group(name)
@@ -127,13 +127,13 @@ class GroupShares:
             if any(since):
                 *rates, published_late, delivered_late = since
                 demands = [count / seconds for count in rates]
-                used[name] = Usage(
+                used[name] = GroupUse(
                     *(Demand(one, published_late > 0) for one in demands[:2]),
                     *(Demand(one, delivered_late > 0) for one in demands[2:]),
                 )
         return used
 
-    async def _write(self, usages: Mapping[str, Usage]) -> None:
+    async def _write(self, usages: Mapping[str, GroupUse]) -> None:
         node = await self._store.get(self._key)
         self._is_written = bool(usages)
         if not usages:
@@ -150,7 +150,7 @@ class GroupShares:
             except BadVersion:
                 await put_own(self._store, self._key, value)
 
-    async def _read(self) -> list[dict[str, Usage]]:
+    async def _read(self) -> list[dict[str, GroupUse]]:
         """Returns what the other brokers have written."""
         found = []
         for name in await self._store.children(USAGE):
@@ -161,12 +161,12 @@ class GroupShares:
         return found
 
 
-def _decoded(value: bytes) -> dict[str, Usage]:
+def _decoded(value: bytes) -> dict[str, GroupUse]:
     """Raises ValueError."""
     found = json.loads(value)
     try:
         return {
-            str(name): Usage(*(Demand(float(used), bool(is_limited)) for used, is_limited in usage))
+            str(name): GroupUse(*(Demand(float(used), bool(is_limited)) for used, is_limited in usage))
             for name, usage in found.items()
         }
     except (AttributeError, TypeError) as error:
@@ -185,7 +185,7 @@ def _counts_of(group: GroupLimits) -> tuple[int, ...]:
     )
 
 
-def _share(rates: ResourceGroupRates, own: Usage, others: Sequence[Usage]) -> ResourceGroupRates:
+def _share(rates: ResourceGroupRates, own: GroupUse, others: Sequence[GroupUse]) -> ResourceGroupRates:
     columns = zip(*others, strict=True) if others else [()] * len(own)
     limits = (
         rates.publish_messages,

@@ -15,7 +15,7 @@ LONG_SAMPLES: Final = 1000
 """Samples that an average of a long term weighs, as in Apache."""
 
 
-class Usage(NamedTuple):
+class ResourceUse(NamedTuple):
     """The use of one resource."""
 
     usage: float = 0.0
@@ -98,18 +98,18 @@ EQUAL_WEIGHTS: Final = Weights()
 """Those of `maxResourceUsage` in a load report."""
 
 
-class Load(Value):
+class BrokerLoad(Value):
     """The load of one broker."""
 
-    cpu: Usage = Usage()
+    cpu: ResourceUse = ResourceUse()
     """Percent of one core."""
-    memory: Usage = Usage()
+    memory: ResourceUse = ResourceUse()
     """MiB."""
-    direct_memory: Usage = Usage()
+    direct_memory: ResourceUse = ResourceUse()
     """MiB of what is kept outside of Java's heap; here the entry cache."""
-    bandwidth_in: Usage = Usage()
+    bandwidth_in: ResourceUse = ResourceUse()
     """Kilobits per second."""
-    bandwidth_out: Usage = Usage()
+    bandwidth_out: ResourceUse = ResourceUse()
     """Kilobits per second."""
     bundles: Mapping[str, BundleLoad] = field(default_factory=dict)
     """By `tenant/namespace/range`."""
@@ -119,9 +119,11 @@ class Load(Value):
         """The sum over the bundles."""
         return BundleLoad(*map(sum, zip(*self.bundles.values(), strict=True))) if self.bundles else NO_LOAD
 
-    def with_bundles(self, bundles: Mapping[str, BundleLoad]) -> Load:
+    def with_bundles(self, bundles: Mapping[str, BundleLoad]) -> BrokerLoad:
         """Returns the load with other bundles."""
-        return Load(self.cpu, self.memory, self.direct_memory, self.bandwidth_in, self.bandwidth_out, bundles)
+        return BrokerLoad(
+            self.cpu, self.memory, self.direct_memory, self.bandwidth_in, self.bandwidth_out, bundles
+        )
 
     def used(self, weights: Weights = EQUAL_WEIGHTS) -> float:
         """Returns the share of the most used resource, each times its weight."""
@@ -133,7 +135,7 @@ class Load(Value):
         )
 
 
-def differs(before: Load, now: Load, weights: Weights, change: float) -> bool:
+def differs(before: BrokerLoad, now: BrokerLoad, weights: Weights, change: float) -> bool:
     """Returns True where a number has changed by more than the part `change`: what a new report is written for."""
     old, new = before.total, now.total
     return (

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
-from broker.cluster.loads import Average, BundleAverage, BundleLoad, Load, Usage, bundle_load
+from broker.cluster.loads import Average, BrokerLoad, BundleAverage, BundleLoad, ResourceUse, bundle_load
 from broker.service.topics.topic_ownership import Addresses, Listener
 from foundation.value import Json
 
@@ -34,7 +34,7 @@ _RESOURCES: Final = {
     "bandwidthIn": "bandwidth_in",
     "bandwidthOut": "bandwidth_out",
 }
-"""Fields of a `Load` by their names in a registration, in order."""
+"""Fields of a `BrokerLoad` by their names in a registration, in order."""
 _TOTALS: Final = {
     "msgThroughputIn": "throughput_in",
     "msgThroughputOut": "throughput_out",
@@ -64,18 +64,18 @@ class Member(NamedTuple):
     """`host:port` of its admin port."""
     addresses: Addresses
     """For its clients."""
-    load: Load
+    load: BrokerLoad
     """Its load when it wrote the registration last, with each bundle that it owned."""
     updated_ms: int
     """When that was, by its clock."""
 
 
-class Report(NamedTuple):
+class LoadReport(NamedTuple):
     """The changing part of a registration."""
 
     now_ms: int
     """The time."""
-    load: Load
+    load: BrokerLoad
     """The load, with each owned bundle."""
     gained: Sequence[str] = ()
     """Bundles that the report before did not have."""
@@ -116,12 +116,12 @@ def decode_leader(value: bytes) -> str:
     return str(_loaded(value).get("brokerId", ""))
 
 
-def encode_member(addresses: Addresses, version: str, started_ms: int, report: Report) -> bytes:
+def encode_member(addresses: Addresses, version: str, started_ms: int, report: LoadReport) -> bytes:
     """Returns a registration, which is the load report too. Pulsar's name: LocalBrokerData."""
     return _dumped(member_json(addresses, version, started_ms, report))
 
 
-def member_json(addresses: Addresses, version: str, started_ms: int, report: Report) -> dict[str, Json]:
+def member_json(addresses: Addresses, version: str, started_ms: int, report: LoadReport) -> dict[str, Json]:
     """Returns the fields of a registration."""
     load, total = report.load, report.load.total
     urls = {
@@ -164,7 +164,7 @@ def decode_member(name: str, value: bytes) -> Member:
         str(bundle): _bundle(_table(stats, str(bundle)))
         for bundle in (named if isinstance(named, list) else ())
     }
-    load = Load(
+    load = BrokerLoad(
         _usage(found, "cpu"),
         _usage(found, "memory"),
         _usage(found, "directMemory"),
@@ -206,9 +206,9 @@ def encode_averages(averages: Iterable[BundleAverage]) -> bytes:
     )
 
 
-def _usage(found: Mapping[str, object], key: str) -> Usage:
+def _usage(found: Mapping[str, object], key: str) -> ResourceUse:
     one = _table(found, key)
-    return Usage(_number(one, "usage"), _number(one, "limit"))
+    return ResourceUse(_number(one, "usage"), _number(one, "limit"))
 
 
 def _bundle(found: Mapping[str, object]) -> BundleLoad:

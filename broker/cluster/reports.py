@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 
 from broker.cluster.balance_settings import BalanceSettings
 from broker.cluster.leases import Leases
-from broker.cluster.loads import NO_LOAD, Load, differs
+from broker.cluster.loads import NO_LOAD, BrokerLoad, differs
 from broker.cluster.members import Members
-from broker.cluster.records import Report, encode_member, member_json
+from broker.cluster.records import LoadReport, encode_member, member_json
 from broker.service.topics.topic_ownership import Addresses
 from foundation.model.errors import BrokerError
 from foundation.value import Json
@@ -21,9 +21,9 @@ from foundation.value import Json
 log = logging.getLogger("magnetar")
 
 
-async def _not_measured() -> Load:
+async def _not_measured() -> BrokerLoad:
     """Stands for a measurement before there is one."""
-    return Load()
+    return BrokerLoad()
 
 
 class LoadReports:
@@ -39,7 +39,7 @@ class LoadReports:
         now_ms: Callable[[], int],
     ) -> None:
         """`version`: Magnetar's. `wall_ms` is the time in reports, `now_ms` a clock that nobody sets."""
-        self.measure: Callable[[], Awaitable[Load]] = _not_measured
+        self.measure: Callable[[], Awaitable[BrokerLoad]] = _not_measured
         """Returns the load of this broker and its bundles; set once there is something to measure."""
         self._members = members
         self._leases = leases
@@ -49,12 +49,12 @@ class LoadReports:
         self._now_ms = now_ms
         self._started_ms = wall_ms()
         self._own = Addresses()
-        self._measured = Load()
-        self._written = Load()
+        self._measured = BrokerLoad()
+        self._written = BrokerLoad()
         self._written_ms = 0
 
     @property
-    def load(self) -> Load:
+    def load(self) -> BrokerLoad:
         """The load that was measured last, with the bundles of now."""
         measured = self._measured.bundles
         return self._measured.with_bundles({one: measured.get(one, NO_LOAD) for one in self._leases})
@@ -62,7 +62,7 @@ class LoadReports:
     def begin(self, own: Addresses) -> bytes:
         """Returns the first registration of a broker with these addresses."""
         self._own = own
-        return encode_member(own, self._version, self._started_ms, Report(self._wall_ms(), Load()))
+        return encode_member(own, self._version, self._started_ms, LoadReport(self._wall_ms(), BrokerLoad()))
 
     async def tick(self) -> None:
         """Measures, and writes a report if one is due. Errors are logged, and the next tick tries again."""
@@ -77,7 +77,7 @@ class LoadReports:
             else:
                 self._written, self._written_ms = load, self._now_ms()
 
-    def _is_due(self, now: Load) -> bool:
+    def _is_due(self, now: BrokerLoad) -> bool:
         settings, before = self._settings(), self._written
         # Each bundle that comes or goes, whatever the threshold: others choose by it.
         if now.bundles.keys() != before.bundles.keys():
@@ -90,7 +90,7 @@ class LoadReports:
         self._measured = await self.measure()
         return member_json(self._own, self._version, self._started_ms, self._report_of(self.load))
 
-    def _report_of(self, load: Load) -> Report:
+    def _report_of(self, load: BrokerLoad) -> LoadReport:
         before, now = self._written.bundles, load.bundles
         gained, lost = [one for one in now if one not in before], [one for one in before if one not in now]
-        return Report(self._wall_ms(), load, gained, lost)
+        return LoadReport(self._wall_ms(), load, gained, lost)

@@ -13,7 +13,7 @@ from collections.abc import Container, Mapping
 from typing import Final, NamedTuple
 
 from broker.cluster.balance_settings import BalanceSettings
-from broker.cluster.loads import BundleAverage, Load
+from broker.cluster.loads import BrokerLoad, BundleAverage
 
 MARGIN: Final = 0.05
 """A broker is brought this much below the limit."""
@@ -41,7 +41,7 @@ class Shed(NamedTuple):
 
 def shed(
     usages: Mapping[str, float],
-    loads: Mapping[str, Load],
+    loads: Mapping[str, BrokerLoad],
     averages: Mapping[str, BundleAverage],
     recent: Container[str],
     settings: BalanceSettings,
@@ -76,7 +76,7 @@ def shed(
 
 
 def _after(
-    usages: Mapping[str, float], loads: Mapping[str, Load], settings: BalanceSettings
+    usages: Mapping[str, float], loads: Mapping[str, BrokerLoad], settings: BalanceSettings
 ) -> dict[str, float]:
     history = settings.history
     return {
@@ -91,14 +91,14 @@ def _mean(usages: Mapping[str, float]) -> float:
     return sum(usages.values()) / len(usages) if usages else 0.0
 
 
-def _busiest(usages: Mapping[str, float], loads: Mapping[str, Load]) -> str:
+def _busiest(usages: Mapping[str, float], loads: Mapping[str, BrokerLoad]) -> str:
     """Returns the broker with most to do among those that have several bundles."""
     several = [broker for broker, load in loads.items() if len(load.bundles) > 1 and usages[broker] > 0]
     return max(several, key=lambda broker: usages[broker], default="")
 
 
 def _largest(
-    load: Load, averages: Mapping[str, BundleAverage], recent: Container[str], wanted: float
+    load: BrokerLoad, averages: Mapping[str, BundleAverage], recent: Container[str], wanted: float
 ) -> list[str]:
     """Returns the largest bundles that have the wanted throughput together, one at least."""
     sizes = {

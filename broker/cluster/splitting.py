@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from broker.cluster.balance_settings import BalanceSettings
-from broker.cluster.loads import BundleAverage, Load
+from broker.cluster.loads import BrokerLoad, BundleAverage
 
 
 def too_large(
-    loads: Iterable[Load],
+    loads: Iterable[BrokerLoad],
     averages: Mapping[str, BundleAverage],
     counts: Mapping[str, int],
     settings: BalanceSettings,

@@ -38,7 +38,7 @@ _NOT_FOUND: Final = 404
 
 
 class ClusterTransactions:
-    """Implements `Participants` for a coordinator of this broker, and `Cluster` for its topics."""
+    """Implements `Participants` for a coordinator of this broker, and `TransactionCluster` for its topics."""
 
     def __init__(self, ownership: ClusterOwnership, local: Participants) -> None:
         """`local`: topics and subscriptions of this broker."""

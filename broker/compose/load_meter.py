@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from broker.cluster.balance_settings import BalanceSettings
-from broker.cluster.loads import BundleLoad, Load, Usage, bundle_load
+from broker.cluster.loads import BrokerLoad, BundleLoad, ResourceUse, bundle_load
 from broker.cluster.ownership import ClusterOwnership
-from broker.cluster.records import Report, member_json
+from broker.cluster.records import LoadReport, member_json
 from broker.compose.broker_service import BrokerService
 from broker.compose.metrics_source import network_settings
 from broker.metrics.network import NetworkSettings, NetworkTraffic, traffic
@@ -63,7 +63,7 @@ def measure_load(broker: BrokerService, window_of: Callable[[str], TopicWindow])
         return
 
     async def report() -> dict[str, Json]:
-        now = Report(environment.wall_ms(), await meter.measure())
+        now = LoadReport(environment.wall_ms(), await meter.measure())
         return member_json(ownership.owner, broker.version, started_ms, now)
 
     ownership.load_report = report
@@ -90,10 +90,10 @@ class LoadMeter:
         self._count_due_ns = 0
         self._counting: asyncio.Task[None] | None = None
         self._began = self._sample()
-        self._cpu = Usage(0.0, 100.0)
-        self._in = self._out = Usage(0.0, _UNKNOWN_KBITS)
+        self._cpu = ResourceUse(0.0, 100.0)
+        self._in = self._out = ResourceUse(0.0, _UNKNOWN_KBITS)
 
-    async def measure(self) -> Load:
+    async def measure(self) -> BrokerLoad:
         """Returns the load of now."""
         # Requests that come together share a count.
         if self._counting is None and time.monotonic_ns() >= self._count_due_ns:
@@ -102,9 +102,9 @@ class LoadMeter:
         if self._counting is not None:
             await asyncio.shield(self._counting)
         self._roll()
-        memory = Usage((resident_bytes() or 0) / _MIB, memory_limit_bytes() / _MIB)
-        cache = Usage(self._cache.used_bytes / _MIB, self._cache.settings.size_bytes_max / _MIB)
-        return Load(self._cpu, memory, cache, self._in, self._out, self._bundles)
+        memory = ResourceUse((resident_bytes() or 0) / _MIB, memory_limit_bytes() / _MIB)
+        cache = ResourceUse(self._cache.used_bytes / _MIB, self._cache.settings.size_bytes_max / _MIB)
+        return BrokerLoad(self._cpu, memory, cache, self._in, self._out, self._bundles)
 
     def _counted(self, _: asyncio.Task[None]) -> None:
         self._counting = None
@@ -169,9 +169,9 @@ class LoadMeter:
         if elapsed_ns < self._usage_ms() * 1_000_000:
             return
         self._began = now_ns, cpu_ns, now
-        self._cpu = Usage(100.0 * (cpu_ns - cpu_then_ns) / elapsed_ns, 100.0)
+        self._cpu = ResourceUse(100.0 * (cpu_ns - cpu_then_ns) / elapsed_ns, 100.0)
         seconds = elapsed_ns / 1e9
         limit = now.speed / _BITS_PER_KBIT if now.speed > 0 else _UNKNOWN_KBITS
         # Counters fall when an interface goes away.
-        self._in = Usage(max(now.received - then.received, 0) / seconds / _BITS_PER_KBIT, limit)
-        self._out = Usage(max(now.sent - then.sent, 0) / seconds / _BITS_PER_KBIT, limit)
+        self._in = ResourceUse(max(now.received - then.received, 0) / seconds / _BITS_PER_KBIT, limit)
+        self._out = ResourceUse(max(now.sent - then.sent, 0) / seconds / _BITS_PER_KBIT, limit)

@@ -58,7 +58,7 @@ class _Pending:
     """The client was told that it took too long."""
 
 
-class PartitionRouter:
+class MessageRouter:
     """Chooses partitions for the messages of one session, as Pulsar's clients do."""
 
     def __init__(self, parameters: ProducerParameters) -> None:
@@ -99,7 +99,7 @@ class ProducerSession(WebSocketSession):
         self.pending = 0
         """Messages that were read and not answered."""
         self._pauses = 0
-        self._router = PartitionRouter(parameters)
+        self._router = MessageRouter(parameters)
         self._buffer_waits = False
         self._timer_runs = False
 

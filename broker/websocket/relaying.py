@@ -22,7 +22,7 @@ from broker.websocket.errors import BROKEN, RESTART, BadCommand, Refused
 from broker.websocket.json_forms import end_of_topic_json, read_command, read_send, refusal_json
 from broker.websocket.opening import parts_of
 from broker.websocket.parameters import ConsumerParameters, ProducerParameters, dead_letter_topic
-from broker.websocket.producing import PartitionRouter
+from broker.websocket.producing import MessageRouter
 from broker.websocket.rights import SessionClient
 from broker.websocket.session import OUTGOING_BYTES_MAX, WebSocketSession
 from foundation.model.topic_name import TopicName
@@ -36,7 +36,7 @@ _NOT_SENT_ON: Final = ("token", "topics", "topicsPattern")
 """Parameters that are for the asked broker alone."""
 
 
-class Part(NamedTuple):
+class OwnedPart(NamedTuple):
     """A topic or partition, and its owner."""
 
     name: TopicName
@@ -47,13 +47,13 @@ class Part(NamedTuple):
 
 async def parts_elsewhere(
     session: RelaySession, names: Sequence[TopicName], access: Callable[[TopicName], Access]
-) -> list[Part]:
+) -> list[OwnedPart]:
     """Returns all topics and partitions with their owners; none where this broker owns them all.
 
     Raises Forbidden, TopicNotFound, ServiceNotReady and MetadataError.
     """
     ownership = session.context.registry.ownership
-    found: list[Part] = []
+    found: list[OwnedPart] = []
     for name in names:
         # Before the topic is looked at: a client without the right must not create one.
         session.rights.require(access(name))
@@ -61,7 +61,7 @@ async def parts_elsewhere(
         await ownership.take_unowned(parts)
         for part in parts:
             session.rights.hold(access(part))
-            found.append(Part(part, (await ownership.owner_of(part)).addresses))
+            found.append(OwnedPart(part, (await ownership.owner_of(part)).addresses))
     return [] if all(part.owner == ownership.owner for part in found) else found
 
 
@@ -140,7 +140,9 @@ class RelaySession(WebSocketSession):
         self.legs: list[Leg] = []
         """By topic and partition; filled before `run`."""
 
-    async def open_legs(self, parts: Sequence[Part], path: str, end: str, query: Mapping[str, str]) -> None:
+    async def open_legs(
+        self, parts: Sequence[OwnedPart], path: str, end: str, query: Mapping[str, str]
+    ) -> None:
         """Opens a WebSocket to the owner of each part. BrokerErrors refuse; nothing stays open then.
 
         `path`: `/ws/v2/consumer` or another kind; `end`: what follows the topic.
@@ -194,7 +196,7 @@ class RelayedProducers(RelaySession):
         parameters: ProducerParameters,
     ) -> None:
         super().__init__(socket, context, peer)
-        self._router = PartitionRouter(parameters)
+        self._router = MessageRouter(parameters)
 
     def handle_text(self, text: str) -> None:
         """Sends a message to the owner of its partition."""

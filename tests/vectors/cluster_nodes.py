@@ -22,7 +22,7 @@ from bookie_stub.disk.cookie import Configured, check_layout, cookie_text
 from bookkeeper.ensembles.racks import BookieRacks
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.cluster.records import (
-    Report,
+    LoadReport,
     decode_bundle,
     decode_leader,
     decode_member,
@@ -199,7 +199,9 @@ async def _racks(store: MemoryMetadataStore, _found: re.Match[str]) -> None:
 
 def _member(found: re.Match[str], data: bytes) -> bytes:
     member, recorded = decode_member(found[1], data), json.loads(data)
-    report = Report(member.updated_ms, member.load, recorded["lastBundleGains"], recorded["lastBundleLosses"])
+    report = LoadReport(
+        member.updated_ms, member.load, recorded["lastBundleGains"], recorded["lastBundleLosses"]
+    )
     return encode_member(
         member.addresses, recorded["brokerVersionString"], recorded["startTimestamp"], report
     )

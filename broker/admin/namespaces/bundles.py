@@ -23,7 +23,14 @@ from broker.admin.topics.stats import rates_of_topic
 from broker.config.server_keys import AT_POSITIONS, BY_TOPICS, EQUAL
 from broker.service.lifecycle import namespace_topics
 from broker.service.namespaces import bundles
-from broker.service.namespaces.bundles import Bundle, Bundles, Rates, bundles_of, hashes_by_rates, middle_of
+from broker.service.namespaces.bundles import (
+    Bundle,
+    BundleRates,
+    Bundles,
+    bundles_of,
+    hashes_by_rates,
+    middle_of,
+)
 from broker.service.namespaces.namespaces import Json, NamespaceNotFound
 from broker.service.namespaces.stored_forms import BUNDLES_KEY
 from foundation.loop.slices import in_slices
@@ -87,10 +94,10 @@ async def _divided_at(request: web.Request, bundle: Bundle, algorithm: str) -> l
     settings, rates = broker.settings, {}
     for number, name in hashes.items():
         found = rates_of_topic(request.app[RATES](name).row)
-        rates[number] = Rates(
+        rates[number] = BundleRates(
             found["msgRateIn"] + found["msgRateOut"], found["msgThroughputIn"] + found["msgThroughputOut"]
         )
-    most = Rates(
+    most = BundleRates(
         settings.int("loadBalancerNamespaceBundleMaxMsgRate"),
         settings.int("loadBalancerNamespaceBundleMaxBandwidthMbytes") << 20,
     )

@@ -90,7 +90,7 @@ def middle_of(hashes: Iterable[int]) -> int | None:
     return before + (after - before) // 2
 
 
-class Rates(NamedTuple):
+class BundleRates(NamedTuple):
     """Messages and bytes per second, in both directions together."""
 
     messages: float = 0.0
@@ -98,24 +98,24 @@ class Rates(NamedTuple):
     throughput: float = 0.0
     """Bytes per second."""
 
-    def __add__(self, other: Rates) -> Rates:  # type: ignore[override]  # a sum, and no longer tuple
+    def __add__(self, other: BundleRates) -> BundleRates:  # type: ignore[override]  # a sum, and no longer tuple
         """Returns the sum."""
-        return Rates(self.messages + other.messages, self.throughput + other.throughput)
+        return BundleRates(self.messages + other.messages, self.throughput + other.throughput)
 
-    def exceeds(self, most: Rates) -> bool:
+    def exceeds(self, most: BundleRates) -> bool:
         """Returns True where one of the two is greater than that of `most`."""
         return self.messages > most.messages or self.throughput > most.throughput
 
 
-def hashes_by_rates(rates: Mapping[int, Rates], most: Rates, difference: float) -> list[int]:
+def hashes_by_rates(rates: Mapping[int, BundleRates], most: BundleRates, difference: float) -> list[int]:
     """Returns the hashes that divide topics so that no part exceeds `most`, but for single topics.
 
     `rates`: of topics by their hashes. None where the topics together exceed `most` by less than its part `difference`.
     """
     busy = {key: one for key, one in rates.items() if one.messages > 0 or one.throughput > 0}
-    total = sum(busy.values(), Rates())
+    total = sum(busy.values(), BundleRates())
     more = 1 + difference
-    least = Rates(most.messages * more, most.throughput * more)
+    least = BundleRates(most.messages * more, most.throughput * more)
     if len(busy) < 2 or (total.messages < least.messages and total.throughput < least.throughput):
         return []
     first, *others = sorted(busy)

@@ -4,8 +4,8 @@ Clients spread over `COORDINATORS` of them: they find the count as the number of
 partition up, and introduce themselves with TC_CLIENT_CONNECT. At the start the broker reads the logs of all
 coordinators that it had before its ports open, so a topic can always ask how far a transaction is.
 
-Where brokers share a store (`Cluster`), a coordinator is open at the owner of its partition alone, from the first need on
-until the partition's bundle is given up. Topics of other brokers learn of a transaction when its first message or
+Where brokers share a store (`TransactionCluster`), a coordinator is open at the owner of its partition alone, from the first
+need on until the partition's bundle is given up. Topics of other brokers learn of a transaction when its first message or
 acknowledgement comes, and forget it when they are told of its end.
 """
 
@@ -46,7 +46,7 @@ LEARNT_MAX: Final = 10_000
 """Transactions of other brokers' coordinators that are kept; one that is dropped is asked for again."""
 
 
-class Cluster(Participants, Protocol):
+class TransactionCluster(Participants, Protocol):
     """All brokers on one store, as coordinators and topics of one of them see them."""
 
     async def lease(self, number: int) -> Lease | None:
@@ -77,7 +77,7 @@ class Coordinators:
         *,
         spawn: Spawn,
         limits: TransactionLimits,
-        cluster: Cluster | None = None,
+        cluster: TransactionCluster | None = None,
     ) -> None:
         """`partitions` has `ASSIGN_TOPIC`; `cluster` None: no other broker is on the store. `open` is to be called next."""
         self.by_number: dict[int, Coordinator] = {}

@@ -21,16 +21,16 @@ from broker.cluster.loads import (
     NO_LOAD,
     UNSEEN_AVERAGE,
     Average,
+    BrokerLoad,
     BundleAverage,
     BundleLoad,
-    Load,
-    Usage,
+    ResourceUse,
     Weights,
     rate_of,
 )
 from broker.cluster.placement import least_loaded, with_few_topics
 from broker.cluster.shedding import may_move, shed
-from broker.service.namespaces.bundles import Rates, hash_of, hashes_by_rates, middle_of
+from broker.service.namespaces.bundles import BundleRates, hash_of, hashes_by_rates, middle_of
 
 CASES = [
     json.loads(line)
@@ -50,9 +50,9 @@ def average(found: Mapping[str, Any]) -> BundleAverage:
     return BundleAverage(one(found["shortTermData"]), one(found["longTermData"]), found["topics"])
 
 
-def load(report: Mapping[str, Any], averages: Mapping[str, BundleAverage]) -> Load:
-    def usage(key: str) -> Usage:
-        return Usage(report[key]["usage"], report[key]["limit"])
+def load(report: Mapping[str, Any], averages: Mapping[str, BundleAverage]) -> BrokerLoad:
+    def usage(key: str) -> ResourceUse:
+        return ResourceUse(report[key]["usage"], report[key]["limit"])
 
     bundles = {}
     for bundle in report["bundles"]:
@@ -60,7 +60,7 @@ def load(report: Mapping[str, Any], averages: Mapping[str, BundleAverage]) -> Lo
         bundles[bundle] = (
             BundleLoad(0.0, short.throughput_in, 0.0, short.throughput_out) if short else NO_LOAD
         )
-    found = Load(
+    found = BrokerLoad(
         usage("cpu"),
         usage("memory"),
         usage("directMemory"),
@@ -171,10 +171,10 @@ def test_isolation_policies_permit_the_brokers_that_apache_permits(case: Any) ->
 @pytest.mark.parametrize("case", cases("split"), ids=range(len(cases("split"))))
 def test_bundles_are_divided_where_apache_divides_them(case: Any) -> None:
     rates = {
-        hash_of(topic): Rates(rate_in + rate_out, throughput_in + throughput_out)
+        hash_of(topic): BundleRates(rate_in + rate_out, throughput_in + throughput_out)
         for topic, (rate_in, rate_out, throughput_in, throughput_out) in case["topics"].items()
     }
-    most = Rates(case["rate"], case["mbytes"] << 20)
+    most = BundleRates(case["rate"], case["mbytes"] << 20)
     assert hashes_by_rates(rates, most, case["difference"] / 100) == case["flow"]
     middle = middle_of(rates)
     assert ([] if middle is None else [middle]) == case["counted"]

@@ -9,9 +9,9 @@ import pytest
 
 from bookkeeper.metadata.metadata_store import Ephemeral
 from broker.cluster.balance_settings import BalanceSettings
-from broker.cluster.loads import UNSEEN_AVERAGE, BundleLoad, Load, Usage, Weights, differs
+from broker.cluster.loads import UNSEEN_AVERAGE, BrokerLoad, BundleLoad, ResourceUse, Weights, differs
 from broker.cluster.placement import apart
-from broker.cluster.records import BROKERS, Report, encode_member
+from broker.cluster.records import BROKERS, LoadReport, encode_member
 from broker.cluster.splitting import too_large
 from broker.service.namespaces.bundles import Bundles
 from broker.service.topics.topic_ownership import Addresses, MoveKind
@@ -23,14 +23,14 @@ BUNDLES = [f"shop/orders/{one}" for one in Bundles.equal(4).all()]
 BUSY = BalanceSettings(history=0.0, throughput_least=0.0, shed_ms=0)
 
 
-def load(cpu: float, *bundles: BundleLoad) -> Load:
-    return Load(cpu=Usage(cpu, 100.0), bundles=dict(zip(BUNDLES, bundles, strict=False)))
+def load(cpu: float, *bundles: BundleLoad) -> BrokerLoad:
+    return BrokerLoad(cpu=ResourceUse(cpu, 100.0), bundles=dict(zip(BUNDLES, bundles, strict=False)))
 
 
-async def reported(node: Node, found: Load) -> None:
+async def reported(node: Node, found: BrokerLoad) -> None:
     """Has a broker report a load as its own."""
 
-    async def measure() -> Load:
+    async def measure() -> BrokerLoad:
         return found
 
     node.ownership.reports.measure = measure
@@ -188,7 +188,7 @@ async def test_bundles_of_a_namespace_are_spread_evenly_or_by_their_rates() -> N
         nodes[0].settings = BalanceSettings(evenly=evenly)
         await own(nodes[1], BUNDLES[0])
         await own(nodes[0], "other/x/0x00000000_0xffffffff")
-        busy = Load(bundles={"other/x/0x00000000_0xffffffff": BundleLoad(rate_in=1000.0)})
+        busy = BrokerLoad(bundles={"other/x/0x00000000_0xffffffff": BundleLoad(rate_in=1000.0)})
         await reported(nodes[1], load(1.0))
         await reported(nodes[0], busy)
         found = await nodes[0].ownership.owner_of_bundle(BUNDLES[1])
@@ -216,8 +216,10 @@ async def test_leader_has_a_bundle_divided_and_leaves_one_of_an_old_report_alone
     nodes[0].settings = BalanceSettings(bundle_topics=10)
     many = BundleLoad(topics=11)
     await own(nodes[1], BUNDLES[0], "shop/orders/0x00000000_0x10000000")
-    await reported(nodes[1], Load(bundles={BUNDLES[0]: many, "shop/orders/0x00000000_0x10000000": many}))
-    await reported(nodes[0], Load())
+    await reported(
+        nodes[1], BrokerLoad(bundles={BUNDLES[0]: many, "shop/orders/0x00000000_0x10000000": many})
+    )
+    await reported(nodes[0], BrokerLoad())
     path = f"/admin/v2/namespaces/{BUNDLES[0]}/split"
     assert nodes[0].peers.asked == [(nodes[1].addresses.broker_id, path, {"unload": "true"})]
     assert nodes[0].ownership.counts.divided_bundles == 1
@@ -281,7 +283,7 @@ async def test_report_of_an_apache_broker_is_balanced_by() -> None:
     (node,) = await cluster(1)
     other = node.store.another()
     far = Addresses("pulsar://apache:6650", "http://apache:8080")
-    value = encode_member(far, "4.2.4", 0, Report(5, load(90.0)))
+    value = encode_member(far, "4.2.4", 0, LoadReport(5, load(90.0)))
     await other.put_all([Ephemeral(f"{BROKERS}/apache:8080", value)])
     await settle(node)
     found = await node.ownership.owner_of_bundle(BUNDLES[0])

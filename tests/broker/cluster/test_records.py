@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from broker.cluster.loads import NO_LOAD, UNSEEN_AVERAGE, BundleLoad, Load, Usage
+from broker.cluster.loads import NO_LOAD, UNSEEN_AVERAGE, BrokerLoad, BundleLoad, ResourceUse
 from broker.cluster.records import (
-    Report,
+    LoadReport,
     decode_bundle,
     decode_leader,
     decode_member,
@@ -44,20 +44,20 @@ def test_nodes_of_apache_are_read() -> None:
     assert decode_leader(LEADER) == APACHE.broker_id == "localhost:18080"
     name, addresses, load, updated_ms = decode_member("localhost:18080", MEMBER)
     assert (name, addresses, updated_ms) == ("localhost:18080", APACHE, 1795456811163)
-    assert load.memory == Usage(66.57698822021484, 371.25)
+    assert load.memory == ResourceUse(66.57698822021484, 371.25)
     assert load.bundles == {"shop/orders/0xc0000000_0xffffffff": NO_LOAD}
 
 
 def test_own_load_report_has_the_numbers_of_the_load() -> None:
-    load = Load(
-        Usage(50.0, 100.0),
-        Usage(1.0, 2.0),
-        Usage(3.0, 4.0),
-        Usage(5.0, -1000.0),
-        Usage(6.0, 100.0),
+    load = BrokerLoad(
+        ResourceUse(50.0, 100.0),
+        ResourceUse(1.0, 2.0),
+        ResourceUse(3.0, 4.0),
+        ResourceUse(5.0, -1000.0),
+        ResourceUse(6.0, 100.0),
         {"a/b/0x00000000_0x80000000": ONE, "a/b/0x80000000_0xffffffff": ONE},
     )
-    report = Report(8, load, ["a/b/0x00000000_0x80000000"], ["a/c/0x00000000_0xffffffff"])
+    report = LoadReport(8, load, ["a/b/0x00000000_0x80000000"], ["a/c/0x00000000_0xffffffff"])
     value = encode_member(APACHE, "1.0", 7, report)
     assert decode_member("localhost:18080", value) == ("localhost:18080", APACHE, load, 8)
     found = json.loads(value)
@@ -78,8 +78,8 @@ def test_own_nodes_have_the_bytes_of_apache() -> None:
 
 
 def test_own_registration_has_the_fields_of_apache() -> None:
-    load = Load(bundles={"shop/orders/0xc0000000_0xffffffff": NO_LOAD})
-    own = json.loads(encode_member(APACHE, "1.0", 7, Report(8, load)))
+    load = BrokerLoad(bundles={"shop/orders/0xc0000000_0xffffffff": NO_LOAD})
+    own = json.loads(encode_member(APACHE, "1.0", 7, LoadReport(8, load)))
     theirs = json.loads(MEMBER)
     assert list(own) == list(theirs)
     assert own["loadManagerClassName"] == theirs["loadManagerClassName"]
@@ -95,8 +95,8 @@ def test_addresses_with_tls_and_listeners_come_back() -> None:
         {"inner": Listener("pulsar://i:1", "pulsar+ssl://i:3"), "plain": Listener("pulsar://p:1")},
     )
     assert decode_owner(encode_owner(full)) == full
-    member = decode_member("h:2", encode_member(full, "1.0", 0, Report(0, Load())))
-    assert member == ("h:2", full, Load(), 0)
+    member = decode_member("h:2", encode_member(full, "1.0", 0, LoadReport(0, BrokerLoad())))
+    assert member == ("h:2", full, BrokerLoad(), 0)
 
 
 @pytest.mark.parametrize("value", [b"", b"[]", b"{", b"7"])

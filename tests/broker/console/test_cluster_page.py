@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import ClientSession
 
-from broker.cluster.loads import BundleLoad, Load, Usage
+from broker.cluster.loads import BrokerLoad, BundleLoad, ResourceUse
 from broker.console.cluster_page import BUNDLES_MAX, MOVES_MAX, cluster_page
 from broker.service.topics.topic_ownership import (
     Addresses,
@@ -52,8 +52,10 @@ async def test_every_broker_shows_all_with_their_bundles_and_moves() -> None:
 
 
 async def test_load_of_a_broker_is_that_of_its_last_report() -> None:
-    async def measure() -> Load:
-        return Load(cpu=Usage(30.0, 100.0), bundles={BUNDLE: BundleLoad(rate_in=7.0, rate_out=2.0)})
+    async def measure() -> BrokerLoad:
+        return BrokerLoad(
+            cpu=ResourceUse(30.0, 100.0), bundles={BUNDLE: BundleLoad(rate_in=7.0, rate_out=2.0)}
+        )
 
     nodes = await cluster(2)
     await owned(nodes[1])

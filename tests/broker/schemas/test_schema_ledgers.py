@@ -257,7 +257,7 @@ async def test_take_over_that_dies_is_done_again(world: World, writes: int) -> N
     assert await world.metadata.children(ROOT) == []
 
 
-async def test_what_another_broker_or_a_tool_does_to_a_schema_is_seen_at_once(world: World) -> None:
+async def test_change_by_another_broker_or_a_tool_is_seen_at_once(world: World) -> None:
     one, other = registry_of(world), registry_of(world)
     assert not await other.exists(TOPIC)
     await one.add(TOPIC, avro("a"), ANY)

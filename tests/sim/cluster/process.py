@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.ensembles.ledger_ids import LedgerIds
 from broker.admin.cluster.transaction_stats import transaction_metadata
-from broker.cluster.loads import BundleLoad, Load, Usage
+from broker.cluster.loads import BrokerLoad, BundleLoad, ResourceUse
 from broker.cluster.ownership import REPORT_INTERVAL_S, ClusterOwnership
 from broker.cluster.transactions import ClusterTransactions
 from broker.compose.cache_settings import EntryCacheSettings
@@ -196,13 +196,13 @@ class ClusterProcess:
             cluster=ClusterTransactions(self.ownership, self.local),
         )
 
-    async def _measure(self) -> Load:
+    async def _measure(self) -> BrokerLoad:
         """Returns the load that its topics make; each has a weight of its own."""
         found: dict[str, BundleLoad] = {}
         for bundle in self.ownership.leases:
             weight = self._history.weight_of(bundle)
             found[bundle] = BundleLoad(rate_in=weight, throughput_in=weight, topics=1)
-        return Load(cpu=Usage(sum(one.rate_in for one in found.values()), 100.0), bundles=found)
+        return BrokerLoad(cpu=ResourceUse(sum(one.rate_in for one in found.values()), 100.0), bundles=found)
 
     async def start(self) -> None:
         """Raises BrokerError where the store fails; the process ends then."""
