@@ -37,8 +37,14 @@ class Mover:
         await mover.ask("PRODUCER", "PRODUCER_SUCCESS", topic=target, producer_id=1, txn_enabled=True)
         await mover.ask("PRODUCER", "PRODUCER_SUCCESS", topic=source, producer_id=2)
         await mover.subscribe(source, 1)
-        await mover.ask("TC_CLIENT_CONNECT_REQUEST", "TC_CLIENT_CONNECT_RESPONSE", tc_id=mover.coordinator)
+        await mover.find_coordinator()
         return mover
+
+    async def find_coordinator(self) -> None:
+        """Introduces itself to the coordinator, as clients do: the broker that owns its partition runs it."""
+        topic = f"persistent://pulsar/system/transaction_coordinator_assign-partition-{self.coordinator}"
+        await self.ask("LOOKUP", "LOOKUP_RESPONSE", topic=topic, authoritative=True)
+        await self.ask("TC_CLIENT_CONNECT_REQUEST", "TC_CLIENT_CONNECT_RESPONSE", tc_id=self.coordinator)
 
     async def subscribe(self, topic: str, consumer_id: int, name: str = "s") -> None:
         await self.ask(

@@ -191,10 +191,7 @@ class Clients:
         sent = 0
         for coordinator, word in ((1, "commit"), (0, "abort"), (1, "open")):
             mover.coordinator = coordinator
-            # As clients do: a broker that owns the partition runs the coordinator.
-            topic = f"persistent://pulsar/system/transaction_coordinator_assign-partition-{coordinator}"
-            await mover.ask("LOOKUP", "LOOKUP_RESPONSE", topic=topic, authoritative=True)
-            await mover.ask("TC_CLIENT_CONNECT_REQUEST", "TC_CLIENT_CONNECT_RESPONSE", tc_id=coordinator)
+            await mover.find_coordinator()
             txn = await mover.begin(_TXN_MS, "txn-sub")
             for number in range(2):
                 _, position, _ = await mover.message()
