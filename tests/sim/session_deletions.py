@@ -18,7 +18,7 @@ from typing import Final
 from bookkeeper.metadata.metadata_store import ABSENT, Check, Put, Versioned
 from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, managed_ledger_key
-from broker.managed_ledger.records.pulsar_records import decode_ledger_list, encode_ledger_list
+from broker.managed_ledger.records.pulsar_records import encode_ledger_list
 from broker.managed_ledger.removal.deletion import no_tier
 from broker.service.lifecycle.deletion.deletions import Deletions
 from broker.service.lifecycle.deletion.intents import OWNERS, ROOT
@@ -128,6 +128,9 @@ class DeletionWitness:
     def __init__(self) -> None:
         self._decided: set[int] = set()
         self._values: dict[str, bytes] = {}
+        self._made_for: dict[str, int] = {}
+        """The generation of each list: that of the topic that was there when the list was made. A request to make one may wait
+        until its topic was deleted and made anew, whose metadata has the version that the request names."""
 
     def changed(self, key: str, value: Versioned | None) -> None:
         """Judges one change. Raises Broken."""
@@ -144,9 +147,17 @@ class DeletionWitness:
                 raise Broken(f"{key} was removed without a mark: {stored}")
         elif key.startswith(LISTS):
             if value is not None:
+                if key not in self._values:
+                    self._made_for[key] = self._generation_at(key)
                 self._values[key] = value.value
                 return
-            self._check(key, decode_ledger_list(self._values.pop(key)).ledgers[0].ledger_id)
+            del self._values[key]
+            self._check(key, self._made_for[key])
+
+    def _generation_at(self, key: str) -> int:
+        """Returns the generation of the topic that a list is made for now."""
+        topic = key.removeprefix(LISTS).rpartition("-partition-")[0]
+        return _generation_of(decode_partitions(self._values[f"{PARTITIONED_ROOT}/{topic}"]))
 
     def _check(self, key: str, generation: int) -> None:
         if generation not in self._decided:
@@ -162,7 +173,7 @@ class DeletionWitness:
                 stored = decode_partitions(value)
                 left, what = stored.deleted, _generation_of(stored)
             else:
-                what = decode_ledger_list(value).ledgers[0].ledger_id
+                what = self._made_for[key]
                 left = what in self._decided
             if left:
                 raise Broken(f"{key} of the deleted generation {what} is left")
