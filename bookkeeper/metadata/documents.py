@@ -142,7 +142,7 @@ class Documents(Generic[T]):
         elif version != ABSENT:
             await self._store.delete(key, version)
             self.values.pop(name, None)
-            del self._versions[name]
+            self._versions.pop(name, None)
 
     async def _read(self, name: str) -> T | None:
         found = await self._store.get(self._key(name))

@@ -129,8 +129,8 @@ class DeletionWitness:
         self._decided: set[int] = set()
         self._values: dict[str, bytes] = {}
         self._made_for: dict[str, int] = {}
-        """The generation of each list: that of the topic that was there when the list was made. A request to make one may wait
-        until its topic was deleted and made anew, whose metadata has the version that the request names."""
+        """The generation of each list: that of the topic that was there when the list was made. A request to make one may
+        wait until its topic was deleted and made anew, whose metadata has the version that the request names."""
 
     def changed(self, key: str, value: Versioned | None) -> None:
         """Judges one change. Raises Broken."""
