@@ -26,7 +26,7 @@ CUSTOM_KEY: Final = "EnsemblePlacementPolicyConfig"
 _POLICY_CLASS: Final = "org.apache.pulsar.bookie.rackawareness.IsolatedBookieEnsemblePlacementPolicy"
 _PRIMARY: Final = "isolationBookieGroups"
 _SECONDARY: Final = "secondaryIsolationBookieGroups"
-_EVERY_GROUP: Final = "*"
+EVERY_GROUP: Final = "*"
 """As a primary group: no bookie is left out."""
 _NAME: Final = ""
 
@@ -89,7 +89,7 @@ class Placement(NamedTuple):
     def allowed(self, bookies: Sequence[str], count: int) -> list[str]:
         """Returns those bookies that may be taken, in their order (law 1)."""
         affinity = self.affinity
-        if affinity is None or _EVERY_GROUP in affinity.primary:
+        if affinity is None or EVERY_GROUP in affinity.primary:
             return list(bookies)
         taken: list[str] = []
         fits: list[Callable[[set[str]], bool]] = [
@@ -139,7 +139,7 @@ async def read_racks(store: MetadataStore) -> Racks:
     """Returns what is stored; none where it cannot be read, because a copy in any rack is better than none."""
     found = await store.get(KEY)
     try:
-        return {} if found is None else _parse(found.value)
+        return {} if found is None else parse_racks(found.value)
     except ValueError:
         return {}
 
@@ -148,7 +148,7 @@ class BookieRacks:
     """The racks that an administrator has stored; call `open` first."""
 
     def __init__(self, store: MetadataStore) -> None:
-        self._stored: Documents[Racks] = Documents(store, KEY, _parse, _encode, levels=0)
+        self._stored: Documents[Racks] = Documents(store, KEY, parse_racks, _encode, levels=0)
 
     @property
     def racks(self) -> Racks:
@@ -174,7 +174,8 @@ class BookieRacks:
         return Placement(self.racks, affinity_of(custom), members, write_quorum)
 
 
-def _parse(data: bytes) -> Racks:
+def parse_racks(data: bytes) -> Racks:
+    """Reads the stored value. Raises ValueError."""
     found = json.loads(data)
     groups = found.values() if isinstance(found, dict) else [None]
     for group in groups:

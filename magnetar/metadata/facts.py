@@ -12,7 +12,12 @@ from typing import Final, NamedTuple
 
 from google.protobuf.message import Message
 
+from bookkeeper.ensembles import racks
+from bookkeeper.ensembles.racks import EVERY_GROUP, Affinity
+from bookkeeper.leaks import rules
+from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
 from broker.managed_ledger.records.pulsar_records import ShownList, StoredCursor
+from foundation.model.position import Position
 from magnetar.metadata.node_values import Parsed, read_value
 from magnetar.snapshot.apache_values import COMPACTED_LEDGER
 from magnetar.snapshot.node_path import NodePath, describe
@@ -21,6 +26,18 @@ from protocol.pulsar_metadata_pb2 import SchemaLocator
 from protocol.stored_schemas_pb2 import SchemaIndex
 
 _DELETION: Final = re.compile(r"/admin/deletions/([^/]+)/[^/]+")
+_CLUSTER: Final = re.compile(re.escape(rules.CLUSTERS) + "([^/]+)")
+_CLUSTERS_OF: Final = {
+    "tenant": ("allowedClusters",),
+    "namespace": ("replication_clusters", "allowed_clusters"),
+}
+"""By kind, the members that are lists of clusters."""
+_IN_NAMESPACES: Final = frozenset(
+    ("managed-ledger", "partitioned-topic", "topic-policies", "schema", "schema-index", *rules.OF_NAMESPACES)
+)
+"""Kinds of nodes that need their namespace. A cursor needs its list, and a schema's version its index."""
+_OWN_TENANT: Final = "pulsar"
+"""The tenant that brokers make for themselves at their first start."""
 _GROUP: Final = re.compile(r"/admin/resourcegroups/([^/]+)")
 
 
@@ -58,8 +75,12 @@ class Facts:
     """Ledgers with metadata."""
     lists: dict[str, str] = field(default_factory=dict)
     """Path of the list of each topic."""
+    logs: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Sorted ledgers in the list of each topic that has some and a log of its own."""
     cursors: list[tuple[str, str]] = field(default_factory=list)
     """Path and topic."""
+    positions: list[tuple[str, str, Position]] = field(default_factory=list)
+    """Path and topic of a cursor, and the position that its node has."""
     tenants: set[str] = field(default_factory=set)
     """Names."""
     namespaces: set[str] = field(default_factory=set)
@@ -82,6 +103,17 @@ class Facts:
     """Resource groups."""
     group_uses: list[tuple[str, str]] = field(default_factory=list)
     """Path of a namespace's policies, and the resource group that they name."""
+    clusters: set[str] = field(default_factory=set)
+    """Clusters that are described, and those of the brokers' own tenant.
+
+    A broker with a file describes its own cluster nowhere else.
+    """
+    cluster_uses: list[tuple[str, str]] = field(default_factory=list)
+    """Path of policies, and a cluster that they name."""
+    bookie_groups: set[str] = field(default_factory=set)
+    """Groups that have bookies."""
+    affinities: list[tuple[str, str]] = field(default_factory=list)
+    """Path of a namespace's local policies, and a group of bookies that they name."""
 
     def add(self, node: Node) -> None:
         """Takes one node."""
@@ -115,24 +147,20 @@ class Facts:
                 self.schema_versions.setdefault(where.topic, set()).add(int(version))
         elif found := _GROUP.fullmatch(path):
             self.groups.add(found[1])
-        if where.namespace is not None and where.kind in (
-            "managed-ledger",
-            "local-policies",
-            "partitioned-topic",
-        ):
+        elif found := _CLUSTER.fullmatch(path):
+            self.clusters.add(found[1])
+        if where.namespace is not None and where.kind in _IN_NAMESPACES:
             self.in_namespaces.append((path, where.namespace))
 
     def _note_value(self, path: str, where: NodePath, parsed: Parsed) -> None:
         if isinstance(parsed, ShownList):
             self._note_list(path, where, parsed)
         elif isinstance(parsed, StoredCursor):
-            if parsed.ledger_id >= 0:
-                self.references.append(Reference(path, parsed.ledger_id, "cursor ledger"))
-            # The other properties of such a node are older than the position in the ledger.
-            elif (compacted := parsed.info.properties.get(COMPACTED_LEDGER)) is not None:
-                self.references.append(Reference(path, compacted, "compacted ledger"))
+            self._note_cursor(path, where, parsed)
         elif isinstance(parsed, Message):
             self._note_message(path, where, parsed)
+        elif isinstance(parsed, int) and where.kind == "health":
+            self.references.append(Reference(path, parsed, "health probe's ledger"))
         elif isinstance(parsed, dict):
             self._note_json(path, where, parsed)
 
@@ -143,6 +171,21 @@ class Facts:
             return
         ledgers = {one.ledger_id for one in shown.info.ledgers} - shown.offloaded
         self.references += [Reference(path, one, "ledger") for one in sorted(ledgers)]
+        self.references += [Reference(path, one, "delayed-delivery ledger") for one in shown.info.delayed]
+        self.references += [Reference(path, one, "compacted ledger") for one in shown.info.beside]
+        # A shadow topic's positions are in the log of its source.
+        if where.topic is not None and shown.info.ledgers and SHADOW_SOURCE not in shown.info.properties:
+            self.logs[where.topic] = tuple(sorted(one.ledger_id for one in shown.info.ledgers))
+
+    def _note_cursor(self, path: str, where: NodePath, cursor: StoredCursor) -> None:
+        if cursor.ledger_id >= 0:
+            # The position and properties of such a node are older than those in the ledger.
+            self.references.append(Reference(path, cursor.ledger_id, "cursor ledger"))
+            return
+        if (compacted := cursor.info.properties.get(COMPACTED_LEDGER)) is not None:
+            self.references.append(Reference(path, compacted, "compacted ledger"))
+        if where.topic is not None and cursor.info.mark_delete.entry_id >= 0:
+            self.positions.append((path, where.topic, cursor.info.mark_delete))
 
     def _note_message(self, path: str, where: NodePath, message: Message) -> None:
         if isinstance(message, SchemaLocator):
@@ -154,8 +197,36 @@ class Facts:
     def _note_json(self, path: str, where: NodePath, found: dict[str, object]) -> None:
         if where.kind == "partitioned-topic" and where.topic is not None and "partitions" in found:
             self.partitions[where.topic] = int(str(found["partitions"]))
+        if path == racks.KEY:
+            self.bookie_groups.update(group for group, bookies in found.items() if bookies)
         if where.kind in ("partitioned-topic", "namespace", "tenant") and found.get("deleted"):
             self.marks.append(DeletionMark(path, where))
         group = found.get("resource_group_name")
         if where.kind == "namespace" and isinstance(group, str) and group:
             self.group_uses.append((path, group))
+        for member in _CLUSTERS_OF.get(where.kind, ()):
+            clusters = _names(found, member)
+            self.cluster_uses += [(path, one) for one in clusters]
+            if where.name == _OWN_TENANT:
+                self.clusters.update(clusters)
+        if where.kind == "local-policies":
+            self._note_affinity(path, found.get("bookieAffinityGroup"))
+
+    def _note_affinity(self, path: str, stored: object) -> None:
+        if stored is None:
+            return
+        if not isinstance(stored, dict):
+            raise ValueError("the value cannot be read: bookieAffinityGroup is no JSON object")
+        names = ("bookkeeperAffinityGroupPrimary", "bookkeeperAffinityGroupSecondary")
+        affinity = Affinity.of(*(stored.get(name) for name in names))
+        if affinity is not None:
+            groups = (affinity.primary | affinity.secondary) - {EVERY_GROUP}
+            self.affinities += [(path, one) for one in sorted(groups)]
+
+
+def _names(found: dict[str, object], member: str) -> list[str]:
+    """Returns the names in a member; none for one that is missing or null."""
+    names = found.get(member) or []
+    if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+        raise ValueError(f"the value cannot be read: {member} is no list of names")
+    return names

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final, NamedTuple
 
+from bookkeeper.leaks import rules
 from magnetar.metadata.facts import DeletionMark, Facts
 from magnetar.snapshot.node_rows import Node
 
@@ -36,11 +38,14 @@ def findings_of(facts: Facts) -> list[Finding]:
         (Finding(path, reason) for path, reason in facts.unreadable),
         _missing_ledgers(facts),
         _cursors(facts),
+        _positions(facts),
         _namespaces(facts),
         _partitions(facts),
         _marks(facts),
         _schemas(facts),
         _groups(facts),
+        _clusters(facts),
+        _affinities(facts),
     )
     return sorted(found)
 
@@ -59,14 +64,25 @@ def _cursors(facts: Facts) -> Iterator[Finding]:
             yield Finding(path, f"is a cursor of {topic}, which has no list of ledgers")
 
 
+def _positions(facts: Facts) -> Iterator[Finding]:
+    for path, topic, (ledger_id, entry_id) in facts.positions:
+        ledgers = facts.logs.get(topic, ())
+        at = bisect_left(ledgers, ledger_id)
+        # Ledgers before the first one were trimmed, and a trim changes no cursor.
+        if at > 0 and ledger_id not in ledgers[at : at + 1]:
+            yield Finding(path, f"is at {ledger_id}:{entry_id}, and the list of {topic} lacks that ledger")
+
+
 def _namespaces(facts: Facts) -> Iterator[Finding]:
     for name in facts.namespaces:
         tenant = name.partition("/")[0]
         if tenant not in facts.tenants:
             yield Finding(f"/admin/policies/{name}", f"is in the tenant {tenant}, which does not exist")
     for path, namespace in facts.in_namespaces:
-        # Apache's brokers keep topics of their own in namespaces without policies, named `host:port`.
-        if namespace not in facts.namespaces and ":" not in namespace:
+        # Apache's brokers use namespaces without policies for themselves: `host:port`, and the one of the system.
+        of_brokers = ":" in namespace or namespace == rules.SYSTEM_NAMESPACE
+        intents = {("namespace", namespace), ("tenant", namespace.partition("/")[0])}
+        if namespace not in facts.namespaces and not of_brokers and not intents & facts.intents:
             yield Finding(path, f"is in the namespace {namespace}, which does not exist")
 
 
@@ -111,3 +127,15 @@ def _groups(facts: Facts) -> Iterator[Finding]:
     for path, group in facts.group_uses:
         if group not in facts.groups:
             yield Finding(path, f"names the resource group {group}, which does not exist")
+
+
+def _clusters(facts: Facts) -> Iterator[Finding]:
+    for path, cluster in facts.cluster_uses:
+        if cluster not in facts.clusters:
+            yield Finding(path, f"names the cluster {cluster}, which does not exist")
+
+
+def _affinities(facts: Facts) -> Iterator[Finding]:
+    for path, group in facts.affinities:
+        if group not in facts.bookie_groups:
+            yield Finding(path, f"names the group {group} of bookies, which no bookie is in")

@@ -7,6 +7,7 @@ protocol buffers. The path tells what a value must be, so a value of another for
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -14,6 +15,9 @@ from typing import Final, NamedTuple, TypeVar
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError, Message
 
+from bookkeeper.ensembles import ledger_ids, racks
+from bookkeeper.metadata.start_count import STARTS_KEY
+from broker.cluster.moves import MOVES
 from broker.managed_ledger.records.pulsar_records import (
     FORMER,
     cursor_record,
@@ -50,10 +54,14 @@ _JSON_PATHS: Final = (
     "/admin/configuration",
     "/admin/quarantine/",
     "/admin/resourcegroups/",
-    "/bookies",
     "/loadbalance/",
 )
-"""Paths, or beginnings of paths, whose values are JSON besides those of `_JSON_KINDS`."""
+"""Paths, or beginnings of paths, whose values are JSON objects besides those of `_JSON_KINDS`."""
+_COOKIES: Final = "/ledgers/cookies/"
+_COOKIE: Final = re.compile(r'3\n(?s:.+)|[45]\nbookieHost: ".*"\n(\w+: ".*"\s*)*', re.ASCII)
+"""BookKeeper's Cookie: the version of the form, and since version 4 a field in each line."""
+_LAYOUT: Final = re.compile(r"\d+\n[\w.$]+:\d+\s*", re.ASCII)
+"""BookKeeper's LedgerLayout: the version of the form, and the ledger manager with its version."""
 _REGISTERED: Final = "/ledgers/available/"
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
@@ -79,12 +87,7 @@ def read_value(path: str, value: bytes) -> ReadValue:
     if not value:
         return ReadValue("empty", None, list)
     try:
-        reader = _READERS.get(describe(path).kind)
-        if reader is not None:
-            return reader(value)
-        if path.startswith(_REGISTERED) and not path.endswith("/readonly"):
-            return _message(BookieServiceInfoFormat, "BookKeeper's BookieServiceInfo", value)
-        return _json(value) if _must_be_json(path) else _unknown(value)
+        return _reader(path)(value)
     except (MetadataError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"the value cannot be read: {error or type(error).__name__}") from error
 
@@ -96,13 +99,56 @@ def hex_lines(value: bytes) -> list[str]:
     return [*lines, f"… and {len(value) - len(shown):,} more bytes"] if len(shown) < len(value) else lines
 
 
-def _must_be_json(path: str) -> bool:
-    return describe(path).kind in _JSON_KINDS or path.startswith(_JSON_PATHS)
+def _reader(path: str) -> Callable[[bytes], ReadValue]:
+    kind = describe(path).kind
+    reader = _READERS.get(kind) or _READERS_BY_PATH.get(path)
+    if reader is not None:
+        return reader
+    if path.startswith(_REGISTERED) and not path.endswith("/readonly"):
+        return partial(_message, BookieServiceInfoFormat, "BookKeeper's BookieServiceInfo")
+    if path.startswith(_COOKIES):
+        return partial(_text, _COOKIE, "BookKeeper's Cookie")
+    if path.startswith(f"{MOVES}/"):
+        return _moves
+    return _object if kind in _JSON_KINDS or path.startswith(_JSON_PATHS) else _unknown
 
 
 def _json(value: bytes) -> ReadValue:
     parsed = json.loads(value)
     return ReadValue("JSON", parsed, lambda: _json_lines(parsed))
+
+
+def _object(value: bytes) -> ReadValue:
+    found = _json(value)
+    if not isinstance(found.parsed, dict):
+        raise ValueError("no JSON object")
+    return found
+
+
+def _moves(value: bytes) -> ReadValue:
+    found = _json(value)
+    if not isinstance(found.parsed, list):
+        raise ValueError("no JSON list")
+    return found
+
+
+def _racks(value: bytes) -> ReadValue:
+    racks.parse_racks(value)
+    return _json(value)
+
+
+def _count(value: bytes) -> ReadValue:
+    # `int` alone accepts signs, blanks and underscores too.
+    if not value.isdigit():
+        raise ValueError("no decimal number")
+    return ReadValue("a number", int(value), value.decode().splitlines)
+
+
+def _text(form: re.Pattern[str], name: str, value: bytes) -> ReadValue:
+    text = value.decode()
+    if form.fullmatch(text) is None:
+        raise ValueError(f"not of the form of {name}")
+    return ReadValue(name, None, text.splitlines)
 
 
 def _json_lines(parsed: object) -> list[str]:
@@ -205,13 +251,15 @@ def _ledger_lines(metadata: LedgerMetadata) -> list[str]:
 
 
 def _partitioned(value: bytes) -> ReadValue:
-    found = _json(value)
+    found = _object(value)
     stored = found.parsed
-    if not isinstance(stored, dict):
-        raise ValueError("no JSON object")
+    assert isinstance(stored, dict)
     if stored.get("moved"):
         return found._replace(sentence="moved to Pulsar's path; the next start of a broker removes it")
-    count = int(stored["partitions"])
+    count = stored["partitions"]
+    # `type`, because true and false are ints too.
+    if type(count) is not int or count < 0:
+        raise ValueError(f"{count!r} is no number of partitions")
     text = f"{count:,} partitions"
     return found._replace(sentence=f"{text}; its deletion is decided" if stored.get("deleted") else text)
 
@@ -236,7 +284,14 @@ _READERS: Final[dict[str, Callable[[bytes], ReadValue]]] = {
     "cursor": _cursor,
     "ledger": _ledger,
     "partitioned-topic": _partitioned,
+    "health": _count,
     "schema": lambda value: _message(SchemaLocator, "Pulsar's SchemaLocator", value),
     "schema-index": lambda value: _message(SchemaIndex, "Magnetar's SchemaIndex", value),
     "schema-version": lambda value: _message(StoredSchema, "Magnetar's StoredSchema", value),
+}
+_READERS_BY_PATH: Final[dict[str, Callable[[bytes], ReadValue]]] = {
+    STARTS_KEY: _count,
+    ledger_ids.KEY: _count,
+    racks.KEY: _racks,
+    "/ledgers/LAYOUT": partial(_text, _LAYOUT, "BookKeeper's LedgerLayout"),
 }

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_plus
 
 _DOMAINS = ("persistent", "non-persistent")
+_SCOPES = ("local", "global")
+"""Below `/admin/topic-policies`, the first part of a path of Pulsar 5.0."""
 _LEDGER = re.compile(r"/ledgers/(\d+(?:/\d{4})+)/L(\d{4})")
 _LEDGER_PARENT = re.compile(r"/ledgers/\d+(/\d{4})*")
 _PARENT = "parent"
@@ -104,8 +106,8 @@ def _admin(parts: list[str]) -> NodePath:
         return NodePath("health")
     if kind == "deletions" and len(rest) == 2:
         return _deletion(rest[0], unquote(rest[1]))
-    if kind == "topic-policies" and len(rest) == 1:
-        return _topic_policies(unquote(rest[0]))
+    if kind == "topic-policies" and rest:
+        return _topic_policies_of_5_0(rest[1:]) if rest[0] in _SCOPES else _topic_policies(rest)
     if kind == "partitioned-topics":
         # Versions up to 0.2.0 began with the domain, Pulsar begins with the tenant: put into Pulsar's order.
         if len(rest) == 4 and rest[0] in _DOMAINS and rest[2] not in _DOMAINS:
@@ -124,12 +126,23 @@ def _deletion(kind: str, name: str) -> NodePath:
     return NodePath("deletion", name) if kind == "namespace" else NodePath("deletion", name=name)
 
 
-def _topic_policies(topic: str) -> NodePath:
+def _topic_policies(quoted: list[str]) -> NodePath:
+    topic = unquote(quoted[0])
     domain, separator, rest = topic.partition("://")
     parts = rest.split("/", 2)
-    if not separator or domain not in _DOMAINS or len(parts) != 3:
+    if len(quoted) != 1 or not separator or domain not in _DOMAINS or len(parts) != 3:
         return NodePath(_OTHER)
     return NodePath("topic-policies", f"{parts[0]}/{parts[1]}", topic)
+
+
+def _topic_policies_of_5_0(parts: list[str]) -> NodePath:
+    """Describes a node that Pulsar 5.0 writes: tenant, namespace, domain and topic stand one below the other."""
+    if len(parts) < 4:
+        return NodePath(_PARENT)
+    if len(parts) != 4 or parts[2] not in _DOMAINS:
+        return NodePath(_OTHER)
+    namespace = "/".join(parts[:2])
+    return NodePath("topic-policies", namespace, f"{parts[2]}://{namespace}/{unquote_plus(parts[3])}")
 
 
 def _schema_versions(parts: list[str]) -> NodePath:

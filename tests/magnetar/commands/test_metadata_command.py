@@ -322,12 +322,13 @@ def test_store_url_takes_folders_and_files(tmp_path: Path) -> None:
     assert store_url("zk:h:1/c") == "zk:h:1/c"
 
 
-def test_finding_in_zookeeper_must_stay_in_a_second_look(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("url", ["zk:h:1", "file:m.sqlite"])
+def test_finding_must_stay_in_a_second_look(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nodes that a broker changes between two reads look broken once."""
     short, lasting = Finding("/a", "was changing"), Finding("/b", "is broken")
     looks = iter([(3, [short, lasting]), (3, [lasting])])
     monkeypatch.setattr(metadata_command, "_look", lambda url: next(looks))
-    assert main(["metadata", "verify", "zk:h:1"]) == 1
+    assert main(["metadata", "verify", url]) == 1
     assert capsys.readouterr().out == "/b: is broken\n"

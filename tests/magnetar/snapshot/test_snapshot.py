@@ -65,6 +65,11 @@ def take(url: str, folder: Path) -> dict[str, list[dict[str, object]]]:
         ("/admin/partitioned-topics/a/b/persistent/c%20d", NodePath("partitioned-topic", "a/b", T)),
         ("/admin/partitioned-topics/persistent/a/b/c%20d", NodePath("partitioned-topic", "a/b", T)),
         ("/admin/topic-policies/persistent%3A%2F%2Fa%2Fb%2Fc d", NodePath("topic-policies", "a/b", T)),
+        ("/admin/topic-policies/local/a/b/persistent/c+d", NodePath("topic-policies", "a/b", T)),
+        ("/admin/topic-policies/global/a/b/persistent/c%20d", NodePath("topic-policies", "a/b", T)),
+        ("/admin/topic-policies/local/a/b", NodePath("parent")),
+        ("/admin/topic-policies/local", NodePath("parent")),
+        ("/admin/topic-policies/local/a/b/other/c", NodePath("other")),
         ("/schemas/a/b/c%20d", NodePath("schema", "a/b", T)),
         ("/schema-versions/a/b", NodePath("parent")),
         ("/schema-versions/a/b/c%20d", NodePath("schema-index", "a/b", T)),
@@ -90,6 +95,14 @@ def test_acked_ranges_are_counted_across_pages() -> None:
     value = encode_cursor(StoredCursor(CursorInfo(Position(7, 1), {}, pages)))
     path = "/managed-ledgers/a/b/persistent/c%20d/s"
     assert rows(path, value, "cursors") == [(T, "s", 7, 1, 4, 7, 8, 0, len(value), True, 1000)]
+
+
+def test_topic_policies_of_pulsar_5_0_give_no_row_beside_ours() -> None:
+    """A topic with both would have two rows, and each of its ledgers would count twice."""
+    assert rows("/admin/topic-policies/persistent%3A%2F%2Fa%2Fb%2Fc d", b"{}", "policies") == [
+        ("topic", T, None, None, None)
+    ]
+    assert rows("/admin/topic-policies/local/a/b/persistent/c%20d", b"{}", "policies") == []
 
 
 def test_buckets_of_delayed_entries_are_references() -> None:
