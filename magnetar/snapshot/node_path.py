@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_plus
 
 _DOMAINS = ("persistent", "non-persistent")
+_SCOPES = ("local", "global")
+"""Of policies of topics in nodes of Pulsar 5.0."""
 _LEDGER = re.compile(r"/ledgers/(\d+(?:/\d{4})+)/L(\d{4})")
 _LEDGER_PARENT = re.compile(r"/ledgers/\d+(/\d{4})*")
 _PARENT = "parent"
@@ -106,6 +108,9 @@ def _admin(parts: list[str]) -> NodePath:
         return _deletion(rest[0], unquote(rest[1]))
     if kind == "topic-policies" and len(rest) == 1:
         return _topic_policies(unquote(rest[0]))
+    if kind == "topic-policies" and len(rest) == 5 and rest[0] in _SCOPES:
+        # Of Pulsar 5.0 (PIP-469), which quotes names with Java's URLEncoder.
+        return _topic_policies(f"{rest[3]}://{rest[1]}/{rest[2]}/{unquote_plus(rest[4])}")
     if kind == "partitioned-topics":
         # Versions up to 0.2.0 began with the domain, Pulsar begins with the tenant: put into Pulsar's order.
         if len(rest) == 4 and rest[0] in _DOMAINS and rest[2] not in _DOMAINS:

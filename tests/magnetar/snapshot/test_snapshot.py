@@ -25,7 +25,7 @@ from magnetar.snapshot.node_path import NodePath, describe
 from magnetar.snapshot.node_rows import Node, rows_of
 from protocol.ledger_metadata import LedgerMetadata, LedgerSegment, LedgerState, encode, ledger_key
 from protocol.varint import varint
-from tests.interop.support import connect, numbered, publish
+from tests.interop.support import Admin, connect, numbered, publish
 from tests.support.java import ZooKeeper
 from tests.vectors.broker_process import BrokerProcess
 
@@ -65,6 +65,8 @@ def take(url: str, folder: Path) -> dict[str, list[dict[str, object]]]:
         ("/admin/partitioned-topics/a/b/persistent/c%20d", NodePath("partitioned-topic", "a/b", T)),
         ("/admin/partitioned-topics/persistent/a/b/c%20d", NodePath("partitioned-topic", "a/b", T)),
         ("/admin/topic-policies/persistent%3A%2F%2Fa%2Fb%2Fc d", NodePath("topic-policies", "a/b", T)),
+        ("/admin/topic-policies/local/a/b/persistent/c+d", NodePath("topic-policies", "a/b", T)),
+        ("/admin/topic-policies/other/a/b/persistent/c+d", NodePath("other")),
         ("/schemas/a/b/c%20d", NodePath("schema", "a/b", T)),
         ("/schema-versions/a/b", NodePath("parent")),
         ("/schema-versions/a/b/c%20d", NodePath("schema-index", "a/b", T)),
@@ -114,6 +116,25 @@ def test_values_of_former_versions_give_the_same_tables() -> None:
     cursor = b'{"markDelete":[7,1],"acked":{"7":{"0":"68"}},"properties":{"CompactedTopicLedger":8}}'
     assert rows(f"{path}/s", cursor, "cursors") == [(T, "s", 7, 1, 2, 3, 7, 6, len(cursor), True, 1000)]
     assert [row[:2] for row in rows(f"{path}/s", cursor, "references")] == [(8, "compacted")]
+
+
+def test_events_of_policies_are_told_when_the_namespace_has_a_ledger_for_them() -> None:
+    path = "/managed-ledgers/a/b/persistent/__change_events"
+    value = encode_ledger_list(ManagedLedgerInfo([LedgerInfo(5)]))
+    told = [("topic-events", "a/b", None, None, None)]
+    assert rows(path, value, "policies") == told
+    assert rows(f"{path}-partition-0", value, "policies") == told
+    assert rows(f"{path}2", value, "policies") == []
+    assert rows(path, encode_ledger_list(ManagedLedgerInfo([])), "policies") == []
+
+
+def test_nodes_of_pulsar_5_are_policies_of_their_scope() -> None:
+    value = b'{"messageTTLInSeconds":600,"retentionPolicies":null}'
+    local, others = rows("/admin/topic-policies/local/a/b/persistent/c+d", value, "policies")
+    assert local == ("topic", T, 600, None, None)
+    assert others == ("topic-global", T, None, None, None)
+    path = "/admin/topic-policies/global/a/b/persistent/c+d"
+    assert rows(path, value, "policies") == [("topic-global", T, 600, None, None)]
 
 
 def field(number: int, content: int | bytes) -> bytes:
@@ -216,6 +237,22 @@ def test_snapshot_of_the_file_store(tmp_path: Path) -> None:
         during = take(url, tmp_path / "during")
         assert [row["topic"] for row in during["topics"]] == [topic]
     check(take(url, tmp_path / "after"), topic)
+
+
+def test_snapshot_reads_the_policies_of_a_topic_as_a_broker_writes_them(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, {"bookieAddress": "embedded"}) as broker:
+        admin = Admin(broker.addresses.admin)
+        topic = "persistent/public/default/kept"
+        admin.put(topic)
+        admin.post(f"{topic}/messageTTL?messageTTL=600")
+        retention = {"retentionTimeInMinutes": 30, "retentionSizeInMB": -1}
+        admin.post(f"{topic}/retention?isGlobal=true", retention)
+    found = take(f"file:{tmp_path / 'data/metadata.sqlite'}", tmp_path / "snapshot")
+    of_topic = [tuple(row.values()) for row in found["policies"] if str(row["name"]).endswith("kept")]
+    assert of_topic == [
+        ("topic", "persistent://public/default/kept", 600, None, None),
+        ("topic-global", "persistent://public/default/kept", None, 30, -1),
+    ]
 
 
 @pytest.mark.peer
