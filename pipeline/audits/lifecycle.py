@@ -36,7 +36,33 @@ def audit_lifecycle(snapshot: Snapshot, limits: Limits) -> DataFrame:
     judged = _with_slowest(snapshot, _with_policies(snapshot, _closed(snapshot), limits))
     # The broker checks TTL and retention at intervals, so a ledger may be late by as much.
     taken = snapshot.taken_ms - limits.slack_s * 1000
-    due = (
+    due = _due(judged, taken)
+    # Few rows are due, so this grouping moves little. A subject that is a ledger is a group of one.
+    rows = due.groupBy(
+        *("class", "topic", "gap", "ttl_s", "retention_minutes"),
+        F.when(F.col("gap").isNull(), F.col("ledger_id").cast("string"))
+        .otherwise(F.col("topic"))
+        .alias("subject"),
+    ).agg(F.count("*").alias("ledgers"), F.min("closed_ms").alias("closed_ms"), F.sum("bytes").alias("bytes"))
+    age = age_s(snapshot.taken_ms, "closed_ms")
+    policies = F.format_string("TTL %d s, retention %d min", F.col("ttl_s"), F.col("retention_minutes"))
+    return findings(
+        rows,
+        kind=F.col("class"),
+        reason=F.when(F.col("gap").isNull(), F.format_string("%s, closed %d s ago", policies, age)).otherwise(
+            F.format_string("%d ledgers are due by %s, but %s", F.col("ledgers"), policies, F.col("gap"))
+        ),
+        subject="subject",
+        age=age,
+    )
+
+
+def _due(judged: DataFrame, taken: int) -> DataFrame:
+    """Returns the ledgers that were due before `taken`, a time in ms, with `class` and `gap`.
+
+    `gap` says what the snapshot lacks for a judgement; else null.
+    """
+    return (
         judged.withColumn(
             "passed",
             F.expr(
@@ -72,24 +98,6 @@ def audit_lifecycle(snapshot: Snapshot, limits: Limits) -> DataFrame:
             .when(F.col("passed"), F.lit("consumed"))
             .otherwise(F.lit("expired")),
         )
-    )
-    # Few rows are due, so this grouping moves little. A subject that is a ledger is a group of one.
-    rows = due.groupBy(
-        *("class", "topic", "gap", "ttl_s", "retention_minutes"),
-        F.when(F.col("gap").isNull(), F.col("ledger_id").cast("string"))
-        .otherwise(F.col("topic"))
-        .alias("subject"),
-    ).agg(F.count("*").alias("ledgers"), F.min("closed_ms").alias("closed_ms"), F.sum("bytes").alias("bytes"))
-    age = age_s(snapshot.taken_ms, "closed_ms")
-    policies = F.format_string("TTL %d s, retention %d min", F.col("ttl_s"), F.col("retention_minutes"))
-    return findings(
-        rows,
-        kind=F.col("class"),
-        reason=F.when(F.col("gap").isNull(), F.format_string("%s, closed %d s ago", policies, age)).otherwise(
-            F.format_string("%d ledgers are due by %s, but %s", F.col("ledgers"), policies, F.col("gap"))
-        ),
-        subject="subject",
-        age=age,
     )
 
 

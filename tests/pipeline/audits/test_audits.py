@@ -252,11 +252,9 @@ def at(position: Position, ledger_id: int = -1) -> bytes:
     return encode_cursor(StoredCursor(CursorInfo(position), ledger_id))
 
 
-def lifecycle(spark: Any, folder: Path, nodes: dict[str, bytes], **limits: int) -> list[tuple[str, str]]:
+def lifecycle(spark: Any, folder: Path, nodes: dict[str, bytes]) -> list[tuple[str, str]]:
     snapshot = snapshot_of(nodes, folder)
-    return sorted(
-        (row["class"], row.subject) for row in found(spark, "lifecycle", snapshot, Limits(**limits))
-    )
+    return sorted((row["class"], row.subject) for row in found(spark, "lifecycle", snapshot))
 
 
 @pytest.mark.parametrize("is_global", ["false", "true"])
