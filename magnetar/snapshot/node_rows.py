@@ -7,23 +7,29 @@ million others.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from broker.managed_ledger.records.pulsar_records import decode_cursor, show_ledger_list
+from broker.service.namespaces.namespaces import GLOBAL
+from broker.service.policies.table import MESSAGE_TTL, RETAINED
 from foundation.model.errors import MetadataError
+from foundation.model.topic_name import POLICY_EVENTS
+from foundation.value import Json
 from magnetar.snapshot import apache_values
 from magnetar.snapshot.node_path import NodePath, describe
 from protocol.ledger_metadata import decode
 from protocol.stored_schemas_pb2 import SchemaIndex
 
-_OUR_TOPIC_POLICIES_DEPTH: Final = 3
-"""Slashes in the path of a topic's policies as Magnetar writes them, with the quoted topic as one part."""
-
 NodeRow = tuple[str, tuple[object, ...]]
 """Name of the table, and the values of its columns."""
+_EVENTS: Final = re.compile(rf"persistent://.+/{POLICY_EVENTS}(-partition-\d+)?")
+"""Names of topics with the policies of their namespace's topics."""
+_GLOBAL_NODES: Final = "/admin/topic-policies/global/"
+"""Below it, the global policies of topics in nodes of Pulsar 5.0."""
 
 
 class Node(NamedTuple):
@@ -88,6 +94,9 @@ def _log(node: Node, where: NodePath) -> Iterator[NodeRow]:
     )
     if not info.deleted:
         yield "topics", (where.topic, where.namespace, 0)
+        if ledgers and _EVENTS.fullmatch(where.topic or ""):
+            # The open ledger counts 0 entries in the list, so whether there are events is known by reading it alone.
+            yield "policies", _policy_row("topic-events", where.namespace, None, None)
     for ordinal, (ledger_id, entries, size, closed_ms) in enumerate(ledgers):
         # A ledger in tiered storage alone has no metadata, and is not missing.
         kind = "offloaded" if ledger_id in shown.offloaded else "managed-ledger"
@@ -191,23 +200,28 @@ def _partitioned(node: Node, where: NodePath) -> Iterator[NodeRow]:
 
 
 def _policies(node: Node, where: NodePath) -> Iterator[NodeRow]:
-    """Yields the policies of a namespace or a topic; a policy that is not set is None."""
-    if where.topic is not None and node.path.count("/") > _OUR_TOPIC_POLICIES_DEPTH:
-        # A node of Pulsar 5.0, which no broker of Magnetar obeys before a start has made events of it.
-        return
+    """Yields the policies of a namespace, or those of a topic in both scopes; a policy that is not set is None."""
     found = json.loads(node.value)
-    retention = found.get("retention_policies") or {}  # Pulsar writes null for policies that are not set.
-    level, name = ("topic", where.topic) if where.topic else ("namespace", where.namespace)
-    yield (
-        "policies",
-        (
-            level,
-            name,
-            found.get("message_ttl_in_seconds"),
-            retention.get("retentionTimeInMinutes"),
-            retention.get("retentionSizeInMB"),
-        ),
-    )
+    if where.topic is None:
+        ttl, retention = MESSAGE_TTL.name, RETAINED.name
+        yield "policies", _policy_row("namespace", where.namespace, found.get(ttl), found.get(retention))
+        return
+    ttl, retention = MESSAGE_TTL.topic_name, RETAINED.topic_name
+    scopes = [("topic-global", "")]
+    if not node.path.startswith(_GLOBAL_NODES):
+        scopes = [("topic", ""), ("topic-global", GLOBAL)]
+    for level, prefix in scopes:
+        yield (
+            "policies",
+            _policy_row(level, where.topic, found.get(f"{prefix}{ttl}"), found.get(f"{prefix}{retention}")),
+        )
+
+
+def _policy_row(level: str, name: str | None, ttl_s: object, retention: Json) -> tuple[object, ...]:
+    kept = retention or {}  # Pulsar writes null for policies that are not set.
+    if not isinstance(kept, dict):
+        raise TypeError(f"the retention is no object: {kept}")
+    return level, name, ttl_s, kept.get("retentionTimeInMinutes"), kept.get("retentionSizeInMB")
 
 
 def _health(node: Node, where: NodePath) -> Iterator[NodeRow]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 FACTS: Final = "snapshot.json"
 """The file with the snapshot's time, source and row counts. Written last: a folder without it is incomplete."""
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Grows when a table changes in a way that a reader must know."""
 
 TABLES: Final = MappingProxyType(

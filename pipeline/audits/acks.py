@@ -5,8 +5,12 @@ position, entries in holes, entries and bytes that are unacknowledged (the backl
 of ledgers kept for this subscription alone: those between its mark-delete position and the one of the next slowest
 subscription. Entries come from the ledger lists, so the open ledger counts with the numbers of its list.
 
+A subscription whose position is in a cursor ledger has an old one in its node, by hours, and too far after a seek. Its costs
+are null, and so are the bytes that others of its topic hold alone.
+
 classes    holes      acked ranges >= Limits.ranges_min; beyond the broker's limit a restart delivers messages again
            backlog    unacknowledged bytes >= Limits.backlog_bytes_min
+           unjudged   one of both by the old position
 """
 
 from __future__ import annotations
@@ -28,8 +32,11 @@ def audit_acks(snapshot: Snapshot, limits: Limits) -> DataFrame:
         "subject", F.concat_ws(" ", F.col("topic"), F.col("subscription"))
     )
     age = age_s(snapshot.taken_ms, "modified_ms")
+    many_ranges = F.col("ranges") >= limits.ranges_min
+    much_backlog = F.col("backlog_bytes") >= limits.backlog_bytes_min
+    known = costs.where("acks_known")
     holes = findings(
-        costs.where(F.col("ranges") >= limits.ranges_min),
+        known.where(many_ranges),
         kind="holes",
         reason=F.format_string(
             "%d acked ranges with %d entries missing between them", F.col("ranges"), F.col("hole_entries")
@@ -40,7 +47,7 @@ def audit_acks(snapshot: Snapshot, limits: Limits) -> DataFrame:
         more=COSTS,
     )
     backlog = findings(
-        costs.where(F.col("backlog_bytes") >= limits.backlog_bytes_min),
+        known.where(much_backlog),
         kind="backlog",
         reason=F.format_string("%d entries wait for it", F.col("backlog_entries")),
         subject="subject",
@@ -48,14 +55,34 @@ def audit_acks(snapshot: Snapshot, limits: Limits) -> DataFrame:
         bytes_="backlog_bytes",
         more=COSTS,
     )
-    return together([holes, backlog])
+    unknown = costs.where(~F.col("acks_known") & (many_ranges | much_backlog)).withColumn(
+        "reason",
+        F.format_string(
+            "%d acked ranges, and %d entries wait for it, by an old position: a snapshot does not read the newer one in"
+            " its cursor ledger",
+            F.col("ranges"),
+            F.col("backlog_entries"),
+        ),
+    )
+    unjudged = findings(
+        # A number here would be taken for a fact.
+        unknown.withColumns({name: F.lit(None).cast("long") for name in COSTS}),
+        kind="unjudged",
+        reason=F.col("reason"),
+        subject="subject",
+        age=age,
+        bytes_=F.lit(None),
+        more=COSTS,
+    )
+    return together([holes, backlog, unjudged])
 
 
 def subscription_costs(snapshot: Snapshot) -> DataFrame:
     """Returns one row per subscription with its costs.
 
     Columns: topic, subscription, ranges, acked_entries, state_bytes, acks_known, modified_ms, backlog_entries,
-    backlog_bytes, held_bytes, hole_entries. `hole_entries` is null where the acks are in a ledger of the cursor's own.
+    backlog_bytes, held_bytes, hole_entries. Where the position is in a cursor ledger, they follow from the old one in the
+    node, except `hole_entries`, which is null. `held_bytes` is null where any subscription of the topic has such a position.
     """
     cursors = _with_next(snapshot.table("cursors"))
     lists = snapshot.table("references").where("kind = 'managed-ledger'")
@@ -75,7 +102,8 @@ def subscription_costs(snapshot: Snapshot) -> DataFrame:
         # Window, join and grouping all have the topic among their keys, so Spark moves the rows of each table once.
         cursors.join(lists, "topic", "left")
         .groupBy(
-            *("topic", "subscription", "ranges", "acked_entries", "state_bytes", "acks_known", "modified_ms")
+            *("topic", "subscription", "ranges", "acked_entries", "state_bytes", "acks_known", "modified_ms"),
+            "all_known",
         )
         .agg(
             F.coalesce(F.sum(unread), F.lit(0)).alias("backlog_entries"),
@@ -96,17 +124,22 @@ def subscription_costs(snapshot: Snapshot) -> DataFrame:
                 F.lit(0),
             ).alias("held_bytes"),
         )
+        .withColumn("held_bytes", F.expr("if(all_known, held_bytes, null)"))
         .withColumn("hole_entries", F.expr("if(acks_known, greatest(to_last - acked_entries, 0), null)"))
     )
 
 
 def _with_next(cursors: DataFrame) -> DataFrame:
-    """Adds `slowest` (true for one row per topic) and `next_ledger`.
+    """Adds `slowest` (true for one row per topic), `next_ledger` and `all_known`.
 
     `next_ledger` is the mark-delete ledger of the next slowest subscription of the topic. For the fastest one it lies
-    beyond all ledgers. One row per subscription.
+    beyond all ledgers. `all_known` is true where the snapshot has all positions of the topic. One row per subscription.
     """
     order = Window.partitionBy("topic").orderBy("mark_ledger", "mark_entry", "subscription")
-    return cursors.withColumn("slowest", F.row_number().over(order) == 1).withColumn(
-        "next_ledger", F.coalesce(F.lead("mark_ledger").over(order), F.lit(2**62))
+    return cursors.withColumns(
+        {
+            "slowest": F.row_number().over(order) == 1,
+            "next_ledger": F.coalesce(F.lead("mark_ledger").over(order), F.lit(2**62)),
+            "all_known": F.min("acks_known").over(Window.partitionBy("topic")),
+        }
     )

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 FACTS: Final = "snapshot.json"
 """The file that is written last, so that a folder with it is whole."""
-FORMAT: Final = 1
+FORMAT: Final = 2
 """The version of the format that is read here."""
 COLUMNS: Final = MappingProxyType(
     {

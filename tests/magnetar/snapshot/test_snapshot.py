@@ -20,12 +20,13 @@ from broker.schemas.schema_registry import SchemaRegistry
 from broker.schemas.schema_store import SchemaStore
 from broker.schemas.strategy import Strategy
 from foundation.model.position import Position
+from foundation.value import Json
 from magnetar.__main__ import main
 from magnetar.snapshot.node_path import NodePath, describe
 from magnetar.snapshot.node_rows import Node, rows_of
 from protocol.ledger_metadata import LedgerMetadata, LedgerSegment, LedgerState, encode, ledger_key
 from protocol.varint import varint
-from tests.interop.support import connect, numbered, publish
+from tests.interop.support import Admin, connect, numbered, publish
 from tests.support.java import ZooKeeper
 from tests.vectors.broker_process import BrokerProcess
 
@@ -70,6 +71,7 @@ def take(url: str, folder: Path) -> dict[str, list[dict[str, object]]]:
         ("/admin/topic-policies/local/a/b", NodePath("parent")),
         ("/admin/topic-policies/local", NodePath("parent")),
         ("/admin/topic-policies/local/a/b/other/c", NodePath("other")),
+        ("/admin/topic-policies/other/a/b/persistent/c+d", NodePath("other")),
         ("/schemas/a/b/c%20d", NodePath("schema", "a/b", T)),
         ("/schema-versions/a/b", NodePath("parent")),
         ("/schema-versions/a/b/c%20d", NodePath("schema-index", "a/b", T)),
@@ -97,14 +99,6 @@ def test_acked_ranges_are_counted_across_pages() -> None:
     assert rows(path, value, "cursors") == [(T, "s", 7, 1, 4, 7, 8, 0, len(value), True, 1000)]
 
 
-def test_topic_policies_of_pulsar_5_0_give_no_row_beside_ours() -> None:
-    """A topic with both would have two rows, and each of its ledgers would count twice."""
-    assert rows("/admin/topic-policies/persistent%3A%2F%2Fa%2Fb%2Fc d", b"{}", "policies") == [
-        ("topic", T, None, None, None)
-    ]
-    assert rows("/admin/topic-policies/local/a/b/persistent/c%20d", b"{}", "policies") == []
-
-
 def test_buckets_of_delayed_entries_are_references() -> None:
     path = "/managed-ledgers/a/b/persistent/c%20d"
     value = encode_ledger_list(ManagedLedgerInfo([LedgerInfo(5)], deleting=[6], delayed=[7, 8]))
@@ -127,6 +121,25 @@ def test_values_of_former_versions_give_the_same_tables() -> None:
     cursor = b'{"markDelete":[7,1],"acked":{"7":{"0":"68"}},"properties":{"CompactedTopicLedger":8}}'
     assert rows(f"{path}/s", cursor, "cursors") == [(T, "s", 7, 1, 2, 3, 7, 6, len(cursor), True, 1000)]
     assert [row[:2] for row in rows(f"{path}/s", cursor, "references")] == [(8, "compacted")]
+
+
+def test_events_of_policies_are_told_when_the_namespace_has_a_ledger_for_them() -> None:
+    path = "/managed-ledgers/a/b/persistent/__change_events"
+    value = encode_ledger_list(ManagedLedgerInfo([LedgerInfo(5)]))
+    told = [("topic-events", "a/b", None, None, None)]
+    assert rows(path, value, "policies") == told
+    assert rows(f"{path}-partition-0", value, "policies") == told
+    assert rows(f"{path}2", value, "policies") == []
+    assert rows(path, encode_ledger_list(ManagedLedgerInfo([])), "policies") == []
+
+
+def test_nodes_of_pulsar_5_are_policies_of_their_scope() -> None:
+    value = b'{"messageTTLInSeconds":600,"retentionPolicies":null}'
+    local, others = rows("/admin/topic-policies/local/a/b/persistent/c+d", value, "policies")
+    assert local == ("topic", T, 600, None, None)
+    assert others == ("topic-global", T, None, None, None)
+    path = "/admin/topic-policies/global/a/b/persistent/c+d"
+    assert rows(path, value, "policies") == [("topic-global", T, 600, None, None)]
 
 
 def field(number: int, content: int | bytes) -> bytes:
@@ -229,6 +242,22 @@ def test_snapshot_of_the_file_store(tmp_path: Path) -> None:
         during = take(url, tmp_path / "during")
         assert [row["topic"] for row in during["topics"]] == [topic]
     check(take(url, tmp_path / "after"), topic)
+
+
+def test_snapshot_reads_the_policies_of_a_topic_as_a_broker_writes_them(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, {"bookieAddress": "embedded"}) as broker:
+        admin = Admin(broker.addresses.admin)
+        topic = "persistent/public/default/kept"
+        admin.put(topic)
+        admin.post(f"{topic}/messageTTL?messageTTL=600")
+        retention: Json = {"retentionTimeInMinutes": 30, "retentionSizeInMB": -1}
+        admin.post(f"{topic}/retention?isGlobal=true", retention)
+    found = take(f"file:{tmp_path / 'data/metadata.sqlite'}", tmp_path / "snapshot")
+    of_topic = [tuple(row.values()) for row in found["policies"] if str(row["name"]).endswith("kept")]
+    assert of_topic == [
+        ("topic", "persistent://public/default/kept", 600, None, None),
+        ("topic-global", "persistent://public/default/kept", None, 30, -1),
+    ]
 
 
 @pytest.mark.peer

@@ -15,9 +15,19 @@ pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[
 
 from bookkeeper.metadata.metadata_store import MetadataStore
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
-from broker.managed_ledger.records.pulsar_records import decode_ledger_list
+from broker.managed_ledger.ledger_list import LedgerInfo
+from broker.managed_ledger.managed_ledger_info import CursorInfo, ManagedLedgerInfo
+from broker.managed_ledger.records.pulsar_records import (
+    StoredCursor,
+    decode_ledger_list,
+    encode_cursor,
+    encode_ledger_list,
+)
+from foundation.model.position import Position
+from foundation.value import Json
 from foundation.zookeeper.url import parse_store_url
 from magnetar.__main__ import main
+from pipeline.audits.acks import COSTS
 from pipeline.audits.limits import Limits
 from pipeline.audits.run import AUDITS, run_audit, without_repeats
 from pipeline.audits.snapshot import SnapshotError, open_snapshot, taken_ms_of
@@ -230,6 +240,103 @@ def test_audits_spare_a_health_check_whose_schema_and_ledger_name_no_cluster(
     assert [row for name in ("metadata", "ledgers") for row in found(spark, name, folder)] == []
 
 
+NAMESPACE = "/admin/policies/public/default"
+ORDERS = "/managed-ledgers/public/default/persistent/orders"
+OLD_LIST = encode_ledger_list(
+    ManagedLedgerInfo([LedgerInfo(5, 10, 1000, 1_000_000), LedgerInfo(6, 10, 1000, 2_000_000), LedgerInfo(7)])
+)
+"""Two ledgers that were closed in 1970, and an open one."""
+
+
+def at(position: Position, ledger_id: int = -1) -> bytes:
+    """A cursor's node. With `ledger_id`, its newer position is in that ledger."""
+    return encode_cursor(StoredCursor(CursorInfo(position), ledger_id))
+
+
+def lifecycle(spark: Any, folder: Path, nodes: dict[str, bytes]) -> list[tuple[str, str]]:
+    snapshot = snapshot_of(nodes, folder)
+    return sorted((row["class"], row.subject) for row in found(spark, "lifecycle", snapshot))
+
+
+@pytest.mark.parametrize("is_global", ["false", "true"])
+def test_audit_lifecycle_obeys_the_policies_of_a_topic_in_the_document_of_a_broker(
+    spark: Any, tmp_path: Path, is_global: str
+) -> None:
+    (tmp_path / "broker").mkdir()
+    with BrokerProcess(tmp_path / "broker", {"bookieAddress": "embedded"}) as broker:
+        admin = Admin(broker.addresses.admin)
+        topic = "persistent/public/default/orders"
+        admin.create_partitioned("orders", 1)
+        kept: Json = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+        admin.post(f"{topic}/retention?isGlobal={is_global}", kept)
+        url = broker.metadata_url
+    documents = asyncio.run(values_below(url, "/admin/topic-policies"))
+    assert len(documents) == 1
+    nodes = {NAMESPACE: b'{"message_ttl_in_seconds":600}', f"{ORDERS}-partition-0": OLD_LIST}
+    assert lifecycle(spark, tmp_path / "without", nodes) == [("consumed", "5"), ("consumed", "6")]
+    assert lifecycle(spark, tmp_path / "with", nodes | documents) == []
+
+
+async def values_below(url: str, root: str) -> dict[str, bytes]:
+    store = await opened(url)
+    found = {f"{root}/{name}": await store.get(f"{root}/{name}") for name in await store.children(root)}
+    await store.close()
+    return {path: one.value for path, one in found.items() if one is not None}
+
+
+def test_audit_lifecycle_names_no_ledger_of_topics_whose_policies_may_be_events(
+    spark: Any, tmp_path: Path
+) -> None:
+    nodes = {NAMESPACE: b'{"message_ttl_in_seconds":600}', ORDERS: OLD_LIST}
+    nodes[f"{ORDERS}/s"] = at(Position(5, 3))
+    assert lifecycle(spark, tmp_path / "without", nodes) == [("expired", "5"), ("expired", "6")]
+    events = "/managed-ledgers/public/default/persistent/__change_events"
+    nodes[events] = nodes[f"{events}-partition-0"] = encode_ledger_list(ManagedLedgerInfo([LedgerInfo(9)]))
+    (row,) = found(spark, "lifecycle", snapshot_of(nodes, tmp_path / "with"))
+    topic = "persistent://public/default/orders"
+    assert (row["class"], row.subject, row.topic, row.bytes) == ("unjudged", topic, topic, 2000)
+    assert row.reason == (
+        "2 ledgers are due by TTL 600 s, retention 0 min, but its own policies may be events in __change_events, which a"
+        " snapshot does not read"
+    )
+
+
+def test_audit_lifecycle_obeys_nodes_of_pulsar_5(spark: Any, tmp_path: Path) -> None:
+    """Without events, a local policy outranks a global one, and that the namespace's."""
+    nodes = {
+        NAMESPACE: b'{"message_ttl_in_seconds":600}',
+        ORDERS: OLD_LIST,
+        f"{ORDERS}/s": at(Position(5, 3)),
+    }
+    path = "/admin/topic-policies/{}/public/default/persistent/orders"
+    nodes[path.format("global")] = b'{"isGlobal":true,"messageTTLInSeconds":0}'
+    assert lifecycle(spark, tmp_path / "global", nodes) == []
+    nodes[path.format("local")] = b'{"messageTTLInSeconds":60}'
+    assert lifecycle(spark, tmp_path / "local", nodes) == [("expired", "5"), ("expired", "6")]
+
+
+def test_audits_name_nothing_by_an_old_position(spark: Any, tmp_path: Path) -> None:
+    """Both subscriptions have passed ledger 5 by their nodes; the newer position of `busy` may be anywhere."""
+    nodes = {NAMESPACE: b"{}", ORDERS: OLD_LIST, f"{ORDERS}/known": at(Position(5, 9))}
+    nodes[f"{ORDERS}/busy"] = at(Position(6, 4))
+    assert lifecycle(spark, tmp_path / "nodes", nodes) == [("consumed", "5")]
+    backlogs = found(spark, "acks", tmp_path / "nodes" / "snapshot", Limits(backlog_bytes_min=1))
+    assert sorted((row["class"], row.subject[-5:], row.held_bytes) for row in backlogs) == [
+        ("backlog", " busy", 0),
+        ("backlog", "known", 0),
+    ]
+    nodes[f"{ORDERS}/busy"] = at(Position(6, 4), ledger_id=12)
+    topic = "persistent://public/default/orders"
+    assert lifecycle(spark, tmp_path / "ledgers", nodes) == [("unjudged", topic)]
+    rows = found(spark, "acks", tmp_path / "ledgers" / "snapshot", Limits(backlog_bytes_min=1))
+    known, busy = sorted(rows, key=lambda row: str(row["class"]))
+    assert (known["class"], known.subject, known.backlog_entries) == ("backlog", f"{topic} known", 10)
+    assert known.held_bytes is None, "the other subscription may hold them"
+    assert (busy["class"], busy.subject) == ("unjudged", f"{topic} busy")
+    assert {busy[name] for name in ("bytes", *COSTS)} == {None}
+    assert "5 entries wait for it, by an old position" in busy.reason
+
+
 async def make_leaks(url: str) -> int:
     """Adds a ledger, deletes one, adds the policies of an absent topic; returns the deleted ledger."""
     store = await opened(url)
@@ -298,8 +405,8 @@ def test_incomplete_snapshot_is_refused_before_spark_starts(
     facts = tmp_path / "snapshot.json"
     for text, reason in (
         ("{", "cannot be read"),
-        ('{"format": 9, "taken_ms": 1}', "format 9, and format 1 is understood"),
-        ('{"format": 1, "taken_ms": 1}', "nodes, topics, .* is missing"),
+        ('{"format": 9, "taken_ms": 1}', "format 9, and format 2 is understood"),
+        ('{"format": 2, "taken_ms": 1}', "nodes, topics, .* is missing"),
     ):
         facts.write_text(text)
         with pytest.raises(SnapshotError, match=reason):
