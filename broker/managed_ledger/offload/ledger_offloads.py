@@ -171,7 +171,7 @@ class LedgerOffloads:
             # Begun and not completed, by this broker or one before: whatever of it is there goes first.
             copy = OffloadedLedger(ledger_id, info.offload.uuid, info.offload.place)
             await tier.delete(context.name, copy)
-        begun = OffloadContext(tier.new_id(), rules.place)
+        begun = OffloadContext(tier.new_id(rules.place), rules.place)
         await self._note(info, begun)
         await tier.copy(context.name, info, begun, rules, environment.ledgers, self._goes_on)
         await self._note(info, begun._replace(complete=True, at_ms=environment.wall_ms()))

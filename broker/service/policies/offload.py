@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from broker.managed_ledger.ledger_list import FILES
 from broker.managed_ledger.settings import BOOKKEEPER_FIRST, OffloadRules
 from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import ANY_LONG, PolicyRefused, Structure, Text, Texts, Whole, member
@@ -19,7 +20,9 @@ _TEXT: Final = Text(0, 1_000)
 _INT: Final = Whole(-(2**31))
 _S3: Final = ("s3", "aws-s3")
 _GCS: Final = ("google-cloud-storage",)
-_FILES: Final = ("filesystem",)
+_FILES: Final = (FILES,)
+_BOOKKEEPER_FIRST: Final = (BOOKKEEPER_FIRST, "BOOKKEEPER_FIRST")
+"""The word of broker.conf, and that of Pulsar's JSON."""
 DRIVERS: Final = ("S3", "aws-s3", "google-cloud-storage", "filesystem", "azureblob", "aliyun-oss")
 """Names of Pulsar's offloaders, in any case."""
 
@@ -116,7 +119,8 @@ class OffloadPolicies(Value):
 def rules_of(broker: OffloadRules, levels: Sequence[OffloadPolicies]) -> OffloadRules:
     """Returns the rules in force: of each member the first value that a level sets, else the broker's.
 
-    Folder and endpoint are the broker's in any case: its access keys must not go where an administrator of a tenant says.
+    Folder and endpoint are the broker's in any case, each for its drivers: the access keys of the broker must not go
+    where an administrator of a tenant says.
     """
 
     def first(*names: str) -> int | str | None:
@@ -125,16 +129,16 @@ def rules_of(broker: OffloadRules, levels: Sequence[OffloadPolicies]) -> Offload
 
     driver, place = first("driver"), broker.place
     if isinstance(driver, str):
-        place = place._replace(
-            driver=next((name for name in DRIVERS if name.lower() == driver.lower()), driver)
-        )
-    changed = {
-        "bucket": first("bucket", "s3_bucket"),
-        "region": first("region", "s3_region"),
-    }
-    place = place._replace(**{name: value for name, value in changed.items() if isinstance(value, str)})
+        driver = next((name for name in DRIVERS if name.lower() == driver.lower()), driver)
+        place = broker.files if driver == FILES else broker.s3._replace(driver=driver)
+    if place.driver != FILES:
+        changed = {
+            "bucket": first("bucket", "s3_bucket"),
+            "region": first("region", "s3_region"),
+        }
+        place = place._replace(**{name: value for name, value in changed.items() if isinstance(value, str)})
     priority = first("read_priority")
-    bookkeeper_first = broker.bookkeeper_first if priority is None else priority == BOOKKEEPER_FIRST
+    bookkeeper_first = broker.bookkeeper_first if priority is None else priority in _BOOKKEEPER_FIRST
     numbers = {
         "threshold_bytes": first("threshold_bytes"),
         "threshold_s": first("threshold_s"),
@@ -144,6 +148,18 @@ def rules_of(broker: OffloadRules, levels: Sequence[OffloadPolicies]) -> Offload
     }
     given = {name: value for name, value in numbers.items() if isinstance(value, int)}
     return OffloadRules(**{**broker._asdict(), **given, "place": place, "bookkeeper_first": bookkeeper_first})
+
+
+def refuse_closed(broker: OffloadRules, value: OffloadPolicies) -> None:
+    """Raises PolicyRefused for a policy whose storage this broker cannot open. `broker`: the rules of its keys."""
+    from broker.config.offload_places import missing_of  # Late: only such requests need it.
+
+    place = rules_of(broker, [value]).place
+    if missing := missing_of(*place):
+        raise PolicyRefused(
+            f"managedLedgerOffloadDriver={value.driver}: this broker cannot open the storage;"
+            f" {missing.key}: {missing.remedy}"
+        )
 
 
 def _check(value: OffloadPolicies) -> None:

@@ -280,6 +280,33 @@ async def test_a_storage_that_is_away_is_an_error_and_works_again_later(tiered: 
     assert bytes((await ledger.read_entry(first)).body) == b"%010d" % 0
 
 
+async def test_a_defect_of_the_storage_ends_a_read_with_an_error(
+    tiered: Tiered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = await tiered.open()
+    await tiered.offload(ledger)
+    await tiered.forget_bookies(ledger)
+
+    async def panic(*_: object) -> bytes:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(tiered.objects, "get", panic)
+    with pytest.raises(PersistenceError, match="a defect"):
+        await ledger.read_entry(Position(ledger.ledgers.infos()[0].ledger_id, 0))
+
+
+async def test_a_place_that_cannot_be_opened_is_not_noted(tiered: Tiered) -> None:
+    ledger = await tiered.open()
+
+    def closed(place: OffloadPlace) -> FileObjects:
+        raise PersistenceError(f"{place.driver} cannot be opened")
+
+    tiered.tier._open_place = closed
+    await tiered.offload(ledger)
+    assert "cannot be opened" in ledger.own_offloads().last_error
+    assert tiered.named(ledger) == []
+
+
 async def test_a_missing_object_proves_the_loss_of_its_entries(tiered: Tiered) -> None:
     ledger = await tiered.open(ENTRIES + 1)
     await tiered.offload(ledger)
