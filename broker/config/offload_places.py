@@ -6,11 +6,7 @@ import re
 from typing import Final, NamedTuple
 
 from broker.config.storage_keys import OFFLOAD_DRIVERS
-from foundation.units import MIB
 
-BLOCK_BYTES_MIN: Final = 5 * MIB
-"""S3 takes no smaller part but the last one."""
-READ_BYTES_MIN: Final = 4096
 _BUCKET: Final = re.compile(r"[\w.-]+", re.ASCII)
 _REGION: Final = re.compile(r"[\w-]*", re.ASCII)
 """A dot or a slash in a region would make another host of Amazon's URL, and a policy may set the region."""

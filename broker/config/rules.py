@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.config.server_keys import INDEX_INTERCEPTOR, TIMESTAMP_INTERCEPTOR
+from broker.config.storage_keys import OFFLOAD_BLOCK_BYTES_MIN, OFFLOAD_READ_BYTES_MIN
 from broker.config.tls_rules import check_tls, open_ports
 from foundation.settings.addresses import advertised_host, check_addresses
 from foundation.settings.computed import Rule, memory_share, share_of_memory, value_of
@@ -185,7 +186,7 @@ def _check_interceptors(settings: Settings) -> None:
 
 def _check_offload(settings: Settings) -> None:
     """Refuses a storage for copies of ledgers without its place."""
-    from broker.config.offload_places import BLOCK_BYTES_MIN, READ_BYTES_MIN, missing_of
+    from broker.config.offload_places import missing_of
 
     driver = settings.str("managedLedgerOffloadDriver")
     if not driver:
@@ -199,7 +200,10 @@ def _check_offload(settings: Settings) -> None:
         raise settings.error(missing.key, missing.remedy)
     if driver == "filesystem":
         return
-    for name, least in (("MaxBlockSizeInBytes", BLOCK_BYTES_MIN), ("ReadBufferSizeInBytes", READ_BYTES_MIN)):
+    for name, least in (
+        ("MaxBlockSizeInBytes", OFFLOAD_BLOCK_BYTES_MIN),
+        ("ReadBufferSizeInBytes", OFFLOAD_READ_BYTES_MIN),
+    ):
         key = f"managedLedgerOffload{name}"
         if 0 < settings.int(key) < least:
             raise settings.error(key, f"it must be 0 or at least {least}")

@@ -95,9 +95,10 @@ class LedgerOffloads:
         """The first entry that is in no complete copy, once a run has succeeded."""
         if self.status is not OffloadStatus.SUCCESS:
             return EARLIEST
-        return next(
-            Position(one.ledger_id, 0) for one in self._context.ledgers.infos() if not one.is_offloaded
-        )
+        found = (Position(one.ledger_id, 0) for one in self._context.ledgers.infos() if not one.is_offloaded)
+        # Of a terminated topic the last ledger is closed, and offloaded too.
+        last = self._context.last_confirmed
+        return next(found, Position(last.ledger_id, last.entry_id + 1))
 
     def start(self, before: Position) -> None:
         """Begins to copy all closed ledgers whose entries are before the position.

@@ -184,6 +184,39 @@ async def test_offload_policies_need_a_driver_and_its_bucket_and_take_no_secret(
         assert await call(admin, line, driver | {"managedLedgerOffloadBucket": "b"}) == (204, "")
 
 
+GCS = {"gcsManagedLedgerOffloadBucket": "b"}
+
+
+@pytest.mark.usefixtures("topic")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("managedLedgerOffloadedReadPriority", "nonsense"),
+        *(
+            (f"{start}anagedLedgerOffload{size}InBytes", value)
+            for start in ("m", "s3M")
+            for size, value in (
+                ("MaxBlockSize", -5),
+                ("MaxBlockSize", 10),
+                ("MaxBlockSize", (5 << 20) - 1),
+                ("ReadBufferSize", -1),
+                ("ReadBufferSize", 4095),
+            )
+        ),
+        ("s3ManagedLedgerOffloadRole", "arn"),
+        ("s3ManagedLedgerOffloadCredentialId", "id"),
+    ],
+)
+async def test_offload_policies_with_a_member_that_has_no_effect_are_refused(
+    admin: ClientSession, name: str, value: object
+) -> None:
+    body = {"managedLedgerOffloadDriver": "aws-s3", "managedLedgerOffloadBucket": "b"}
+    for path in (NAMESPACE, TOPIC):
+        status, found = await refusal(admin, f"POST {path}/offloadPolicies", {**body, name: value})
+        assert (status, found.startswith(name)) == (412, True), found
+        assert await call(admin, f"GET {path}/offloadPolicies") == (200, "")
+
+
 @pytest.mark.usefixtures("topic")
 @pytest.mark.parametrize(
     ("members", "reason"),
@@ -193,6 +226,13 @@ async def test_offload_policies_need_a_driver_and_its_bucket_and_take_no_secret(
         (
             {"s3ManagedLedgerOffloadServiceEndpoint": "http://stranger", "managedLedgerOffloadDriver": "s3"},
             "needs the URL",
+        ),
+        *(
+            (
+                {"managedLedgerOffloadDriver": driver, **GCS},
+                f"no offloader {driver}; it has filesystem, aws-s3, S3",
+            )
+            for driver in ("google-cloud-storage", "azureblob", "aliyun-oss")
         ),
         ({"managedLedgerOffloadRegion": "x.evil/#"}, "s3ManagedLedgerOffloadRegion"),
         ({"managedLedgerOffloadBucket": "b/../c"}, "s3ManagedLedgerOffloadBucket"),

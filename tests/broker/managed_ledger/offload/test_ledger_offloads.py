@@ -338,6 +338,17 @@ async def test_thresholds_begin_an_offload(tiered: Tiered) -> None:
     assert len(tiered.files()) == 6
 
 
+async def test_a_terminated_topic_is_offloaded_whole(tiered: Tiered) -> None:
+    ledger = await tiered.open(threshold_bytes=0)
+    last = await ledger.terminate()
+    ledger.check_offloads(tiered.world.wall)
+    offloads = ledger.own_offloads()
+    await until(lambda: offloads.status is OffloadStatus.SUCCESS)
+    assert all(info.is_offloaded for info in ledger.ledgers.infos())
+    assert offloads.first_unoffloaded == Position(last.ledger_id, last.entry_id + 1)
+    assert ledger.ledgers.offloaded_bytes == ledger.ledgers.size_bytes
+
+
 async def test_a_second_offload_is_refused_while_one_runs(tiered: Tiered) -> None:
     ledger = await tiered.open()
     tiered.objects.hold = asyncio.Event()
