@@ -94,12 +94,18 @@ async def test_parts_of_a_writer_that_was_killed_go_with_the_object(
     assert s3.list_multipart_uploads(Bucket=BUCKET).get("Uploads") in (None, [])
 
 
-async def test_a_refused_key_is_an_error_that_names_the_object(server: S3Server) -> None:
+async def test_a_refused_key_is_an_error_that_names_the_object(
+    server: S3Server, caplog: pytest.LogCaptureFixture
+) -> None:
     stranger = S3Objects(BUCKET, region="us-east-1", endpoint=server.endpoint, key_id="no", secret="body")
     with pytest.raises(ObjectStorageError, match="s3://objects/a"):
         await stranger.get("a")
     # Keys that may not list uploads may delete objects still.
     assert await stranger.uploads.find("a") == []
+    assert await stranger.uploads.find("b") == []
+    (told,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert "answers 403" in told
+    assert "s3:ListBucketMultipartUploads" in told
 
 
 async def test_a_panic_of_the_library_is_an_error_that_names_the_object() -> None:
