@@ -104,16 +104,21 @@ def mortal(classes: str, tmp_path: Path) -> Iterator[ZooKeeper]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
     from pipeline.session import start_session
+    from tests.support.s3_server import KEYS
 
-    session = start_session(
-        "tests",
-        # Three tries per task, so that a killed one comes back.
-        master="local[2,3]",
-        quick_start=True,
-        settings={
-            "spark.sql.shuffle.partitions": "2",
-            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("w")),
-        },
-    )
+    with pytest.MonkeyPatch.context() as environment:
+        # Spark's processes keep the environment of their start, and find the keys for `tests.support.s3_server` there.
+        for name, value in KEYS.items():
+            environment.setenv(name, value)
+        session = start_session(
+            "tests",
+            # Three tries per task, so that a killed one comes back.
+            master="local[2,3]",
+            quick_start=True,
+            settings={
+                "spark.sql.shuffle.partitions": "2",
+                "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("w")),
+            },
+        )
     yield session
     session.stop()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.config.server_keys import INDEX_INTERCEPTOR, TIMESTAMP_INTERCEPTOR
+from broker.config.storage_keys import OFFLOAD_BLOCK_BYTES_MIN, OFFLOAD_READ_BYTES_MIN
 from broker.config.tls_rules import check_tls, open_ports
 from foundation.settings.addresses import advertised_host, check_addresses
 from foundation.settings.computed import Rule, memory_share, share_of_memory, value_of
@@ -185,29 +186,27 @@ def _check_interceptors(settings: Settings) -> None:
 
 def _check_offload(settings: Settings) -> None:
     """Refuses a storage for copies of ledgers without its place."""
+    from broker.config.offload_places import missing_of
+
     driver = settings.str("managedLedgerOffloadDriver")
-    if driver == "filesystem" and not settings.str("fileSystemURI"):
-        raise settings.error("fileSystemURI", "managedLedgerOffloadDriver=filesystem needs file:///FOLDER")
-    if driver in ("", "filesystem"):
+    if not driver:
         return
-    bucket = "s3ManagedLedgerOffloadBucket"
-    if not (settings.str(bucket) or settings.str("managedLedgerOffloadBucket")):
-        raise settings.error(bucket, f"managedLedgerOffloadDriver={driver} needs the name of a bucket")
-    endpoint = "s3ManagedLedgerOffloadServiceEndpoint"
-    if driver == "S3" and not (settings.str(endpoint) or settings.str("managedLedgerOffloadServiceEndpoint")):
-        raise settings.error(
-            endpoint, "managedLedgerOffloadDriver=S3 needs the URL of the service; aws-s3 is Amazon's"
-        )
-    for name, least in (("MaxBlockSizeInBytes", 5 * MIB), ("ReadBufferSizeInBytes", 4096)):
+
+    def of(name: str) -> str:
+        return settings.str(f"managedLedgerOffload{name}") or settings.str(f"s3ManagedLedgerOffload{name}")
+
+    endpoint = settings.str("fileSystemURI") if driver == "filesystem" else of("ServiceEndpoint")
+    if missing := missing_of(driver, of("Bucket"), of("Region"), endpoint):
+        raise settings.error(missing.key, missing.remedy)
+    if driver == "filesystem":
+        return
+    for name, least in (
+        ("MaxBlockSizeInBytes", OFFLOAD_BLOCK_BYTES_MIN),
+        ("ReadBufferSizeInBytes", OFFLOAD_READ_BYTES_MIN),
+    ):
         key = f"managedLedgerOffload{name}"
         if 0 < settings.int(key) < least:
             raise settings.error(key, f"it must be 0 or at least {least}")
-    from importlib.util import find_spec  # Late: only this driver needs it.
-
-    if find_spec("obstore") is None:
-        raise settings.error(
-            "managedLedgerOffloadDriver", f"{driver} needs the library obstore: pip install magnetar[s3]"
-        )
 
 
 def _check_memory(settings: Settings) -> None:

@@ -17,6 +17,10 @@ COMPRESSIONS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 
 OFFLOAD_DRIVERS = ("", "filesystem", "aws-s3", "S3")
 """Pulsar's names of the storages that this broker has."""
+OFFLOAD_BLOCK_BYTES_MIN = 5 * MIB
+"""The least of a block of a copy, as Apache's offloaders have it: S3 takes no smaller part but the last one."""
+OFFLOAD_READ_BYTES_MIN = 4096
+"""The least of a read from a copy."""
 
 # fmt: off
 # The formatter would give each argument a line of its own; a key's facts and words read better as one row.
@@ -86,9 +90,9 @@ OFFLOAD = Section("Tiered storage", (
     Key("s3ManagedLedgerOffloadServiceEndpoint", "string", "", form=_URL,
         doc="URL of an S3 service that is not Amazon's. Access keys come from the environment: `AWS_ACCESS_KEY_ID` and "
             "`AWS_SECRET_ACCESS_KEY`, or the machine's role."),
-    Key("s3ManagedLedgerOffloadMaxBlockSizeInBytes", "int", 64 * MIB, "bytes", low=5 * MIB,
+    Key("s3ManagedLedgerOffloadMaxBlockSizeInBytes", "int", 64 * MIB, "bytes", low=OFFLOAD_BLOCK_BYTES_MIN,
         doc="Bytes of a block of the copy, as Apache's offloaders write it."),
-    Key("s3ManagedLedgerOffloadReadBufferSizeInBytes", "int", MIB, "bytes", low=4096,
+    Key("s3ManagedLedgerOffloadReadBufferSizeInBytes", "int", MIB, "bytes", low=OFFLOAD_READ_BYTES_MIN,
         doc="Bytes of whole entries that are read from a copy at once, each with its checksum."),
     Key("triggerOffloadOnTopicLoad", "bool", False,
         doc="Look at the thresholds when a topic opens, and not at the next round of `retentionCheckIntervalInSeconds` "

@@ -150,7 +150,8 @@ class LedgerList:
     @property
     def offloaded_bytes(self) -> int:
         """Payload bytes of the ledgers with a complete copy in other storage."""
-        return sum(info.size_bytes for info in self._earlier.values() if info.is_offloaded)
+        # With the current one, which a terminated topic may have offloaded.
+        return sum(info.size_bytes for info in self.infos() if info.is_offloaded)
 
     def average_entry_bytes(self, ledger_id: int) -> int:
         """Returns the average size of the ledger's entries, at least 1."""

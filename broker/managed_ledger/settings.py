@@ -22,6 +22,10 @@ class OffloadRules(NamedTuple):
 
     place: OffloadPlace = OffloadPlace("")
     """The storage for copies; without a driver nothing is copied."""
+    files: OffloadPlace = OffloadPlace(FILES)
+    """The storage where a policy says `filesystem`, by the broker's keys."""
+    s3: OffloadPlace = OffloadPlace("aws-s3")
+    """The storage where a policy names a driver of S3, by the broker's keys."""
     threshold_bytes: int = -1
     """Bytes of a topic that stay in the bookies alone; below 0 = no limit."""
     threshold_s: int = -1
@@ -58,8 +62,21 @@ def _node_ranges_max(settings: Settings) -> int:
 
 
 def _offload(settings: Settings) -> OffloadRules:
+    driver, files = (
+        settings.str("managedLedgerOffloadDriver"),
+        OffloadPlace(FILES, endpoint=settings.str("fileSystemURI")),
+    )
+    s3 = OffloadPlace(
+        "aws-s3",
+        *(
+            next(filter(None, map(settings.str, _keys_of(name))), "")
+            for name in ("Bucket", "Region", "ServiceEndpoint")
+        ),
+    )
     return OffloadRules(
-        _place(settings),
+        files if driver == FILES else s3._replace(driver=driver) if driver else OffloadPlace(""),
+        files,
+        s3,
         settings.int("managedLedgerOffloadAutoTriggerSizeThresholdBytes"),
         settings.int("managedLedgerOffloadThresholdInSeconds"),
         settings.int("managedLedgerOffloadDeletionLagMs"),
@@ -74,19 +91,6 @@ def _offload(settings: Settings) -> OffloadRules:
 def _keys_of(name: str) -> tuple[str, str]:
     """Returns the keys of a fact of the object storage; the first one, for any driver, wins where it is set."""
     return f"managedLedgerOffload{name}", f"s3ManagedLedgerOffload{name}"
-
-
-def _place(settings: Settings) -> OffloadPlace:
-    driver = settings.str("managedLedgerOffloadDriver")
-    if driver in ("", FILES):
-        return OffloadPlace(driver, endpoint=settings.str("fileSystemURI") if driver else "")
-    return OffloadPlace(
-        driver,
-        *(
-            next(filter(None, map(settings.str, _keys_of(name))), "")
-            for name in ("Bucket", "Region", "ServiceEndpoint")
-        ),
-    )
 
 
 class ManagedLedgerSettings(RoomSettings):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -54,6 +55,7 @@ INDEXES_KEPT: Final = 256
 COPY_BYTES: Final = MIB
 """Asked of the bookies at once for a copy."""
 T = TypeVar("T")
+log = logging.getLogger("magnetar")
 
 
 class LedgerTier:
@@ -76,8 +78,9 @@ class LedgerTier:
         self._pieces = Pieces()
         self._reads: set[asyncio.Task[None]] = set()
 
-    def new_id(self) -> UUID:
-        """Returns a random id."""
+    def new_id(self, place: OffloadPlace) -> UUID:
+        """Returns a random id. Raises PersistenceError where the place cannot be opened."""
+        self.storage(place)
         return uuid4()
 
     def storage(self, place: OffloadPlace) -> ObjectStorage:
@@ -170,6 +173,10 @@ class LedgerTier:
             failed = EntryDamaged(f"{which}: {self.storage(asked.copy.place).uri}/{key}: {error}")
         except BrokerError as error:
             failed = error
+        except Exception as error:
+            # A defect. Without `done` the reader would wait for ever, and its permit would stay taken.
+            log.exception("! %s of %s", which, asked.topic)
+            failed = PersistenceError(f"{which}: {key}: {error!r}")
         if failed is not None:
             stats.read_errors[namespace] += 1
             done([], failed)

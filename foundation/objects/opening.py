@@ -19,6 +19,8 @@ def open_objects(uri: str, *, region: str = "", endpoint: str = "") -> ObjectSto
         return FileObjects(Path(unquote(parts.path)))
     if parts.scheme != "s3" or not parts.netloc:
         raise ObjectStorageError(f"{uri!r}: file:///FOLDER or s3://BUCKET is expected")
+    if endpoint and not endpoint.startswith(("http://", "https://")):
+        raise ObjectStorageError(f"{endpoint!r} is no URL of an S3 service: http(s)://HOST:PORT is expected")
     try:
         from foundation.objects.s3_objects import S3Objects
     except ImportError as error:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Final
 
 import obstore
-from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from foundation.objects.object_storage import NoSuchObject, ObjectStorageError, StoredObject
@@ -40,12 +40,13 @@ class S3Objects:
         if key_id:
             config |= {"access_key_id": key_id, "secret_access_key": secret}
         options = {"timeout": timedelta(seconds=REQUEST_TIMEOUT_S), "connect_timeout": timedelta(seconds=5)}
-        self._store = S3Store(
-            bucket,
-            config=config,  # type: ignore[arg-type]
-            client_options={**options, "allow_http": endpoint.startswith("http://")},  # type: ignore[arg-type]
-            retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=REQUEST_TIMEOUT_S)},
-        )
+        with self._errors(""):
+            self._store = S3Store(
+                bucket,
+                config=config,  # type: ignore[arg-type]
+                client_options={**options, "allow_http": endpoint.startswith("http://")},  # type: ignore[arg-type]
+                retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=REQUEST_TIMEOUT_S)},
+            )
 
     @property
     def uri(self) -> str:
@@ -66,55 +67,55 @@ class S3Objects:
                 raise
 
         try:
-            await obstore.put_async(
-                self._store,
-                key,
-                noting(),
-                attributes=dict(attributes),
-                use_multipart=True,
-                chunk_size=PART_BYTES,
-                max_concurrency=PARTS_AT_ONCE,
-            )
-        except BaseError as error:
-            raise (failed[0] if failed else self._error(key, error)) from error
+            with self._errors(key):
+                await obstore.put_async(
+                    self._store,
+                    key,
+                    noting(),
+                    attributes=dict(attributes),
+                    use_multipart=True,
+                    chunk_size=PART_BYTES,
+                    max_concurrency=PARTS_AT_ONCE,
+                )
+        except ObjectStorageError as error:
+            raise (failed[0] if failed else error) from error
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
         """Returns bytes of an object by one request. Raises NoSuchObject and ObjectStorageError."""
-        try:
+        with self._errors(key):
             return bytes(await obstore.get_range_async(self._store, key, start=start, length=length))
-        except (BaseError, FileNotFoundError) as error:
-            raise self._error(key, error) from error
 
     async def get(self, key: str) -> bytes:
         """Returns all bytes of an object. Raises NoSuchObject and ObjectStorageError."""
-        try:
+        with self._errors(key):
             return bytes(await (await obstore.get_async(self._store, key)).bytes_async())
-        except (BaseError, FileNotFoundError) as error:
-            raise self._error(key, error) from error
 
     async def delete(self, key: str) -> None:
         """Deletes an object, and parts of uploads to it; a missing one is fine. Raises ObjectStorageError."""
         await self.uploads.end(key)
-        try:
+        with suppress(NoSuchObject), self._errors(key):
             await obstore.delete_async(self._store, key)
-        except FileNotFoundError:
-            return
-        except BaseError as error:
-            raise self._error(key, error) from error
 
     async def scan(self) -> AsyncIterator[StoredObject]:
         """Yields all objects of the bucket. Raises ObjectStorageError."""
-        try:
+        with self._errors(""):
             async for found in obstore.list(self._store):
                 for one in found:
                     modified_ms = int(one["last_modified"].timestamp() * 1000)
                     yield StoredObject(one["path"], one["size"], modified_ms)
-        except BaseError as error:
-            raise self._error("", error) from error
 
-    def _error(self, key: str, error: BaseError | FileNotFoundError) -> ObjectStorageError:
-        # The first line: the others are the library's own structure.
-        text = str(error).splitlines()[0]
-        if isinstance(error, FileNotFoundError):
-            return NoSuchObject(f"{self.uri}/{key} does not exist")
-        return ObjectStorageError(f"{self.uri}/{key}: {text}")
+    @contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        """Turns all that the library raises in its block into ObjectStorageError."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise NoSuchObject(f"{self.uri}/{key} does not exist") from error
+        except BaseException as error:
+            # A panic of the library is a BaseException of a class that has no module to import it from. Unnoticed, it
+            # would end the task of a read whose reader waits for an answer.
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            # The first line: the others are the library's own structure.
+            text = next(iter(str(error).splitlines()), type(error).__name__)
+            raise ObjectStorageError(f"{self.uri}/{key}: {text}") from error

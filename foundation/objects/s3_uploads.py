@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import logging
 import os
 import urllib.error
 import urllib.request
@@ -20,6 +21,7 @@ from xml.etree import ElementTree
 
 from foundation.objects.object_storage import ObjectStorageError
 
+log = logging.getLogger("magnetar")
 TIMEOUT_S: Final = 30
 _NOT_ALLOWED: Final = (403, 501)
 """Of keys without the right to list uploads or to end them, and of a service that has no such request."""
@@ -37,6 +39,7 @@ class S3Uploads:
         self._secret = secret or os.environ.get("AWS_SECRET_ACCESS_KEY", "")
         self._token = "" if key_id else os.environ.get("AWS_SESSION_TOKEN", "")
         self._region = region
+        self._warned = False
         self._bucket = f"{endpoint.rstrip('/') or f'https://s3.{region}.amazonaws.com'}/{bucket}"
 
     async def find(self, key: str) -> list[str]:
@@ -70,8 +73,18 @@ class S3Uploads:
                     return b""  # Ended since it was listed.
                 if error.code in _NOT_ALLOWED:
                     # The object can be deleted all the same; the parts are left to a lifecycle rule.
+                    self._warn(error.code)
                     return _NO_UPLOADS
             raise ObjectStorageError(f"{self._bucket}{path}: uploads: {error}") from error
+
+    def _warn(self, status: int) -> None:
+        if not self._warned:
+            self._warned = True
+            log.warning(
+                "! %s answers %d to a request about uploads in parts: parts that a killed broker has left stay there; give"
+                " the keys s3:ListBucketMultipartUploads and s3:AbortMultipartUpload, or the bucket a lifecycle rule",
+                *(self._bucket, status),
+            )
 
     def _headers(self, method: str, url: str) -> dict[str, str]:
         """Returns the headers that sign a request without a body."""

@@ -87,7 +87,8 @@ def test_late_readers_of_both_share_the_reads_from_the_bookie(
 
     reads = {name: total(name) for name in ("hits", "misses", "coalesced")}
     assert sum(reads.values()) == 4 * COUNT
-    assert reads["misses"] < 2 * COUNT, reads
+    # Without sharing, each log would have COUNT misses of its own.
+    assert COUNT <= reads["misses"] < 1.25 * COUNT, reads
 
 
 def test_slow_shadow_keeps_the_ledgers_of_its_source(

@@ -35,9 +35,11 @@ from broker.admin.policy_owner import (
     topic_owner,
 )
 from broker.admin.service_view import BROKER, BrokerView
+from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.service.namespaces.stored_forms import LOCAL, RATES
 from broker.service.policies.backlog_quota import QUOTA_TYPES
 from broker.service.policies.forms import PolicyRefused, Structure, Whole, named
+from broker.service.policies.offload import OffloadPolicies, refuse_closed
 from broker.service.policies.table import (
     BACKLOG,
     POLICIES,
@@ -120,6 +122,8 @@ def _check(broker: BrokerView, policy: Policy[Any], rest: Rest, value: Any) -> N
         return
     try:
         policy.form.check(value)
+        if isinstance(value, OffloadPolicies):
+            refuse_closed(ManagedLedgerSettings.of(broker.settings).offload, value)
     except PolicyRefused as error:
         raise type(error)(_refusal(policy, rest, error)) from None
     if policy.at_most and value > broker.settings.int(policy.at_most):

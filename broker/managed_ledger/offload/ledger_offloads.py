@@ -95,9 +95,10 @@ class LedgerOffloads:
         """The first entry that is in no complete copy, once a run has succeeded."""
         if self.status is not OffloadStatus.SUCCESS:
             return EARLIEST
-        return next(
-            Position(one.ledger_id, 0) for one in self._context.ledgers.infos() if not one.is_offloaded
-        )
+        found = (Position(one.ledger_id, 0) for one in self._context.ledgers.infos() if not one.is_offloaded)
+        # Of a terminated topic the last ledger is closed, and offloaded too.
+        last = self._context.last_confirmed
+        return next(found, Position(last.ledger_id, last.entry_id + 1))
 
     def start(self, before: Position) -> None:
         """Begins to copy all closed ledgers whose entries are before the position.
@@ -171,7 +172,7 @@ class LedgerOffloads:
             # Begun and not completed, by this broker or one before: whatever of it is there goes first.
             copy = OffloadedLedger(ledger_id, info.offload.uuid, info.offload.place)
             await tier.delete(context.name, copy)
-        begun = OffloadContext(tier.new_id(), rules.place)
+        begun = OffloadContext(tier.new_id(rules.place), rules.place)
         await self._note(info, begun)
         await tier.copy(context.name, info, begun, rules, environment.ledgers, self._goes_on)
         await self._note(info, begun._replace(complete=True, at_ms=environment.wall_ms()))

@@ -70,8 +70,11 @@ class CopyRead(NamedTuple):
 class Tier(Protocol):
     """Copies of ledgers in other storage."""
 
-    def new_id(self) -> UUID:
-        """Returns the id of an offload that is to begin."""
+    def new_id(self, place: OffloadPlace) -> UUID:
+        """Returns the id of an offload that is to begin.
+
+        Raises PersistenceError where the place cannot be opened: noted in a list, it could never be deleted.
+        """
         ...
 
     async def copy(

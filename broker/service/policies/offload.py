@@ -9,17 +9,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from broker.config.storage_keys import OFFLOAD_BLOCK_BYTES_MIN, OFFLOAD_READ_BYTES_MIN
+from broker.managed_ledger.ledger_list import FILES
 from broker.managed_ledger.settings import BOOKKEEPER_FIRST, OffloadRules
 from broker.service.namespaces.namespaces import Json
-from broker.service.policies.forms import ANY_LONG, PolicyRefused, Structure, Text, Texts, Whole, member
+from broker.service.policies.forms import (
+    ANY_LONG,
+    PolicyRefused,
+    Structure,
+    Text,
+    Texts,
+    Whole,
+    member,
+    shown,
+)
 from foundation.units import MIB
 from foundation.value import Value
 
 _TEXT: Final = Text(0, 1_000)
 _INT: Final = Whole(-(2**31))
+_BLOCK: Final = Whole(OFFLOAD_BLOCK_BYTES_MIN)
+_READ: Final = Whole(OFFLOAD_READ_BYTES_MIN)
 _S3: Final = ("s3", "aws-s3")
 _GCS: Final = ("google-cloud-storage",)
-_FILES: Final = ("filesystem",)
+_FILES: Final = (FILES,)
+_BOOKKEEPER_FIRST: Final = (BOOKKEEPER_FIRST, "BOOKKEEPER_FIRST")
+"""The word of broker.conf, and that of Pulsar's JSON."""
+_PRIORITIES: Final = (*_BOOKKEEPER_FIRST, "tiered-storage-first", "TIERED_STORAGE_FIRST")
 DRIVERS: Final = ("S3", "aws-s3", "google-cloud-storage", "filesystem", "azureblob", "aliyun-oss")
 """Names of Pulsar's offloaders, in any case."""
 
@@ -53,16 +69,16 @@ class OffloadPolicies(Value):
     """Bucket for the S3 drivers."""
     s3_endpoint: str | None = member("s3ManagedLedgerOffloadServiceEndpoint", _TEXT, None)
     """Address of the service."""
-    s3_block_bytes: int | None = member("s3ManagedLedgerOffloadMaxBlockSizeInBytes", _INT, 64 * MIB)
+    s3_block_bytes: int | None = member("s3ManagedLedgerOffloadMaxBlockSizeInBytes", _BLOCK, 64 * MIB)
     """Bytes of a part that is written."""
-    s3_read_bytes: int | None = member("s3ManagedLedgerOffloadReadBufferSizeInBytes", _INT, MIB)
+    s3_read_bytes: int | None = member("s3ManagedLedgerOffloadReadBufferSizeInBytes", _READ, MIB)
     """Bytes of a read."""
     s3_role: str | None = member("s3ManagedLedgerOffloadRole", _TEXT, None)
-    """Role to take on."""
+    """Role to take on. A request with one is refused."""
     s3_session: str | None = member("s3ManagedLedgerOffloadRoleSessionName", _TEXT, "pulsar-s3-offload")
     """Name of the session in that role."""
     s3_key_id: str | None = member("s3ManagedLedgerOffloadCredentialId", _TEXT, None)
-    """Id of a key."""
+    """Id of a key. A request with one is refused."""
     s3_secret: str | None = member("s3ManagedLedgerOffloadCredentialSecret", _TEXT, None)
     """Secret of the key. A request with one is refused."""
     gcs_region: str | None = member("gcsManagedLedgerOffloadRegion", _TEXT, None)
@@ -85,9 +101,9 @@ class OffloadPolicies(Value):
     """Region of that bucket."""
     endpoint: str | None = member("managedLedgerOffloadServiceEndpoint", _TEXT, None)
     """Address of the service for any driver."""
-    block_bytes: int | None = member("managedLedgerOffloadMaxBlockSizeInBytes", _INT, None)
+    block_bytes: int | None = member("managedLedgerOffloadMaxBlockSizeInBytes", _BLOCK, None)
     """Bytes of a part that is written, for any driver."""
-    read_bytes: int | None = member("managedLedgerOffloadReadBufferSizeInBytes", _INT, None)
+    read_bytes: int | None = member("managedLedgerOffloadReadBufferSizeInBytes", _READ, None)
     """Bytes of a read, for any driver."""
 
     def _is(self, names: tuple[str, ...]) -> bool:
@@ -116,7 +132,8 @@ class OffloadPolicies(Value):
 def rules_of(broker: OffloadRules, levels: Sequence[OffloadPolicies]) -> OffloadRules:
     """Returns the rules in force: of each member the first value that a level sets, else the broker's.
 
-    Folder and endpoint are the broker's in any case: its access keys must not go where an administrator of a tenant says.
+    Folder and endpoint are the broker's in any case, each for its drivers: the access keys of the broker must not go
+    where an administrator of a tenant says.
     """
 
     def first(*names: str) -> int | str | None:
@@ -125,16 +142,16 @@ def rules_of(broker: OffloadRules, levels: Sequence[OffloadPolicies]) -> Offload
 
     driver, place = first("driver"), broker.place
     if isinstance(driver, str):
-        place = place._replace(
-            driver=next((name for name in DRIVERS if name.lower() == driver.lower()), driver)
-        )
-    changed = {
-        "bucket": first("bucket", "s3_bucket"),
-        "region": first("region", "s3_region"),
-    }
-    place = place._replace(**{name: value for name, value in changed.items() if isinstance(value, str)})
+        driver = next((name for name in DRIVERS if name.lower() == driver.lower()), driver)
+        place = broker.files if driver == FILES else broker.s3._replace(driver=driver)
+    if place.driver != FILES:
+        changed = {
+            "bucket": first("bucket", "s3_bucket"),
+            "region": first("region", "s3_region"),
+        }
+        place = place._replace(**{name: value for name, value in changed.items() if isinstance(value, str)})
     priority = first("read_priority")
-    bookkeeper_first = broker.bookkeeper_first if priority is None else priority == BOOKKEEPER_FIRST
+    bookkeeper_first = broker.bookkeeper_first if priority is None else priority in _BOOKKEEPER_FIRST
     numbers = {
         "threshold_bytes": first("threshold_bytes"),
         "threshold_s": first("threshold_s"),
@@ -146,11 +163,36 @@ def rules_of(broker: OffloadRules, levels: Sequence[OffloadPolicies]) -> Offload
     return OffloadRules(**{**broker._asdict(), **given, "place": place, "bookkeeper_first": bookkeeper_first})
 
 
+def refuse_closed(broker: OffloadRules, value: OffloadPolicies) -> None:
+    """Raises PolicyRefused for a policy whose storage this broker cannot open. `broker`: the rules of its keys."""
+    from broker.config.offload_places import missing_of  # Late: only such requests need it.
+
+    place = rules_of(broker, [value]).place
+    if missing := missing_of(*place):
+        raise PolicyRefused(
+            f"managedLedgerOffloadDriver={value.driver}: this broker cannot open the storage;"
+            f" {missing.key}: {missing.remedy}"
+        )
+
+
 def _check(value: OffloadPolicies) -> None:
     if (value.driver or "").lower() not in [name.lower() for name in DRIVERS]:
         raise PolicyRefused(f"The driver is not supported, support value: {','.join(DRIVERS)}")
     if not value.has_bucket:
         raise PolicyRefused("The bucket must be specified for namespace offload.")
+    if value.read_priority is not None and value.read_priority not in _PRIORITIES:
+        # Pulsar takes another word as unset.
+        raise PolicyRefused(
+            f"managedLedgerOffloadedReadPriority={shown(value.read_priority)}: allowed is one of {', '.join(_PRIORITIES)}"
+        )
+    for name, given in (
+        ("s3ManagedLedgerOffloadRole", value.s3_role),
+        ("s3ManagedLedgerOffloadCredentialId", value.s3_key_id),
+    ):
+        if given:
+            raise PolicyRefused(
+                f"{name}: this broker takes on no role, and its keys for S3 come from its environment: leave the member out"
+            )
     if value.s3_secret:
         # Pulsar stores it, and shows it to every administrator of the tenant.
         raise PolicyRefused(

@@ -13,6 +13,7 @@ pytest.importorskip("obstore", reason="needs the extra s3, pip install WHEEL[s3]
 pytest.importorskip("boto3")
 
 from foundation.objects.object_storage import NoSuchObject, ObjectStorageError
+from foundation.objects.opening import open_objects
 from foundation.objects.s3_objects import PART_BYTES, S3Objects
 from protocol.offload.blocks import ATTRIBUTES
 from tests.support.s3_server import KEYS, S3Server, find_program
@@ -93,12 +94,30 @@ async def test_parts_of_a_writer_that_was_killed_go_with_the_object(
     assert s3.list_multipart_uploads(Bucket=BUCKET).get("Uploads") in (None, [])
 
 
-async def test_a_refused_key_is_an_error_that_names_the_object(server: S3Server) -> None:
+async def test_a_refused_key_is_an_error_that_names_the_object(
+    server: S3Server, caplog: pytest.LogCaptureFixture
+) -> None:
     stranger = S3Objects(BUCKET, region="us-east-1", endpoint=server.endpoint, key_id="no", secret="body")
     with pytest.raises(ObjectStorageError, match="s3://objects/a"):
         await stranger.get("a")
     # Keys that may not list uploads may delete objects still.
     assert await stranger.uploads.find("a") == []
+    assert await stranger.uploads.find("b") == []
+    (told,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert "answers 403" in told
+    assert "s3:ListBucketMultipartUploads" in told
+
+
+async def test_a_panic_of_the_library_is_an_error_that_names_the_object() -> None:
+    with pytest.raises(ObjectStorageError, match="no URL of an S3 service"):
+        open_objects(f"s3://{BUCKET}", endpoint="file:///x")
+    # The library panics at each request for such a URL.
+    objects = S3Objects(BUCKET, region="", endpoint="file:///x", key_id="a", secret="b")
+    for request in (objects.get("a"), objects.get_range("a", 0, 1), objects.put("a", chunks(b"x"), {})):
+        with pytest.raises(ObjectStorageError, match="s3://objects/a"):
+            await request
+    with pytest.raises(ObjectStorageError, match="s3://objects"):
+        _ = [one async for one in objects.scan()]
 
 
 async def test_a_server_that_is_away_is_an_error(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -180,7 +181,73 @@ async def test_offload_policies_need_a_driver_and_its_bucket_and_take_no_secret(
         status, reason = await refusal(admin, line, driver | secret)
         assert (status, "planted" in reason, "keeps no secret" in reason) == (412, False, True)
         assert await call(admin, f"GET {path}/offloadPolicies") == (200, "")
-        assert await call(admin, line, {"managedLedgerOffloadDriver": "FileSystem"}) == (204, "")
+        assert await call(admin, line, driver | {"managedLedgerOffloadBucket": "b"}) == (204, "")
+
+
+GCS = {"gcsManagedLedgerOffloadBucket": "b"}
+
+
+@pytest.mark.usefixtures("topic")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("managedLedgerOffloadedReadPriority", "nonsense"),
+        *(
+            (f"{start}anagedLedgerOffload{size}InBytes", value)
+            for start in ("m", "s3M")
+            for size, value in (
+                ("MaxBlockSize", -5),
+                ("MaxBlockSize", 10),
+                ("MaxBlockSize", (5 << 20) - 1),
+                ("ReadBufferSize", -1),
+                ("ReadBufferSize", 4095),
+            )
+        ),
+        ("s3ManagedLedgerOffloadRole", "arn"),
+        ("s3ManagedLedgerOffloadCredentialId", "id"),
+    ],
+)
+async def test_offload_policies_with_a_member_that_has_no_effect_are_refused(
+    admin: ClientSession, name: str, value: object
+) -> None:
+    body = {"managedLedgerOffloadDriver": "aws-s3", "managedLedgerOffloadBucket": "b"}
+    for path in (NAMESPACE, TOPIC):
+        status, found = await refusal(admin, f"POST {path}/offloadPolicies", {**body, name: value})
+        assert (status, found.startswith(name)) == (412, True), found
+        assert await call(admin, f"GET {path}/offloadPolicies") == (200, "")
+
+
+@pytest.mark.usefixtures("topic")
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ({"managedLedgerOffloadDriver": "FileSystem"}, "fileSystemURI: .*needs file:///FOLDER"),
+        ({"managedLedgerOffloadDriver": "S3"}, "s3ManagedLedgerOffloadServiceEndpoint: .*aws-s3 is Amazon's"),
+        (
+            {"s3ManagedLedgerOffloadServiceEndpoint": "http://stranger", "managedLedgerOffloadDriver": "s3"},
+            "needs the URL",
+        ),
+        *(
+            (
+                {"managedLedgerOffloadDriver": driver, **GCS},
+                f"no offloader {driver}; it has filesystem, aws-s3, S3",
+            )
+            for driver in ("google-cloud-storage", "azureblob", "aliyun-oss")
+        ),
+        ({"managedLedgerOffloadRegion": "x.evil/#"}, "s3ManagedLedgerOffloadRegion"),
+        ({"managedLedgerOffloadBucket": "b/../c"}, "s3ManagedLedgerOffloadBucket"),
+    ],
+)
+async def test_offload_policies_with_a_storage_that_the_broker_cannot_open_are_refused(
+    admin: ClientSession, members: dict[str, object], reason: str
+) -> None:
+    body = {"managedLedgerOffloadDriver": "aws-s3", "managedLedgerOffloadBucket": "b", **members}
+    for path in (NAMESPACE, TOPIC):
+        status, found = await refusal(admin, f"POST {path}/offloadPolicies", body)
+        assert status == 412
+        assert re.search(reason, found)
+        assert found.startswith("managedLedgerOffloadDriver=")
+        assert await call(admin, f"GET {path}/offloadPolicies") == (200, "")
 
 
 async def test_offload_thresholds_and_lag_are_members_of_the_offload_policies(admin: ClientSession) -> None:

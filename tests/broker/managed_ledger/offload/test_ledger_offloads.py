@@ -280,6 +280,33 @@ async def test_a_storage_that_is_away_is_an_error_and_works_again_later(tiered: 
     assert bytes((await ledger.read_entry(first)).body) == b"%010d" % 0
 
 
+async def test_a_defect_of_the_storage_ends_a_read_with_an_error(
+    tiered: Tiered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = await tiered.open()
+    await tiered.offload(ledger)
+    await tiered.forget_bookies(ledger)
+
+    async def panic(*_: object) -> bytes:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(tiered.objects, "get", panic)
+    with pytest.raises(PersistenceError, match="a defect"):
+        await ledger.read_entry(Position(ledger.ledgers.infos()[0].ledger_id, 0))
+
+
+async def test_a_place_that_cannot_be_opened_is_not_noted(tiered: Tiered) -> None:
+    ledger = await tiered.open()
+
+    def closed(place: OffloadPlace) -> FileObjects:
+        raise PersistenceError(f"{place.driver} cannot be opened")
+
+    tiered.tier._open_place = closed
+    await tiered.offload(ledger)
+    assert "cannot be opened" in ledger.own_offloads().last_error
+    assert tiered.named(ledger) == []
+
+
 async def test_a_missing_object_proves_the_loss_of_its_entries(tiered: Tiered) -> None:
     ledger = await tiered.open(ENTRIES + 1)
     await tiered.offload(ledger)
@@ -309,6 +336,17 @@ async def test_thresholds_begin_an_offload(tiered: Tiered) -> None:
     ledger.check_offloads(tiered.world.wall + 100_000)
     await ledger.context.background.drain()
     assert len(tiered.files()) == 6
+
+
+async def test_a_terminated_topic_is_offloaded_whole(tiered: Tiered) -> None:
+    ledger = await tiered.open(threshold_bytes=0)
+    last = await ledger.terminate()
+    ledger.check_offloads(tiered.world.wall)
+    offloads = ledger.own_offloads()
+    await until(lambda: offloads.status is OffloadStatus.SUCCESS)
+    assert all(info.is_offloaded for info in ledger.ledgers.infos())
+    assert offloads.first_unoffloaded == Position(last.ledger_id, last.entry_id + 1)
+    assert ledger.ledgers.offloaded_bytes == ledger.ledgers.size_bytes
 
 
 async def test_a_second_offload_is_refused_while_one_runs(tiered: Tiered) -> None:
