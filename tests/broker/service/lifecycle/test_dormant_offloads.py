@@ -129,7 +129,12 @@ def test_times_of_a_list_tell_when_a_ledger_is_due(
     infos = ledgers()
     for info in infos[:copied]:
         info.offload = COPIED
-    rules = OffloadRules(OffloadPlace("filesystem"), threshold_bytes, threshold_s, deletion_lag_ms=20_000)
+    rules = OffloadRules(
+        OffloadPlace("filesystem"),
+        threshold_bytes=threshold_bytes,
+        threshold_s=threshold_s,
+        deletion_lag_ms=20_000,
+    )
     times = OffloadTimes.of(infos)
 
     def is_due(now_ms: int) -> bool:
