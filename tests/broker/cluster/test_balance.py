@@ -1,4 +1,4 @@
-"""Where bundles go: placement, what a busy broker sheds, what is divided, and what the leader stores."""
+"""Owners of bundles: placement, shedding of busy brokers, division, and the records of the leader."""
 
 from __future__ import annotations
 

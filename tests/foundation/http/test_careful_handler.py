@@ -1,4 +1,4 @@
-"""What a client learns of its own bytes, and requests of Pulsar's proxy. The servers that use the handler send real ones."""
+"""Texts about a client's own bytes, and requests of Pulsar's proxy. The servers that use the handler send real ones."""
 
 from __future__ import annotations
 

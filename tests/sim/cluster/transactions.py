@@ -42,7 +42,7 @@ TIMEOUT_MS = 8000
 
 @dataclass
 class Transacted:
-    """What a client knows of a transaction."""
+    """A transaction as its client knows it."""
 
     topics: tuple[TopicName, ...]
     outcome: str = "unknown"
