@@ -61,7 +61,7 @@ class GroupUse(NamedTuple):
 def share_of(rate: int, own: Demand, others: Sequence[Demand]) -> int:
     """Returns the part of a rate that a broker may use; `rate` 0 or less is no limit.
 
-    Nobody gets more than it wants while another one gets less. What nobody wants is divided evenly, so that a broker whose
+    Nobody gets more than it wants while another one gets less. The rest is divided evenly, so that a broker whose
     use grows meets a limit late, and a broker that begins has something.
     """
     if rate <= 0:

@@ -99,7 +99,7 @@ class SchemaLedgers(SchemaStore):
             return NO_INDEX
         cached = self._cached(schema_id)
         # By its content, too: a schema that was forgotten begins with the same versions again.
-        if isinstance(cached, Index) and (cached.stored, cached.source) == found[::-1]:
+        if isinstance(cached, Index) and (cached.source, cached.stored) == (found.value, found.version):
             return cached
         index = await self._index_of(found)
         self._keep(schema_id, index, len(found.value))

@@ -1,4 +1,4 @@
-"""What happens once in a cluster of two brokers, whichever of them is asked: on one ZooKeeper, with the official client."""
+"""Work that a cluster of two brokers does once, whichever broker is asked: on one ZooKeeper, with the official client."""
 
 from __future__ import annotations
 

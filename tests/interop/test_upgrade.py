@@ -123,7 +123,7 @@ def check_kinds_of_topics(client: pulsar.Client, is_first: bool) -> None:
         ("numbered", "s", [b"n1", b"n2", b"n7"]),
         ("ended", "s", [b"e0", b"e1", b"e2"]),
         ("txn-out", "reader", [b"COMMIT"]),
-        # What the aborted transaction and the late one had acknowledged.
+        # Messages that the aborted transaction and the late one had acknowledged.
         ("txn-in", "s", [b"in1", b"in2"]),
     ):
         consumer = client.subscribe(f"{topics}/{topic}", name, pulsar.ConsumerType.Shared)

@@ -34,7 +34,7 @@ BUSY, IDLE = Demand(500.0, is_limited=True), Demand()
         (Demand(80.0), [BUSY], 100),
         # One that has not begun yet can begin.
         (IDLE, [BUSY], 1),
-        # What nobody wants is divided evenly.
+        # The rest is divided evenly.
         (Demand(80.0), [Demand(160.0)], 100 + (RATE - 300) // 2),
     ],
 )

@@ -133,7 +133,7 @@ async def test_transaction_over_three_brokers_ends_at_all(action: str) -> None:
         assert await clients.target.cnx.quiet(0.2) is None, "a message came before the commit"
         answer = await clients.coordinator.ask("END_TXN", "END_TXN_RESPONSE", txn_action=action, **txn)
         assert not answer.command.endTxnResponse.HasField("error"), answer.command
-        # What follows shows the message, or that it was left out.
+        # The next read shows the message, or that it was left out.
         await clients.target.publish(1, b"later")
         seen = [(await clients.target.message())[2]]
         if action == "COMMIT":
