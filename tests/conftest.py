@@ -10,6 +10,7 @@ A process can have one Spark session only, so all tests share it. Several worker
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.slow)
         if "classes" in fixtures:
             item.add_marker(pytest.mark.peer)
+        if places.CLUSTER in os.environ:
+            for alone in item.iter_markers("one_broker"):
+                item.add_marker(pytest.mark.skip(reason=f"one broker: {alone.args[0]}"))
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: place_of(item.nodeid))
 

@@ -42,7 +42,7 @@ def broker_with(
 
 @pytest.fixture
 def admin(broker: BrokerProcess) -> Admin:
-    return Admin(broker.addresses.admin)
+    return Admin.of(broker)
 
 
 @pytest.fixture

@@ -12,12 +12,16 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable
-from http.client import HTTPMessage
+from datetime import datetime
+from http.client import HTTPMessage, HTTPResponse
 from typing import IO, Final, TypeVar
 
 import pulsar
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
+
+from magnetar.kit.controls import Clock
+from tests.vectors.broker_process import BrokerProcess
 
 Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 Result = TypeVar("Result")
@@ -46,8 +50,15 @@ def wait_until(condition: Callable[[], Result], what: str, timeout_s: float = WA
 class Admin:
     """The admin port of one broker: paths are those behind `/admin/v2/`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *scraped: str) -> None:
+        """`scraped`: the admin ports whose metrics count, that of `url` by default."""
         self.url = url
+        self._scraped = scraped or (url,)
+
+    @classmethod
+    def of(cls, broker: BrokerProcess) -> Admin:
+        """Its metrics are the sums of all its brokers, as a dashboard of a cluster adds them up."""
+        return cls(broker.addresses.admin, *broker.admin_urls)
 
     def get(self, path: str) -> Json:
         answer: Json = json.loads(self._ask("GET", path) or b"null")
@@ -93,11 +104,19 @@ class Admin:
             if sample.name == name and labels.items() <= sample.labels.items()
         )
 
+    def owner(self, topic: str) -> str:
+        """The address of the broker that has the topic, for a client that does not look it up."""
+        with urllib.request.urlopen(f"{self.url}/lookup/v2/topic/{_path(topic)}", timeout=WAIT_S) as answer:
+            return str(json.loads(answer.read())["brokerUrl"])
+
     def samples(self) -> list[Sample]:
         """One scrape."""
-        with urllib.request.urlopen(f"{self.url}/metrics/") as answer:
-            text = answer.read().decode()
-        return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        found: list[Sample] = []
+        for url in self._scraped:
+            with urllib.request.urlopen(f"{url}/metrics/") as answer:
+                text = answer.read().decode()
+            found += [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        return found
 
     def _ask(self, method: str, path: str, body: Json = None) -> bytes:
         request = urllib.request.Request(
@@ -108,9 +127,29 @@ class Admin:
         )
         if method == "GET":
             request.data = None
-        with urllib.request.build_opener(_ToOwner).open(request, timeout=WAIT_S) as answer:
+        with open_url(request) as answer:
             content: bytes = answer.read()
             return content
+
+
+class Clocks:
+    """The clocks of all brokers of a cluster, which a test advances together."""
+
+    def __init__(self, broker: BrokerProcess, token: str | None = None) -> None:
+        self._clocks = [Clock(url, token) for url in broker.admin_urls]
+
+    def now(self) -> datetime:
+        return self._clocks[0].now()
+
+    def advance(self, **length: float) -> None:
+        for clock in self._clocks:
+            clock.advance(**length)
+
+
+def open_url(request: urllib.request.Request) -> HTTPResponse:
+    """Sends the request, also to the broker to which the first one sends it on. urllib.error.HTTPError for a refusal."""
+    answer: HTTPResponse = urllib.request.build_opener(_ToOwner).open(request, timeout=WAIT_S)
+    return answer
 
 
 class _ToOwner(urllib.request.HTTPRedirectHandler):

@@ -94,7 +94,7 @@ def test_evicted_by_its_age(broker_with: BrokerWith, connected: Connected) -> No
     tail = client.subscribe("clicks", "tail")
     sent = client.create_producer("clicks").send(b"click")
     receive(tail, 1)
-    admin = Admin(broker.addresses.admin)
+    admin = Admin.of(broker)
     wait_until(lambda: admin.metric("pulsar_ml_cache_x_evicted_total", reason="ttl") >= 1, "its time is over")
     printed = run(broker, "why", "clicks", place(sent))
     assert shape(printed) == shape(documented("magnetar cache why clicks"))

@@ -23,12 +23,12 @@ from passlib.hash import apr_md5_crypt, bcrypt
 
 from broker.config.security_keys import BASIC_PROVIDER, TLS_PROVIDER, TOKEN_PROVIDER
 from magnetar.clients.token_keys import new_pair, token_by_private_key
-from magnetar.kit.controls import Clock
 from pyspark_pulsar.client.cluster import Cluster
 from pyspark_pulsar.errors import BrokerRefused
 from pyspark_pulsar.options import source_options
-from tests.interop.support import connect, numbered, publish, receive
+from tests.interop.support import Clocks, connect, numbered, open_url, publish, receive
 from tests.support.certificates import Certificates
+from tests.support.tokens import peer_settings
 from tests.vectors.broker_process import REPOSITORY, BrokerProcess
 
 PAIR: Final = new_pair("ES256")
@@ -64,15 +64,16 @@ def broker(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory)
         "tlsCertificateFilePath": str(certificates.server),
         "tlsKeyFilePath": str(certificates.key(certificates.server)),
         "tlsTrustCertsFilePath": str(certificates.authority),
+        **peer_settings(token()),
     }
     with BrokerProcess(folder, settings, memory=True, test_faults=True) as running:
         yield running
 
 
 @pytest.fixture
-def clock(broker: BrokerProcess) -> Clock:
+def clock(broker: BrokerProcess) -> Clocks:
     """The broker's clock, so that no test waits for an expiry and no token expires before a slow client shows it."""
-    return Clock(broker.addresses.admin, token())
+    return Clocks(broker, token())
 
 
 Open = Callable[..., pulsar.Client]
@@ -124,7 +125,7 @@ def test_client_with_a_certificate_is_served(
 
 
 def test_client_renews_its_token_while_connected(
-    broker: BrokerProcess, clock: Clock, opened: Open, topic: str
+    broker: BrokerProcess, clock: Clocks, opened: Open, topic: str
 ) -> None:
     end = clock.now() + timedelta(hours=1)
     asked = threading.Event()
@@ -152,7 +153,7 @@ def address_of_publisher(broker: BrokerProcess, topic: str) -> str:
     """Returns the client's end of the connection of the topic's only producer."""
     url = f"{broker.addresses.admin}/admin/v2/persistent/public/default/{topic}/stats"
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token()}"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with open_url(request) as answer:
         (publisher,) = json.load(answer)["publishers"]
     return str(publisher["address"])
 
@@ -178,7 +179,7 @@ def test_websocket_proves_its_role_in_the_query_or_a_header(broker: BrokerProces
         assert is_published(by_header)
 
 
-def test_websocket_ends_when_its_token_expires(broker: BrokerProcess, clock: Clock, topic: str) -> None:
+def test_websocket_ends_when_its_token_expires(broker: BrokerProcess, clock: Clocks, topic: str) -> None:
     end = clock.now() + timedelta(hours=1)
     short = token(exp=end.timestamp())
     socket = websocket_of(broker, f"consumer/persistent/public/default/{topic}/s?token={short}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +16,10 @@ import pulsar
 import pytest
 
 from broker.config.security_keys import TLS_PROVIDER
-from tests.interop.support import WAIT_S, wait_until
+from tests.interop.support import Admin, open_url, wait_until
 from tests.support.certificates import Certificates
 from tests.support.command_json import Json
-from tests.support.tokens import SECRET_URL, token
+from tests.support.tokens import SECRET_URL, peer_settings, token
 from tests.vectors.broker_process import BrokerProcess
 
 SETTINGS = {
@@ -27,6 +28,7 @@ SETTINGS = {
     "tokenSecretKey": SECRET_URL,
     "authorizationEnabled": "true",
     "superUserRoles": "admin",
+    **peer_settings(token({"sub": "admin"})),
 }
 GRANTS = "namespaces/public/default/permissions"
 
@@ -46,7 +48,7 @@ def ask(broker: BrokerProcess, role: str, method: str, path: str, body: Json = N
         headers={"Content-Type": "application/json", "Authorization": f"Bearer {token({'sub': role})}"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+        with open_url(request) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -135,15 +137,11 @@ def test_certificate_of_a_name_that_lost_its_right_is_refused(tmp_path: Path) ->
 
 def _clients(broker: BrokerProcess) -> tuple[int, int]:
     """The numbers of producers and consumers of the topic `ended`, as the broker's metrics count them."""
-    with urllib.request.urlopen(f"{broker.addresses.admin}/metrics/", timeout=WAIT_S) as answer:
-        lines = answer.read().decode().splitlines()
-    found = []
-    for name in ("pulsar_producers_count", "pulsar_consumers_count"):
-        counts = [
-            line.rpartition(" ")[2] for line in lines if line.startswith(f"{name}{{") and "ended" in line
-        ]
-        found.append(sum(int(float(count)) for count in counts))
-    return found[0], found[1]
+    counts = Counter[str]()
+    for sample in Admin.of(broker).samples():
+        if sample.labels.get("topic", "").endswith("/ended"):
+            counts[sample.name] += int(sample.value)
+    return counts["pulsar_producers_count"], counts["pulsar_consumers_count"]
 
 
 def test_permissions_survive_a_killed_broker_and_end_with_their_topic(guarded: BrokerProcess) -> None:

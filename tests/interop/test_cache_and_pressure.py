@@ -58,7 +58,7 @@ def test_without_expected_reads_entries_leave_when_the_slowest_has_read_or_ackno
             "managedLedgerCacheEvictionTimeThresholdMillis": "600000",
         }
     )
-    client, admin = connected(broker.addresses.pulsar), Admin(broker.addresses.admin)
+    client, admin = connected(broker.addresses.pulsar), Admin.of(broker)
     quick = client.subscribe(topic, "quick")
     slow = client.subscribe(topic, "slow", receiver_queue_size=1)
     publish(client.create_producer(topic), numbered(100))
@@ -76,6 +76,7 @@ def test_without_expected_reads_entries_leave_when_the_slowest_has_read_or_ackno
     assert admin.metric("pulsar_ml_cache_x_evicted_total", reason="invalidate") == 100
 
 
+@pytest.mark.one_broker("measures the memory of one process")
 def test_a_consumer_that_does_not_read_holds_up_neither_others_nor_memory(
     broker: BrokerProcess, client: pulsar.Client, other_client: pulsar.Client, admin: Admin, topic: str
 ) -> None:

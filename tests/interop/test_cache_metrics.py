@@ -76,7 +76,7 @@ def read_together(consumers: list[pulsar.Consumer], counted: Counted) -> int:
 def test_cache_metrics_count_inserts_hits_and_misses(
     broker: BrokerProcess, connected: Callable[[str], pulsar.Client], topic: str
 ) -> None:
-    counted = Counted(Admin(broker.addresses.admin))
+    counted = Counted(Admin.of(broker))
     cache = counted.admin.get("magnetar/cache")
     assert isinstance(cache, dict)
     policy = cache["policy"]
@@ -162,7 +162,7 @@ def lag_behind(client: pulsar.Client, producer: pulsar.Producer, counted: Counte
 def test_cache_metrics_count_entries_removed_with_their_ledger(
     broker: BrokerProcess, connected: Callable[[str], pulsar.Client], topic: str
 ) -> None:
-    counted = Counted(Admin(broker.addresses.admin))
+    counted = Counted(Admin.of(broker))
     client = connected(broker.addresses.pulsar)
     consumer = client.subscribe(topic, "s")
     producer = client.create_producer(topic)

@@ -160,7 +160,7 @@ def test_threshold_of_the_broker_starts_compactions(
 ) -> None:
     settings = {**SETTINGS, "brokerServiceCompactionThresholdInBytes": "1000"}
     broker = broker_with(settings)
-    client, admin = connected(broker.addresses.pulsar), Admin(broker.addresses.admin)
+    client, admin = connected(broker.addresses.pulsar), Admin.of(broker)
     topic = f"persistent://public/default/threshold-{time.monotonic_ns()}"
     publish(client, topic, *((f"k{number % 4}", str(number) * 10) for number in range(50)))
     wait_until(lambda: admin.stats(topic)["compaction"]["lastCompactionSucceedTimestamp"], "a compaction", 30)  # type: ignore[index,call-overload]

@@ -42,6 +42,7 @@ def proxied_broker(tmp_path_factory: pytest.TempPathFactory, proxy: SendProxy) -
         yield running
 
 
+@pytest.mark.one_broker("its clients reach one process, through a proxy of the test")
 @pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize("deduplicated", [False, True])
 def test_damaged_messages_are_refused_or_stored_once_in_order(
@@ -50,9 +51,7 @@ def test_damaged_messages_are_refused_or_stored_once_in_order(
     changed_before = proxy.changed
     with contextlib.closing(connect(proxy.url, listener_name="proxy")) as client:
         consumer = client.subscribe(topic, "s")
-        Admin(proxied_broker.addresses.admin).post(
-            f"persistent/public/default/{topic}/deduplicationEnabled", deduplicated
-        )
+        Admin.of(proxied_broker).post(f"persistent/public/default/{topic}/deduplicationEnabled", deduplicated)
         producer = client.create_producer(
             topic,
             batching_enabled=batched,

@@ -176,9 +176,7 @@ def test_delayed_messages_survive_a_restart_of_the_broker(
     due_ms = now_ms() + 4000
     publish(producer, [b"soon"], deliver_at=due_ms)
     assert receive(consumer, 1) == [b"now"]
-    wait_until(
-        lambda: Admin(own_broker.addresses.admin).subscription(topic, "s")["msgDelayed"] == 121, "all waiting"
-    )
+    wait_until(lambda: Admin.of(own_broker).subscription(topic, "s")["msgDelayed"] == 121, "all waiting")
     client.close()
     if how == "kill":
         own_broker.kill()
@@ -193,7 +191,7 @@ def test_delayed_messages_survive_a_restart_of_the_broker(
         [(body, came_at)] = arrivals(consumer, 1)
     assert body == b"soon"
     assert came_at >= due_ms
-    admin = Admin(own_broker.addresses.admin)
+    admin = Admin.of(own_broker)
     assert admin.subscription(topic, "s")["msgDelayed"] == 120
     # 100 of the messages were in buckets, so the restart did not read these.
     name = f"persistent://public/default/{topic}"
@@ -204,7 +202,7 @@ def test_delayed_messages_survive_a_restart_of_the_broker(
 async def test_delay_above_the_limit_is_refused(tmp_path: Path) -> None:
     """On the wire: clients of C++ send the refused message again for ever, to Apache's brokers too."""
     with BrokerProcess(tmp_path, {"delayedDeliveryMaxDelayInMillis": "5000"}, memory=True) as broker:
-        connection = await RawConnection.open(broker.addresses.pulsar)
+        connection = await RawConnection.open(Admin.of(broker).owner("t"))
         await connection.connect()
         connection.send("PRODUCER", topic="t", producer_id=0, request_id=1)
         await connection.receive("PRODUCER_SUCCESS")
@@ -224,4 +222,4 @@ async def test_delay_above_the_limit_is_refused(tmp_path: Path) -> None:
             "SEND_RECEIPT",
         ]
         assert {answer.command.send_error.error for answer in answers[1:3]} == {NotAllowedError}
-        assert Admin(broker.addresses.admin).stats("t")["msgInCounter"] == 2
+        assert Admin.of(broker).stats("t")["msgInCounter"] == 2

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+import pytest
+
 from protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
 from tests.support.command_json import Json
 from tests.support.ports import free_port
@@ -107,6 +109,7 @@ def command_of(frame: bytes) -> BaseCommand:
     return BaseCommand.FromString(frame[8 : 8 + int.from_bytes(frame[4:8], "big")])
 
 
+@pytest.mark.one_broker("compares whole conversations of a raw client that looks nothing up")
 async def test_two_flags_of_connected_are_all_that_a_client_of_4_2_sees(tmp_path: Path) -> None:
     ports = {"brokerServicePort": str(free_port()), "webServicePort": str(free_port())}
     found: dict[str, list[bytes]] = {}

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import pulsar
 import pytest
 
-from tests.interop.support import connect
+from tests.interop.support import connect, open_url
 from tests.support.command_json import Json
 from tests.support.raw_client import RawConnection
 from tests.vectors.broker_process import BrokerProcess
@@ -85,7 +85,7 @@ def ask(broker: BrokerProcess, method: str, path: str) -> tuple[int, bytes]:
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(broker.addresses.admin + path, method=method, headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with open_url(request) as answer:
             return int(answer.status), answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()

@@ -13,12 +13,13 @@ from datetime import timedelta
 import pulsar
 import pytest
 
-from magnetar.kit.controls import Clock, Faults
+from magnetar.kit.controls import Faults
 from tests.interop.support import (
     RECEIVE_MS,
     SILENCE_MS,
     WAIT_S,
     Admin,
+    Clocks,
     Json,
     numbered,
     publish,
@@ -47,8 +48,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def clock(broker: BrokerProcess) -> Clock:
-    return Clock(broker.addresses.admin)
+def clock(broker: BrokerProcess) -> Clocks:
+    return Clocks(broker)
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def test_holes_are_ranges_and_come_again_when_their_consumer_leaves(
 
 
 def test_one_hole_at_the_front_counts_everything_behind_it_against_the_quota(
-    client: pulsar.Client, admin: Admin, clock: Clock, topic: str
+    client: pulsar.Client, admin: Admin, clock: Clocks, topic: str
 ) -> None:
     consumer = client.subscribe(topic, "s", consumer_type=SHARED)
     producer = client.create_producer(topic, batching_enabled=False)
@@ -119,7 +120,7 @@ def test_one_hole_at_the_front_counts_everything_behind_it_against_the_quota(
 
 
 def test_unacknowledged_messages_stay_without_a_time_to_live(
-    client: pulsar.Client, admin: Admin, clock: Clock, topic: str
+    client: pulsar.Client, admin: Admin, clock: Clocks, topic: str
 ) -> None:
     client.subscribe(topic, "s").close()
     publish(client.create_producer(topic, batching_enabled=False), numbered(7))
@@ -129,7 +130,7 @@ def test_unacknowledged_messages_stay_without_a_time_to_live(
 
 
 def test_message_lives_for_the_longer_of_time_to_live_and_retention(
-    client: pulsar.Client, admin: Admin, clock: Clock, topic: str
+    client: pulsar.Client, admin: Admin, clock: Clocks, topic: str
 ) -> None:
     """The article states the sum; docs/how-to/operations.md says when both agree."""
     client.subscribe(topic, "s").close()
@@ -144,7 +145,7 @@ def test_message_lives_for_the_longer_of_time_to_live_and_retention(
 
 
 def test_ledger_is_deleted_only_after_a_rollover(
-    client: pulsar.Client, admin: Admin, clock: Clock, topic: str
+    client: pulsar.Client, admin: Admin, clock: Clocks, topic: str
 ) -> None:
     consumer = client.subscribe(topic, "s")
     publish(client.create_producer(topic, batching_enabled=False), numbered(3))
@@ -158,7 +159,7 @@ def test_ledger_is_deleted_only_after_a_rollover(
 
 
 def test_delayed_messages_outlive_a_shorter_time_to_live(
-    client: pulsar.Client, admin: Admin, clock: Clock, topic: str
+    client: pulsar.Client, admin: Admin, clock: Clocks, topic: str
 ) -> None:
     consumer = client.subscribe(topic, "s", consumer_type=SHARED)
     admin.post(f"{PATH}/{topic}/messageTTL?messageTTL={5 * 3600}")
@@ -198,6 +199,7 @@ def test_admin_requests_that_wait_for_metadata_stop_neither_messages_nor_lookups
     assert answered.is_set()
 
 
+@pytest.mark.one_broker("lets the storage of one process fail")
 def test_send_is_repeated_within_its_time_out(
     client: pulsar.Client, admin: Admin, faults: Faults, topic: str
 ) -> None:

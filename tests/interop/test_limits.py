@@ -130,7 +130,7 @@ def test_full_broker_holds_the_large_subscription_and_serves_the_small_one(
         "maxUnackedMessagesPerSubscriptionOnBrokerBlocked": "0.2",
     }
     broker = broker_with(settings)
-    client, admin = connected(broker.addresses.pulsar), Admin(broker.addresses.admin)
+    client, admin = connected(broker.addresses.pulsar), Admin.of(broker)
     large = client.subscribe("unacked-broker", "large", pulsar.ConsumerType.Shared, receiver_queue_size=100)
     small = client.subscribe("unacked-broker", "small", pulsar.ConsumerType.Shared, receiver_queue_size=2)
     publish(client.create_producer("unacked-broker", batching_enabled=False), numbered(200))

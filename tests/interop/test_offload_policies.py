@@ -33,7 +33,7 @@ class Offloading:
         }
         self.broker = BrokerProcess(folder, settings)
         self.broker.start()
-        self.admin = Admin(self.broker.addresses.admin)
+        self.admin = Admin.of(self.broker)
         self.client = connect(self.broker.addresses.pulsar)
 
     def fill(self, topic: str, first: int = 0) -> None:

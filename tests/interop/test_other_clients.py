@@ -107,6 +107,7 @@ def test_java(broker: BrokerProcess, java_class_path: str, program: str, subtest
     _judge(_outcomes(command, broker), subtests)
 
 
+@pytest.mark.one_broker("its clients reach one process, through a proxy of the test")
 @pytest.mark.parametrize("group", REFUSALS)
 def test_java_keeps_its_connection_when_sends_are_refused(
     tmp_path: Path, java_class_path: str, group: str, subtests: pytest.Subtests
@@ -117,6 +118,7 @@ def test_java_keeps_its_connection_when_sends_are_refused(
     _judge_refusals(tmp_path, program, reasons, names, producers_max, subtests)
 
 
+@pytest.mark.one_broker("its clients reach one process, through a proxy of the test")
 def test_go_stores_damaged_messages_once_in_order(
     tmp_path: Path, go_program: Sequence[str], subtests: pytest.Subtests
 ) -> None:

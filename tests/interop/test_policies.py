@@ -68,7 +68,7 @@ def test_deduplication_of_a_topic_holds_for_a_connected_producer(
 
 def test_policies_survive_a_killed_broker_and_bad_ones_are_not_stored(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as running:
-        admin = Admin(running.addresses.admin)
+        admin = Admin.of(running)
         admin.put(f"{TOPIC}/kept")
         admin.post(f"{TOPIC}/kept/maxMessageSize", 500)
         admin.post(f"{NAMESPACE}/maxProducersPerTopic", 1)
@@ -78,7 +78,7 @@ def test_policies_survive_a_killed_broker_and_bad_ones_are_not_stored(tmp_path: 
                 admin.post(f"{NAMESPACE}/maxProducersPerTopic", bad)
         running.kill()
         running.start()
-        admin = Admin(running.addresses.admin)
+        admin = Admin.of(running)
         assert admin.get(f"{TOPIC}/kept/maxMessageSize") == 500
         assert admin.get(f"{NAMESPACE}/maxProducersPerTopic") == 1
         client = connect(running.addresses.pulsar)

@@ -129,7 +129,7 @@ def deleted(client: pulsar.Client, admin: Admin, topic: str) -> None:
 
 
 def work(broker: BrokerProcess, client: pulsar.Client, topic: str) -> None:
-    admin = Admin(broker.addresses.admin)
+    admin = Admin.of(broker)
     parts: list[Callable[[], None]] = [
         lambda: tail_with_nacks(client, f"{topic}-tail"),
         lambda: by_key(client, f"{topic}-keys"),
@@ -187,7 +187,7 @@ def test_the_replay_of_a_live_record_equals_the_broker(
         client = connected(broker.addresses.pulsar)
         work(broker, client, topic)
         client.close()
-        admin = Admin(broker.addresses.admin)
+        admin = Admin.of(broker)
         wait_until(lambda: admin.metric("pulsar_ml_cache_x_entries") == 0, "the cache let all entries go")
         seen = metrics(admin)
         wait_until(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pulsar
 
-from tests.interop.support import RECEIVE_MS, WAIT_S, Admin
+from tests.interop.support import RECEIVE_MS, Admin, open_url
 from tests.vectors.broker_process import BrokerProcess
 
 Connect = Callable[[str], pulsar.Client]
@@ -29,7 +29,7 @@ def publish(broker: BrokerProcess, topic: str, body: object) -> list[dict[str, A
         data=json.dumps(body).encode(),
         headers={"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+    with open_url(request) as answer:
         found: list[dict[str, Any]] = json.load(answer)["messagePublishResults"]
     return found
 

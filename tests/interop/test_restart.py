@@ -60,7 +60,7 @@ def kept(
     """Acknowledges a message once more and waits for the receipt: this and all acks before it are durable then."""
 
     async def ask() -> None:
-        connection = await RawConnection.open(broker.addresses.pulsar)
+        connection = await RawConnection.open(Admin.of(broker).owner(topic))
         await connection.connect()
         connection.send("LOOKUP", topic=topic, request_id=1)
         await connection.receive("LOOKUP_RESPONSE")
@@ -88,7 +88,7 @@ def indexes(broker: BrokerProcess, topic: str, count: int) -> list[tuple[int, in
     """(index, messages in the entry) of the first entries, as a client that asks for entry metadata gets them."""
 
     async def ask() -> list[tuple[int, int]]:
-        connection = await RawConnection.open(broker.addresses.pulsar)
+        connection = await RawConnection.open(Admin.of(broker).owner(topic))
         await connection.connect(feature_flags={"supports_broker_entry_metadata": True})
         connection.send("LOOKUP", topic=topic, request_id=1)
         await connection.receive("LOOKUP_RESPONSE")
@@ -134,7 +134,7 @@ def test_subscriptions_keep_their_positions_and_holes(
     kept(own_broker, topic, "holes", "Shared", ids[0])
     restart(own_broker, how)
     client = connected(own_broker.addresses.pulsar)
-    admin = Admin(own_broker.addresses.admin)
+    admin = Admin.of(own_broker)
     subscriptions = admin.get(f"persistent/public/default/{topic}/subscriptions")
     assert isinstance(subscriptions, list)
     assert sorted(map(str, subscriptions)) == sorted(names)
@@ -211,7 +211,7 @@ def test_clients_come_back_by_themselves(
 def test_partitions_policies_and_the_holder_of_a_topic_are_kept(
     own_broker: BrokerProcess, connected: Connect, topic: str, how: str
 ) -> None:
-    admin = Admin(own_broker.addresses.admin)
+    admin = Admin.of(own_broker)
     admin.create_partitioned(topic, 3)
     namespace = f"public/own-{topic}"
     admin.put(f"namespaces/{namespace}")
@@ -221,7 +221,7 @@ def test_partitions_policies_and_the_holder_of_a_topic_are_kept(
     client.create_producer(f"{namespace}/{topic}", access_mode=pulsar.ProducerAccessMode.Exclusive).send(b"x")
     client.close()
     restart(own_broker, how)
-    admin = Admin(own_broker.addresses.admin)
+    admin = Admin.of(own_broker)
     namespaces = admin.get("namespaces/public")
     assert isinstance(namespaces, list)
     assert {"public/default", namespace} <= set(map(str, namespaces))

@@ -283,7 +283,7 @@ def test_schemas_survive_a_restart(
     send(client, "kept", order(), {"number": 1})
     send(client, "kept", order("note"), {"number": 2, "note": "n"})
     send(client, "gone", order(), {"number": 1})
-    admin = Admin(own_broker.addresses.admin)
+    admin = Admin.of(own_broker)
     admin.delete("schemas/public/default/gone/schema")
     before = admin.get("schemas/public/default/kept/schemas")
     client.close()
@@ -292,7 +292,7 @@ def test_schemas_survive_a_restart(
     else:
         assert own_broker.stop() == 0
     own_broker.start()
-    admin, client = Admin(own_broker.addresses.admin), connected(own_broker.addresses.pulsar)
+    admin, client = Admin.of(own_broker), connected(own_broker.addresses.pulsar)
     assert admin.get("schemas/public/default/kept/schemas") == before
     assert versions(admin, "gone") == []
     consumer = client.subscribe(
@@ -309,7 +309,7 @@ def test_schemas_survive_a_restart(
 
 
 def test_confirmed_schemas_survive_a_kill_in_the_middle_of_adding_more(own_broker: BrokerProcess) -> None:
-    admin = Admin(own_broker.addresses.admin)
+    admin = Admin.of(own_broker)
     confirmed: list[int] = []
 
     def add_until_the_broker_is_gone() -> None:
@@ -327,7 +327,7 @@ def test_confirmed_schemas_survive_a_kill_in_the_middle_of_adding_more(own_broke
     own_broker.kill()
     adding.join()
     own_broker.start()
-    admin = Admin(own_broker.addresses.admin)
+    admin = Admin.of(own_broker)
     found = versions(admin, "t")
     # The last one may be stored although its answer was lost.
     assert found in ([*confirmed], [*confirmed, len(confirmed)])

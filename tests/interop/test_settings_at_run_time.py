@@ -149,7 +149,7 @@ def test_redelivery_count_can_be_switched_off_for_a_connected_consumer(
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_restart_keeps_changes(own_broker: BrokerProcess, connected: Connect, how: str) -> None:
-    admin = Admin(own_broker.addresses.admin)
+    admin = Admin.of(own_broker)
     admin.configure(SIZE, "2")
     admin.configure(WATERMARK, "0.5")
     admin = _restarted(own_broker, how)
@@ -171,16 +171,16 @@ def _restarted(broker: BrokerProcess, how: str) -> Admin:
     else:
         assert broker.stop() == 0
     broker.start()
-    return Admin(broker.addresses.admin)
+    return Admin.of(broker)
 
 
 def test_change_is_left_out_when_the_new_start_excludes_it(tmp_path: Path) -> None:
     most, partitions = "maxNumPartitionsPerPartitionedTopic", "defaultNumPartitions"
     partitioned: Mapping[str, str] = {"allowAutoTopicCreationType": "partitioned"}
     with BrokerProcess(tmp_path, partitioned) as broker:
-        Admin(broker.addresses.admin).configure(most, "4")
+        Admin.of(broker).configure(most, "4")
     with BrokerProcess(tmp_path, {**partitioned, partitions: "8"}) as broker:
-        assert _effective(Admin(broker.addresses.admin), most, partitions) == ("0", "8")
+        assert _effective(Admin.of(broker), most, partitions) == ("0", "8")
         broker.logged(f"{most} (4); this change at run time is left out")
 
 
@@ -194,6 +194,6 @@ def test_shutdown_timeout_limits_a_stop(own_broker: BrokerProcess, connected: Co
     client = connected(own_broker.addresses.pulsar)
     for number in range(50):
         client.create_producer(f"t-{number}")
-    Admin(own_broker.addresses.admin).configure(STOP_MS, "1")
+    Admin.of(own_broker).configure(STOP_MS, "1")
     own_broker.stop()
     assert said in own_broker.log_path.read_text()

@@ -61,7 +61,7 @@ def client_of(broker_with: BrokerWith, connected: Callable[[str], pulsar.Client]
 
 
 def _admin(broker: BrokerProcess) -> Admin:
-    return Admin(broker.addresses.admin)
+    return Admin.of(broker)
 
 
 def _outcomes(attempt: Callable[[int], object], count: int) -> list[str]:

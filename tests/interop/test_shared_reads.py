@@ -61,7 +61,7 @@ def test_shared_subscriptions_that_catch_up_together_read_each_entry_about_once(
         else:
             broker.kill()
         broker.start()
-        admin = Admin(broker.addresses.admin)
+        admin = Admin.of(broker)
         assert admin.metric(MISSES) == 0
         client = connected(broker.addresses.pulsar)
         consumers = [client.subscribe(topic, name, Type.Shared) for name in names]
@@ -78,7 +78,7 @@ def test_a_small_budget_of_reads_in_flight_serves_everybody_and_is_whole_afterwa
 ) -> None:
     settings = {"managedLedgerCacheSizeMB": cache_mb, "managedLedgerMaxReadsInFlightSizeInMB": "1"}
     broker = broker_with(settings)
-    admin = Admin(broker.addresses.admin)
+    admin = Admin.of(broker)
     client = connected(broker.addresses.pulsar)
     names = [f"s{number}" for number in range(5)]
     for name in names:

@@ -95,7 +95,7 @@ def client_of(broker_with: BrokerWith, connected: Callable[[str], pulsar.Client]
 
 
 def _admin(broker: BrokerProcess) -> Admin:
-    return Admin(broker.addresses.admin)
+    return Admin.of(broker)
 
 
 def _waiting_consumer(client: pulsar.Client, topic: str) -> pulsar.Consumer:
@@ -276,6 +276,7 @@ def test_the_smallest_receive_buffer(
     assert size <= found < size + OWN_METADATA_BYTES_MAX + CARRIED_BYTES_MAX
 
 
+@pytest.mark.one_broker("a raw client sends to two topics over one connection")
 async def test_the_largest_receive_buffer(broker_with: BrokerWith, client_of: ClientOf, topic: str) -> None:
     """Reads that fill their buffer make the next ones large; an unfinished frame is carried over into them."""
     sizes = []
@@ -306,7 +307,7 @@ class _Flooder:
 
     @classmethod
     async def on(cls, broker: BrokerProcess, topic: str) -> _Flooder:
-        connection = await RawConnection.open(broker.addresses.pulsar)
+        connection = await RawConnection.open(_admin(broker).owner(topic))
         await connection.connect()
         flooder = cls(connection)
         await flooder.also_to(topic)

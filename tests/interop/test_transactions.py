@@ -188,6 +188,7 @@ GUARDED = {
 }
 GUARDED_MS = 600_000
 """Longer than the test."""
+NO_LOOKUP = pytest.mark.one_broker("a raw client may not look up the coordinator that it uses")
 
 
 async def _grant(broker: BrokerProcess, role: str, to: str = "namespaces/public/default") -> None:
@@ -224,6 +225,7 @@ async def _errors_of_foreign_role(mover: Mover, txn: dict[str, Json], position: 
     return errors
 
 
+@NO_LOOKUP
 async def test_transaction_obeys_the_role_that_began_it_alone_also_after_a_kill(tmp_path: Path) -> None:
     refused = [ServerError.NotAllowedError] + [ServerError.TransactionNotFound] * 5
     with BrokerProcess(tmp_path, GUARDED) as broker:
@@ -259,6 +261,7 @@ async def test_transaction_obeys_the_role_that_began_it_alone_also_after_a_kill(
             await mover.cnx.close()
 
 
+@NO_LOOKUP
 async def test_role_without_a_right_cannot_use_up_the_coordinators(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, GUARDED) as broker:
         cnx = await RawConnection.open(broker.addresses.pulsar)
@@ -274,6 +277,7 @@ async def test_role_without_a_right_cannot_use_up_the_coordinators(tmp_path: Pat
 COORDINATORS = "persistent/pulsar/system/transaction_coordinator_assign"
 
 
+@NO_LOOKUP
 async def test_role_without_a_right_begins_transactions_up_to_its_limit_and_adds_nothing(
     tmp_path: Path,
 ) -> None:

@@ -42,6 +42,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.one_broker("opens the embedded store that version 0.2.0 left")
 def test_store_of_0_2_0_is_served_with_everything_in_it(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,7 @@ import websocket
 import websockets
 
 from tests.support.certificates import Certificates
-from tests.support.tokens import SECRET_URL, token
+from tests.support.tokens import SECRET_URL, peer_settings, token
 from tests.vectors.broker_process import BrokerProcess
 
 SETTINGS = {"webSocketServiceEnabled": "true"}
@@ -171,6 +171,9 @@ def test_websocket_over_tls_proves_its_role_by_a_token(tmp_path: Path) -> None:
         "tokenSecretKey": SECRET_URL,
         "authorizationEnabled": "true",
         "superUserRoles": "app",
+        **peer_settings(token({"sub": "app"})),
+        "brokerClientTlsEnabled": "true",
+        "brokerClientTrustCertsFilePath": str(certificates.authority),
     }
     with BrokerProcess(tmp_path, settings, memory=True) as broker:
         url = broker.addresses.admin_tls.replace("https://", "wss://") + "/ws/v2/"

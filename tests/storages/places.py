@@ -7,6 +7,7 @@ asked for it. A test that names a storage itself keeps the one that it names.
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from kazoo.client import KazooClient
 
 from tests.support.apache_bookie import ApacheBookie
 from tests.support.bookies import BookieProcesses, ensemble_settings
+from tests.support.ports import free_port
 
 STORAGE: Final = "MAGNETAR_TEST_STORAGE"
 """Names the storage of every broker of the run. Not set: each has a bookie inside its process."""
@@ -48,7 +50,23 @@ def settings_for(folder: Path, own: Mapping[str, str]) -> Mapping[str, str]:
         below = folder / "storage"
         below.mkdir(exist_ok=True)
         _running[key] = _open.enter_context(PLACES[name](below))
+    if CLUSTER in os.environ:
+        return {**_running[key], **ports_for(folder, own)}
     return _running[key]
+
+
+def ports_for(folder: Path, own: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns the ports of a broker of a cluster with its data in `folder`, those that `own` leaves empty excepted.
+
+    They stay over restarts, and so does the broker's name, by which a killed broker takes its own bundles again.
+    """
+    used = [name for name, usual in _PORTS.items() if own.get(name, usual)]
+    return {name: _port(folder.resolve(), name) for name in used}
+
+
+@functools.cache
+def _port(_folder: Path, _name: str) -> str:
+    return str(free_port())
 
 
 def close() -> None:
@@ -57,6 +75,13 @@ def close() -> None:
     _running.clear()
 
 
+_PORTS: Final = {
+    "brokerServicePort": "0",
+    "webServicePort": "0",
+    "brokerServicePortTls": "",
+    "webServicePortTls": "",
+}
+"""The broker's ports, as they are in tests that do not set them."""
 _open: Final = ExitStack()
 _running: Final[dict[Path, Mapping[str, str]]] = {}
 

@@ -34,6 +34,9 @@ class Mover:
     ) -> Mover:
         mover = cls(await RawConnection.open(url), source, target)
         await mover.cnx.connect(token=token)
+        for topic in (target, source):
+            # One connection for all: of several brokers this one takes them, unless another one has.
+            await mover.ask("LOOKUP", "LOOKUP_RESPONSE", topic=topic, authoritative=True)
         await mover.ask("PRODUCER", "PRODUCER_SUCCESS", topic=target, producer_id=1, txn_enabled=True)
         await mover.ask("PRODUCER", "PRODUCER_SUCCESS", topic=source, producer_id=2)
         await mover.subscribe(source, 1)

@@ -33,3 +33,11 @@ def unsigned_token(claims: Mapping[str, Json]) -> str:
     """A token that says `"alg":"none"` and has an empty signature."""
     parts = [json.dumps(part).encode() for part in ({"alg": "none"}, claims)]
     return ".".join(map(base64_url, parts)) + "."
+
+
+def peer_settings(text: str) -> dict[str, str]:
+    """The settings of a broker that shows this token to the others of its cluster; alone it shows it to nobody."""
+    return {
+        "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+        "brokerClientAuthenticationParameters": f"token:{text}",
+    }

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from tests.storages.places import CLUSTER, settings_for
+from tests.storages.places import CLUSTER, ports_for, settings_for
 from tests.support.log_file import lines_in, tail_of, wait_for_lines
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
@@ -129,6 +129,11 @@ class BrokerProcess:
         return pid
 
     @property
+    def admin_urls(self) -> list[str]:
+        """The admin ports of all its brokers, one without `MAGNETAR_CLUSTER`."""
+        return [one.addresses.admin for one in (self, *self._others)]
+
+    @property
     def metadata_url(self) -> str:
         """Its metadata store, as `metadataStoreUrl` names it."""
         given = {**settings_for(self.folder, self._settings), **self._settings}
@@ -136,12 +141,15 @@ class BrokerProcess:
 
     def start(self) -> Addresses:
         """Returns when the broker says that it is ready. BrokerFailedError where it dies or is too slow."""
+        self._spawn()
+        self._wait_ready()
+        self._start_others()
+        return self.addresses
+
+    def _spawn(self) -> None:
         self._ready_path.unlink(missing_ok=True)
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(self._command(), cwd=REPOSITORY, stdout=log, stderr=log)
-        self._addresses = self._wait_ready(self._process)
-        self._start_others()
-        return self._addresses
 
     def _start_others(self) -> None:
         shared = settings_for(self.folder, self._settings)
@@ -149,14 +157,19 @@ class BrokerProcess:
         for number in range(2, count + 1):
             folder = self.folder / f"broker{number}"
             folder.mkdir(exist_ok=True)
-            ports = {"brokerServicePort": "0", "webServicePort": "0"}
-            self._others.append(BrokerProcess(folder, {**self._settings, **shared, **ports}))
-            self._others[-1].start()
+            own = {**shared, **self._settings, **ports_for(folder, self._settings)}
+            self._others.append(BrokerProcess(folder, own, test_faults=self._test_faults))
+            # One log for all: a test looks in it for what the broker of its topic says.
+            self._others[-1].log_path = self.log_path
+            self._others[-1]._spawn()
+        for one in self._others:
+            one._wait_ready()
 
     def stop(self) -> int:
         """SIGTERM and its exit status. BrokerFailedError, after a kill, where it does not stop in time."""
         process = self._process
-        self._end_others()
+        while self._others:
+            self._others.pop().stop()
         if process is None:
             return 0
         self._process = None
@@ -173,16 +186,12 @@ class BrokerProcess:
     def kill(self) -> None:
         """SIGKILL: no clean shutdown."""
         process = self._process
-        self._end_others()
+        while self._others:
+            self._others.pop().kill()
         if process is not None:
             self._process = None
             process.kill()
             process.wait()
-
-    def _end_others(self) -> None:
-        for one in self._others:
-            one.kill()
-        self._others.clear()
 
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -231,7 +240,9 @@ class BrokerProcess:
             *(("--test-faults",) if self._test_faults else ()),
         ]
 
-    def _wait_ready(self, process: subprocess.Popen[bytes]) -> Addresses:
+    def _wait_ready(self) -> None:
+        process = self._process
+        assert process is not None, "spawned"
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
             if process.poll() is not None:
@@ -241,7 +252,10 @@ class BrokerProcess:
             with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
                 ready = json.loads(self._ready_path.read_text(encoding="utf-8"))
                 tls = ready.get("pulsar+ssl", ""), ready.get("admin+ssl", "")
-                return Addresses(ready.get("pulsar", ""), ready.get("admin", ""), ready["pid"], *tls)
+                self._addresses = Addresses(
+                    ready.get("pulsar", ""), ready.get("admin", ""), ready["pid"], *tls
+                )
+                return
             time.sleep(_POLL_S)
         process.kill()
         process.wait()

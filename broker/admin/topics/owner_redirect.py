@@ -45,7 +45,11 @@ _ROOTS: Final = (
     "/admin/v2/persistent",
     "/admin/v2/non-persistent",
     "/admin/v2/schemas",
+    "/admin/v2/magnetar/subscriptions/why/{domain}",
+    "/admin/v2/magnetar/evictions/{domain}",
+    "/admin/v2/magnetar/cache/why/{domain}",
 )
+"""Paths before the topic. The console is not among them: a browser does not follow its requests to another broker."""
 
 
 @web.middleware

@@ -50,6 +50,9 @@ async def asked(broker: BrokerService, method: str, path: str) -> tuple[int, str
         ("GET", f"{PATH}/retention?applied=true"),
         ("DELETE", PATH),
         ("GET", "schemas/public/default/t/schema"),
+        ("GET", f"magnetar/subscriptions/why/{PATH}/s"),
+        ("GET", f"magnetar/evictions/{PATH}"),
+        ("GET", f"magnetar/cache/why/{PATH}/1/0"),
     ],
 )
 async def test_requests_about_a_topic_go_to_its_owner(
