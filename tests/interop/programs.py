@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 FETCH_S: Final = 600
+BUILD_S: Final = 900
 
 
 def need(tool: str) -> None:
@@ -27,6 +28,15 @@ def fetch(command: Sequence[str], folder: Path) -> None:
         pytest.skip(f"{command[0]}: the packages did not come within {FETCH_S} s")
     if ended.returncode != 0:
         pytest.skip(f"{command[0]}: no packages: {(ended.stderr or ended.stdout)[-300:]}")
+
+
+def built_go(folder: Path, package: str, target: Path) -> Path:
+    """Returns the program of a package of the module in `folder`; skips the calling test without Go or its packages."""
+    need("go")
+    fetch(["go", "mod", "download"], folder)
+    built = run(["go", "build", "-o", str(target), package], BUILD_S, folder)
+    assert built.returncode == 0, built.stderr
+    return target
 
 
 def run(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 
 import pulsar
 import pytest
@@ -41,12 +42,12 @@ class Failing(Brokers):
             "managedLedgerDefaultAckQuorum": "2",
         }
 
-    def add(self, name: str) -> BrokerProcess:
-        """Starts one more broker."""
+    def add(self, name: str, settings: Mapping[str, str] = MappingProxyType({})) -> BrokerProcess:
+        """Starts one more broker, with settings of its own."""
         folder = self.folder / name
         folder.mkdir()
         ports = {"brokerServicePort": str(free_port()), "webServicePort": str(free_port())}
-        broker = BrokerProcess(folder, {**self.settings, **ports}, test_faults=True)
+        broker = BrokerProcess(folder, {**self.settings, **ports, **settings}, test_faults=True)
         self.brokers.append(broker)
         broker.start()
         return broker

@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from tests.interop.programs import cargo_settings, fetch, need, run
+from tests.interop.programs import BUILD_S, built_go, cargo_settings, fetch, need, run
 from tests.support.certificates import Certificates
 from tests.support.send_proxy import SendProxy
 from tests.vectors.broker_process import BrokerProcess
@@ -31,7 +31,6 @@ SETTINGS = {
     "backlogQuotaCheckIntervalInSeconds": "1",
 }
 HERE: Final = Path(__file__).parent
-BUILD_S: Final = 900
 RUN_S: Final = 540
 CHECKS_AT_LEAST: Final = 12
 REFUSALS: Final[Mapping[str, tuple[Sequence[str], int]]] = {
@@ -56,12 +55,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def go_program(tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
-    need("go")
-    folder, program = HERE / "go", tmp_path_factory.mktemp("go") / "interop"
-    fetch(["go", "mod", "download"], folder)
-    built = run(["go", "build", "-o", str(program), "."], BUILD_S, folder)
-    assert built.returncode == 0, built.stderr
-    return [str(program)]
+    return [str(built_go(HERE / "go", ".", tmp_path_factory.mktemp("go") / "interop"))]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,68 @@
+"""A relay between clients and one server, whose connections a test can cut."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+
+from tests.support.ports import free_port
+
+
+class Relay:
+    """Listens on a free port of loopback and passes bytes on to `host:port`."""
+
+    def __init__(self, target: str) -> None:
+        host, port = target.split(":")
+        self._target = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", free_port()))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._is_cut = False
+        self._open: list[socket.socket] = []
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Ends all connections, and each new one at once."""
+        with self._lock:
+            self._is_cut = True
+            for connection in self._open:
+                _end(connection)
+            self._open.clear()
+
+    def mend(self) -> None:
+        """Takes connections again."""
+        with self._lock:
+            self._is_cut = False
+
+    def close(self) -> None:
+        """Ends all connections for good."""
+        self.cut()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                with self._lock:
+                    if self._is_cut:
+                        client.close()
+                        continue
+                    server = socket.create_connection(self._target)
+                    self._open += [client, server]
+                for one, other in ((client, server), (server, client)):
+                    threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
+
+    @staticmethod
+    def _pass(one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(65_536):
+                other.sendall(data)
+        _end(one)
+        _end(other)
+
+
+def _end(connection: socket.socket) -> None:
+    """Ends both directions; the thread that reads sees the end."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
