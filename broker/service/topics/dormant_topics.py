@@ -41,6 +41,8 @@ class DormantTopics:
         self._policies, self._environment, self._call_later = policies, environment, call_later
         self._offload_rules = offload_rules
         self._of_namespace: dict[str, dict[str, DormantTopic]] = {}
+        self._backlogs: dict[str, int] = {}
+        """By namespace."""
         # The topics of each second in a dict of their own: one that goes or is planned anew is taken out, so nothing is ever
         # made anew, which would hold the loop.
         self._due: dict[int, dict[str, None]] = {}
@@ -69,6 +71,14 @@ class DormantTopics:
         """True from a start until every topic on disk has its record: sums over topics are too small until then."""
         return bool(self._policies.settings.dormant_after_s) and not self.filled
 
+    @property
+    def levels(self) -> dict[str, tuple[int, int]]:
+        """By namespace, the number of its records and the sum of their backlogs."""
+        return {
+            namespace: (len(records), self._backlogs[namespace])
+            for namespace, records in self._of_namespace.items()
+        }
+
     def get(self, name: str) -> DormantTopic | None:
         """Returns the record of the topic with this full name, None for a topic that is not dormant."""
         records = self._of_namespace.get(_namespace_of(name))
@@ -90,7 +100,7 @@ class DormantTopics:
         if not has_copies and not self._offload_rules(name).place.driver:
             record.offload = None
         self._of_namespace.setdefault(name.namespace, {})[str(name)] = record
-        self._count(record, 1)
+        self._count(name.namespace, record, 1)
         self._environment.changed.note(name.ledger_name)
         self.plan(str(name))
         self._not_frozen += 1
@@ -107,14 +117,15 @@ class DormantTopics:
         namespace = _namespace_of(name)
         records = self._of_namespace.get(namespace)
         if records is not None and (record := records.pop(name, None)) is not None:
-            self._count(record, -1)
+            self._count(namespace, record, -1)
             self._take_from_plan(name, record)
             self._environment.changed.note(parse_topic_name(name).ledger_name)
             if not records:
-                del self._of_namespace[namespace]
+                del self._of_namespace[namespace], self._backlogs[namespace]
 
-    def _count(self, record: DormantTopic, sign: int) -> None:
+    def _count(self, namespace: str, record: DormantTopic, sign: int) -> None:
         self.count += sign
+        self._backlogs[namespace] = self._backlogs.get(namespace, 0) + sign * record.backlog
         self.backlog += sign * record.backlog
         self.size_bytes += sign * record.size_bytes
         self.subscriptions += sign * len(record.subscriptions)
@@ -125,7 +136,7 @@ class DormantTopics:
             *self._of_namespace.values(),
             *self._due.values(),
         ]
-        self._of_namespace, self._due = {}, {}
+        self._of_namespace, self._due, self._backlogs = {}, {}, {}
         self._seconds.clear()
         self.reading.clear()
         self.count = self.backlog = self.size_bytes = self.subscriptions = 0
