@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from itertools import chain, repeat
 from typing import Final
 
@@ -37,7 +37,7 @@ class DormantTopics:
         call_later: CallLater,
         offload_rules: Callable[[TopicName], OffloadRules],
     ) -> None:
-        """Has no record. `call_later` starts the slices of `plan_all`. `offload_rules`: those in force for a topic."""
+        """Has no record. `call_later` starts the slices of plans. `offload_rules`: those in force for a topic."""
         self._policies, self._environment, self._call_later = policies, environment, call_later
         self._offload_rules = offload_rules
         self._of_namespace: dict[str, dict[str, DormantTopic]] = {}
@@ -47,6 +47,8 @@ class DormantTopics:
         # made anew, which would hold the loop.
         self._due: dict[int, dict[str, None]] = {}
         self._seconds: list[int] = []
+        self._to_plan: deque[Iterator[str]] = deque()
+        """Names of topics to be planned anew; the first ones are under way."""
         self.count = 0
         """Number of the records."""
         self.backlog = self.size_bytes = self.subscriptions = 0
@@ -176,13 +178,29 @@ class DormantTopics:
             of_second[name] = None
 
     def plan_all(self, names: Iterable[str]) -> None:
-        """Plans these topics anew in slices, the first one now: their policies have changed."""
-        part, names = Slice(self._environment.now_ns), iter(names)
-        for name in names:
-            self.plan(name)
-            if part.is_over():
-                self._call_later(0, partial(self.plan_all, names))
-                return
+        """Plans these topics anew in slices: their policies have changed. Iterates over the names when their turn comes."""
+        self._to_plan.append(iter(names))
+        # One slice in a turn of the loop, however many namespaces have changed: theirs would add up.
+        if len(self._to_plan) == 1:
+            self._plan_slice()
+
+    def _plan_slice(self) -> None:
+        part = Slice(self._environment.now_ns)
+        try:
+            while self._to_plan:
+                for name in self._to_plan[0]:
+                    self.plan(name)
+                    if part.is_over():
+                        return
+                self._to_plan.popleft()
+        finally:
+            # Also after a defect: the other topics are planned.
+            if self._to_plan:
+                self._call_later(0, self._plan_slice)
+
+    def names(self, namespace: str) -> Iterator[str]:
+        """Yields the full names of a namespace's dormant topics; they are copied at the first."""
+        yield from self.in_namespace(namespace)
 
     def take_due(self, now_ns: int, most: int) -> list[str]:
         """Takes the names of up to `most` topics that are due; each is due again only when it is planned again."""

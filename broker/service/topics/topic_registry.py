@@ -350,7 +350,7 @@ class TopicRegistry:
 
     async def namespace_changed(self, namespace: str) -> None:
         """Applies the policies of a namespace to its open topics. Raises the first error, after the last topic."""
-        self.dormant.plan_all(self.dormant.in_namespace(namespace))
+        self.dormant.plan_all(self.dormant.names(namespace))
         await self._apply(self.open_in(namespace))
 
     async def topic_changed(self, topic: str) -> None:
