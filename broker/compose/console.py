@@ -41,7 +41,7 @@ class Console:
         self._topics = topics
         self._cache = cache
         self._warnings = LogWarnings()
-        self._traffic = Traffic(topics, dormant)
+        self._traffic = Traffic(topics, dormant, environment.changed)
         # The machine's clock, not the one that a test may advance: rates are those of real seconds.
         sampler = Sampler(
             cache.manager,

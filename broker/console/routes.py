@@ -101,7 +101,7 @@ class ConsoleRoutes:
     async def namespaces(self, request: web.Request) -> web.Response:
         """Returns all namespaces with their topics, rates, backlog and policies that differ from the settings."""
         registry = request.app[BROKER].registry
-        page = namespaces_page(registry.topics, self._traffic, registry.namespaces, registry.policies)
+        page = namespaces_page(self._traffic, registry.namespaces, registry.policies)
         return await _answer_with_cost(page)
 
     async def topic(self, request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""Sampler: readings of the whole broker, at a cost that does not grow with the number of topics."""
+"""Sampler: readings of the whole broker, at a cost that does not grow with the number of silent topics."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from broker.console.traffic import Traffic
 from entry_cache.entry_cache_manager import EntryCacheManager
 from foundation.loop.loop_watch import LoopWatch
 
-WALK_SHARE: Final = 500
-"""A walk comes at the earliest after this many times of its own duration: 0.2 % of a core."""
-
+COUNT_SHARE: Final = 500
+"""A count comes at the earliest after this many times of its own duration: 0.2 % of a core."""
 
 JournalLatency = Callable[[], tuple[float | None, float | None]]
 """Returns median and 99th percentile of the journal's writes in ms; None where they are not known."""
@@ -53,17 +52,14 @@ class Sampler:
         self._now_ns = now_ns
         self._wall_ms = wall_ms
         self._traffic = traffic
-        self._walk_due_ns = self._look_due_ns = 0
+        self._count_due_ns = 0
 
     async def read(self) -> Reading:
-        """Returns a reading; sums over topics are as old as the pace of the walks makes them."""
+        """Returns a reading; sums over topics are as old as the pace of the counts makes them."""
         now_ns = self._now_ns()
-        if now_ns >= self._walk_due_ns:
-            cost_ns = await _in_slices(self._traffic.walk(now_ns))
-            self._walk_due_ns = self._look_due_ns = now_ns + WALK_SHARE * cost_ns
-        elif now_ns >= self._look_due_ns:
-            cost_ns = await _in_slices(self._traffic.look(now_ns))
-            self._look_due_ns = now_ns + WALK_SHARE * cost_ns
+        if now_ns >= self._count_due_ns:
+            cost_ns = await _in_slices(self._traffic.update(now_ns))
+            self._count_due_ns = now_ns + COUNT_SHARE * cost_ns
         cache = self._cache
         median, tail = self._journal()
         return Reading(
@@ -79,14 +75,13 @@ class Sampler:
             journal_p50_ms=median,
             journal_p99_ms=tail,
             counted_ns=self._traffic.counted_ns,
-            walked_ns=self._traffic.walked_ns,
         )
 
 
 async def _in_slices(slices: Iterator[None]) -> int:
     """Runs all slices, with a turn of the loop between two. Returns the processor time that they took, in ns.
 
-    By the clock on the wall, other programs would lengthen a walk of 1 ms to 20 ms, and samples would stand still for 10 s.
+    By the clock on the wall, other programs would lengthen a count of 1 ms to 20 ms, and samples would stand still for 10 s.
     """
     cost_ns = 0
     while True:

@@ -70,8 +70,6 @@ class Reading:
     """Its 99th percentile."""
     counted_ns: int = 0
     """Monotonic time at which messages and bytes were counted; a sample may repeat older sums."""
-    walked_ns: int = 0
-    """Monotonic time of the sums over all topics."""
 
 
 class Rates:
@@ -142,7 +140,6 @@ class Interval:
             "cacheEntries": now.cache_entries,
             "windowSeconds": self._window_s,
             "countedSecondsAgo": (now.at_ns - now.counted_ns) / 1e9,
-            "walkedSecondsAgo": (now.at_ns - now.walked_ns) / 1e9,
         }
 
 

@@ -1,24 +1,26 @@
 """Traffic: sums over all open and dormant topics, with no count on the way of a message.
 
-A full walk looks at every topic; `look` only at the topics that had clients at the last full walk. Both run in slices. The
-walks set their own pace: the time until the next one is a multiple of the processor time that the last one took, so that
-100,000 topics cost the same share of a core as ten, and their sums are older.
+A round reads the topics that have changed since the last one and replaces their share in the sums, so that silent topics
+cost nothing, however many there are (`ChangedLedgers` has the notes of changes). The first round reads all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from operator import add, sub
 from typing import Final, NamedTuple
 
-from broker.managed_ledger.stats import ADD_LATENCY_BOUNDS_NS
+from broker.managed_ledger.stats import ADD_LATENCY_BOUNDS_NS, ChangedLedgers
 from broker.service.topics.dormant_topic import DormantTopic
 from broker.service.topics.dormant_topics import DormantTopics
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
+from foundation.model.topic_name import TopicName
 
-TOPICS_PER_SLICE: Final = 1_000
-"""Topics between two pauses: 2 ms."""
+TOPICS_PER_SLICE: Final = 500
+"""Topics between two pauses: 2 to 4 ms."""
+SHARED_LEVELS_MAX: Final = 1_000
+"""Levels that are remembered so that topics with equal ones, as silent topics have, share one object."""
 NO_LATENCIES: Final = (0,) * (len(ADD_LATENCY_BOUNDS_NS) + 1)
 """Latency buckets without an entry."""
 RATES: Final = ("messagesIn", "bytesIn", "messagesOut", "bytesOut")
@@ -78,7 +80,8 @@ class TrafficCounts(NamedTuple):
 
 NOTHING: Final = TrafficCounts()
 """The counters of a topic that has just been opened."""
-_BACKLOG, _STORED, _PRODUCERS, _SUBSCRIPTIONS, _CONSUMERS = range(len(SUMMED))
+_BACKLOG, _STORED, _PRODUCERS, _SUBSCRIPTIONS, _CONSUMERS, _OPEN = range(len(SUMMED) + 1)
+_NO_LEVELS: Final = (0,) * (len(SUMMED) + 1)
 
 
 def counts_of(topic: Topic) -> TrafficCounts:
@@ -87,7 +90,10 @@ def counts_of(topic: Topic) -> TrafficCounts:
 
 
 def _read(topic: Topic, before: TrafficCounts) -> tuple[TrafficCounts, tuple[int, ...]]:
-    """Returns the counters and the levels of `SUMMED`; the latencies are those of `before` while no entry was added."""
+    """Returns the counters, and the levels of `SUMMED` with 1 for an open topic.
+
+    The latencies are those of `before` while no entry was added.
+    """
     messages_out = bytes_out = hits = reads = entries = consumers = backlog = stored = 0
     latencies = NO_LATENCIES
     if isinstance(topic, PersistentTopic):
@@ -109,112 +115,134 @@ def _read(topic: Topic, before: TrafficCounts) -> tuple[TrafficCounts, tuple[int
             messages_out += consumer.messages_out
             bytes_out += consumer.bytes_out
     numbers = (topic.messages_in, topic.bytes_in, messages_out, bytes_out, hits, reads)
-    levels = (backlog, stored, len(topic.access.producers), len(topic.subscriptions), consumers)
+    levels = (backlog, stored, len(topic.access.producers), len(topic.subscriptions), consumers, 1)
     return TrafficCounts(numbers, entries, latencies), levels
 
 
-class _Walk(NamedTuple):
-    """The topics that had counted anything, as one walk found them."""
+class _Known(NamedTuple):
+    """One topic in the sums, as it was last read."""
 
-    counts: dict[Topic, TrafficCounts]
-    """Their counters; a topic that is missing had counted nothing."""
-    at_ns: int
-    """Monotonic time of its begin."""
+    topic: Topic | None = None
+    """The topic whose counters these are; None for one that had counted nothing."""
+    counts: TrafficCounts = NOTHING
+    levels: tuple[int, ...] = _NO_LEVELS
+    """Those of `SUMMED`, and 1."""
+
+
+_UNKNOWN: Final = _Known()
 
 
 class Traffic:
-    """The sums, brought up to date by walks."""
+    """The sums, brought up to date by rounds."""
 
-    def __init__(self, topics: Mapping[str, Topic], dormant: DormantTopics) -> None:
-        """`topics` are the open ones, by name; they are looked at when a walk begins, and so are `dormant` ones."""
-        self.counts = TrafficCounts()
-        """Counters as of the last walk or look."""
-        self.levels: Mapping[str, int] = {}
-        """Open and dormant topics, and the sums of `SUMMED`, as of the last full walk; empty before it."""
+    def __init__(self, topics: Mapping[str, Topic], dormant: DormantTopics, changed: ChangedLedgers) -> None:
+        """`topics` are the open ones, by name. The first round reads all of them, later ones those in `changed`."""
+        self.counts = NOTHING
+        """Counters as of the last round."""
+        self.counted_ns = 0
+        """Monotonic time of the last round; 0 before the first one."""
+        self.interval_s = 0.0
+        """The time between the last two rounds, which `rates` are of; 0 before there are two."""
         self.dormant = dormant
         """The dormant topics."""
         self._topics = topics
-        self._older = self._newer = _Walk({}, 0)
-        # Sums that looks have found since the last walk.
-        self._looked = _Walk({}, 0)
-        self._busy: list[Topic] = []
+        self._changes = changed.follow()
+        self._changes.add(dict.fromkeys(topic.name.ledger_name for topic in topics.values()))
+        # By full name.
+        self._known: dict[str, _Known] = {}
+        self._shared: dict[tuple[int, ...], _Known] = {}
+        # Levels of the open topics: of all, and by namespace.
+        self._all = _NO_LEVELS
+        self._of_namespace: dict[str, tuple[int, ...]] = {}
+        # Of the topics that have counted anything: between the last two rounds, and since the last one.
+        self._growth: dict[Topic, tuple[int, ...]] = {}
+        self._growing: dict[Topic, tuple[int, ...]] = {}
 
     @property
-    def counted_ns(self) -> int:
-        """Monotonic time of the last walk or look; 0 before the first one."""
-        return max(self._newer.at_ns, self._looked.at_ns)
-
-    @property
-    def walked_ns(self) -> int:
-        """Monotonic time of the last walk; 0 before the first one."""
-        return self._newer.at_ns
-
-    def walk(self, now_ns: int) -> Iterator[None]:
-        """Looks at every topic. Yields between slices; the sums change when it ends."""
-        found: dict[Topic, TrafficCounts] = {}
-        busy: list[Topic] = []
-        topics = list(self._topics.values())
-        sums = [0] * len(SUMMED)
-        for number, (topic, levels) in enumerate(self._count(topics, found), 1):
-            sums = list(map(add, sums, levels))
-            if levels[_PRODUCERS] or levels[_CONSUMERS]:
-                busy.append(topic)
-            if number % TOPICS_PER_SLICE == 0:
-                yield
-        dormant = self.dormant
+    def levels(self) -> Mapping[str, int]:
+        """Open and dormant topics, and the sums of `SUMMED`, as of the last `read_changes`."""
+        sums, dormant = [*self._all], self.dormant
         sums[_BACKLOG] += dormant.backlog
         sums[_STORED] += dormant.size_bytes
         sums[_SUBSCRIPTIONS] += dormant.subscriptions
-        self._older, self._newer, self._looked = self._newer, _Walk(found, now_ns), _Walk({}, 0)
-        self._busy = busy
-        self.levels = {"topics": len(topics) + dormant.count, **dict(zip(SUMMED, sums, strict=True))}
+        return {"topics": sums.pop() + dormant.count, **dict(zip(SUMMED, sums, strict=True))}
 
-    def look(self, now_ns: int) -> Iterator[None]:
-        """Looks at the topics that had clients at the last full walk; otherwise as `walk`, without levels."""
-        looked = dict(self._looked.counts)
-        for number, _ in enumerate(self._count(self._busy, looked), 1):
+    def update(self, now_ns: int) -> Iterator[None]:
+        """Ends a round: reads the topics that have changed, in slices, then renews the rates."""
+        yield from self.read_changes()
+        self.interval_s = (now_ns - self.counted_ns) / 1e9 if self.counted_ns else 0.0
+        self.counted_ns = now_ns
+        self._growth, self._growing = self._growing, {}
+
+    def read_changes(self) -> Iterator[None]:
+        """Reads the topics that have changed. Yields between slices."""
+        for number, name in enumerate(self._changes.take(), 1):
+            self._renew(TopicName.of_ledger_name(name))
             if number % TOPICS_PER_SLICE == 0:
                 yield
-        self._looked = _Walk(looked, now_ns)
 
-    def _count(
-        self, topics: Iterable[Topic], found: dict[Topic, TrafficCounts]
-    ) -> Iterator[tuple[Topic, tuple[int, ...]]]:
-        """Yields each topic with its levels when its counters are in `found`; the sums have their growth at the end."""
-        total = self.counts
-        for topic in topics:
-            before = self._known(topic)
-            now, levels = _read(topic, before)
-            if any(now.numbers):
-                found[topic] = now
-                if now != before:
-                    total = _with_growth(total, before, now)
-            yield topic, levels
-        self.counts = total
+    def _renew(self, name: TopicName) -> None:
+        """Replaces the share of a topic in the sums; one that is not open has none."""
+        key = str(name)
+        topic = self._topics.get(key)
+        before = self._known.get(key, _UNKNOWN)
+        if topic is None:
+            self._known.pop(key, None)
+            self._add(name.namespace, before.levels, _NO_LEVELS)
+            return
+        # A topic that was opened anew counts from 0.
+        then = before.counts if before.topic is topic else NOTHING
+        now, levels = _read(topic, then)
+        if now != then:
+            grew = tuple(map(grown, then.numbers, now.numbers))
+            self._growing[topic] = tuple(map(add, self._growing.get(topic, NOTHING.numbers), grew))
+            self.counts = _with_growth(self.counts, grew, then, now)
+        self._known[key] = _Known(topic, now, levels) if any(now.numbers) else self._silent(levels)
+        self._add(name.namespace, before.levels, levels)
+
+    def _silent(self, levels: tuple[int, ...]) -> _Known:
+        if len(self._shared) >= SHARED_LEVELS_MAX:
+            self._shared.clear()
+        return self._shared.setdefault(levels, _Known(levels=levels))
+
+    def _add(self, namespace: str, before: tuple[int, ...], now: tuple[int, ...]) -> None:
+        if before == now:
+            return
+        change = tuple(map(sub, now, before))
+        self._all = tuple(map(add, self._all, change))
+        sums = tuple(map(add, self._of_namespace.get(namespace, _NO_LEVELS), change))
+        if sums[_OPEN]:
+            self._of_namespace[namespace] = sums
+        else:
+            self._of_namespace.pop(namespace, None)
 
     def rates(self, topic: Topic) -> tuple[float, ...]:
         """Returns the topic's growth per second in the last interval, in the order of `COUNTED`."""
-        before, after = self._interval()
-        seconds = (after.at_ns - before.at_ns) / 1e9
-        if seconds <= 0 or not before.at_ns:
-            return NOTHING.numbers
-        then = before.counts.get(topic, NOTHING)
-        now = after.counts.get(topic, then)
-        return tuple([grown(a, b) / seconds for a, b in zip(then.numbers, now.numbers, strict=True)])
+        growth = self._growth.get(topic)
+        return NOTHING.numbers if growth is None else self._per_second(growth)
 
-    @property
-    def interval_s(self) -> float:
-        """The length of the interval of `rates`, in seconds; 0 before there is one."""
-        before, after = self._interval()
-        return (after.at_ns - before.at_ns) / 1e9 if before.at_ns else 0.0
+    def _per_second(self, growth: tuple[int, ...]) -> tuple[float, ...]:
+        return tuple([number / self.interval_s for number in growth]) if self.interval_s else NOTHING.numbers
 
-    def _interval(self) -> tuple[_Walk, _Walk]:
-        if self._looked.at_ns:
-            return self._newer, self._looked
-        return self._older, self._newer
-
-    def _known(self, topic: Topic) -> TrafficCounts:
-        return self._looked.counts.get(topic) or self._newer.counts.get(topic, NOTHING)
+    def by_namespace(self) -> dict[str, dict[str, float]]:
+        """Returns topics, rates and backlog of the namespaces that have topics, as of the last `read_changes`."""
+        growth: dict[str, tuple[int, ...]] = {}
+        for topic, grew in self._growth.items():
+            namespace = topic.name.namespace
+            growth[namespace] = tuple(map(add, growth.get(namespace, NOTHING.numbers), grew))
+        dormant = self.dormant.levels
+        rows = {}
+        for namespace in {**self._of_namespace, **dormant}:
+            levels = self._of_namespace.get(namespace, _NO_LEVELS)
+            records, backlog = dormant.get(namespace, (0, 0))
+            rates = self._per_second(growth.get(namespace, NOTHING.numbers))
+            rows[namespace] = {
+                "topics": levels[_OPEN] + records,
+                # More is counted than shown.
+                **dict(zip(RATES, rates, strict=False)),
+                "backlog": levels[_BACKLOG] + backlog,
+            }
+        return rows
 
 
 def grown(before: int, now: int) -> int:
@@ -222,9 +250,11 @@ def grown(before: int, now: int) -> int:
     return now - before if now >= before else now
 
 
-def _with_growth(total: TrafficCounts, before: TrafficCounts, now: TrafficCounts) -> TrafficCounts:
-    numbers = tuple(map(add, total.numbers, map(grown, before.numbers, now.numbers)))
+def _with_growth(
+    total: TrafficCounts, grew: tuple[int, ...], before: TrafficCounts, now: TrafficCounts
+) -> TrafficCounts:
+    numbers = tuple(map(add, total.numbers, grew))
     if now.entries == before.entries:
         return TrafficCounts(numbers, 0, total.latencies)
-    growth = map(sub, now.latencies, before.latencies)
-    return TrafficCounts(numbers, 0, tuple(map(add, total.latencies, growth)))
+    latencies = map(sub, now.latencies, before.latencies)
+    return TrafficCounts(numbers, 0, tuple(map(add, total.latencies, latencies)))

@@ -263,6 +263,7 @@ class LedgerWriter:
         # The index counts stored messages (PIP-70), so take off those that were not stored.
         self._stamp.rollback(sum(map(_messages, entries)))
         self._context.counters().add_errors += len(entries)
+        self._context.note_change()
         error = error_of(rc, f"adding entry {handle.ledger_id}:{entries[0].entry_id}")
         if not isinstance(error, LedgerFenced | NotEnoughBookies):
             # A missing ledger or entry is a fault of the storage; a producer must not read it as its own.
@@ -284,6 +285,7 @@ class LedgerWriter:
             added = [(context, len(bodies), 0) for bodies, _, context in self._waiting]
             self._waiting = None
             self._context.counters().add_errors += sum(count for _, count, _ in added)
+            self._context.note_change()
             self.listener.add_failed(added, error)
 
     # From one ledger to the next

@@ -8,7 +8,7 @@ Histogram buckets are counts per interval, not cumulative; the last bucket is ev
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from bookkeeper.ensembles.ledger_handle import Added
@@ -46,39 +46,83 @@ class TimeSearches:
 
 
 CHANGED_AT_ONCE: Final = 50_000
-"""Names after which `ChangedLedgers` begins another dict."""
+"""Names of one dict: a longer one holds the loop for 20 ms when it grows."""
 
 
 class ChangedLedgers:
-    """Names of the managed ledgers that have changed since the last `take`; notes nothing before the first one.
+    """Names of the managed ledgers that have changed, for each of its followers; notes nothing before the first one.
 
-    Who looks at all of them once and then at these alone walks over no silent topic: sums over topics
-    (`broker/numbers/namespace_sums.py`), the search for idle ones (`broker/service/lifecycle/dormancy.py`).
+    Who reads all topics once and then these alone walks over no silent topic: sums over topics
+    (`broker/numbers/namespace_sums.py`), the console's (`broker/console/traffic.py`), the search for idle topics
+    (`broker/service/lifecycle/dormancy.py`).
     """
 
-    __slots__ = ("_full", "names")
+    __slots__ = ("_followers", "names")
 
     def __init__(self) -> None:
         # Python's garbage collector leaves a dict of strings alone; its passes would look at each name of a set.
         self.names: dict[str, None] | None = None
-        """None while nobody looks: `LedgerContext.note_change` runs several times per message."""
-        self._full: list[dict[str, None]] = []
+        """Those that no follower has yet; None without a follower: `LedgerContext.note_change` runs several times per
+        message."""
+        self._followers: list[Changes] = []
+
+    def follow(self) -> Changes:
+        """Returns the changes from now on, for one more follower, which must take them now and then."""
+        self.pass_on()
+        follower = Changes(self)
+        self._followers.append(follower)
+        return follower
 
     def note(self, name: str) -> None:
         """Notes a managed ledger that was opened or closed, or a topic without one that was."""
         if self.names is not None:
             self.names[name] = None
-            # One dict of all topics would hold the loop for 20 ms when it grows.
             if len(self.names) >= CHANGED_AT_ONCE:
-                self._full.append(self.names)
-                self.names = {}
+                self.pass_on()
 
-    def take(self) -> list[dict[str, None]]:
-        """Returns the names that were noted since the last call; one may be in several dicts."""
-        taken = [*self._full, self.names or {}]
-        self._full.clear()
-        self.names = {}
-        return taken
+    def forget(self, follower: Changes) -> None:
+        """Gives the follower no more names."""
+        self._followers.remove(follower)
+        if not self._followers:
+            self.names = None
+
+    def pass_on(self) -> None:
+        """Gives the names to the followers. So one write for each change is enough, however many follow."""
+        names, self.names = self.names, {}
+        if names:
+            for one in self._followers:
+                one.add(names)
+
+
+class Changes:
+    """The changed managed ledgers of one follower since its last `take`."""
+
+    __slots__ = ("_changed", "_names")
+
+    def __init__(self, changed: ChangedLedgers) -> None:
+        """Made by `ChangedLedgers.follow`."""
+        self._changed = changed
+        self._names: list[dict[str, None]] = []
+
+    def add(self, names: dict[str, None]) -> None:
+        """Adds names; copies them, because each follower empties its own dicts."""
+        if self._names and len(self._names[-1]) + len(names) <= CHANGED_AT_ONCE:
+            self._names[-1].update(names)
+        else:
+            self._names.append(names.copy())
+
+    def take(self) -> Iterator[str]:
+        """Yields each name that was noted since the last call, and forgets it then; one may come again.
+
+        Several calls that are used at once divide the names among them.
+        """
+        self._changed.pass_on()
+        while self._names:
+            if self._names[-1]:
+                # Taken out and freed one by one: 100,000 at once would hold the loop for 150 ms.
+                yield self._names[-1].popitem()[0]
+            else:
+                self._names.pop()
 
 
 class ManagedLedgerStats:

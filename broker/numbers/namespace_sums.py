@@ -42,17 +42,13 @@ class NamespaceSums:
     def __init__(self, reader: TopicReader, changed: ChangedLedgers) -> None:
         """The first `update` reads every open or dormant topic; from then on those in `changed`."""
         self._reader = reader
-        self._changed = changed
-        changed.take()
-        # Names that were taken and not read yet. Several dicts: to unite 600,000 names would hold the loop for 60 ms.
-        self._unread = [reader.ledger_names()]
+        self._changes = changed.follow()
+        self._changes.add(reader.ledger_names())
         self._shares: dict[str, _Share] = {}
         """By topic."""
         self._sums: dict[str, Row] = {}
         """By namespace."""
         self._shared: dict[Row, Row] = {}
-        self._without_log: set[str] = set()
-        """Topics that are read each time."""
         self._with_clients: set[str] = set()
         self._used: set[str] = set()
         """Topics that have changed since the window under way began."""
@@ -61,23 +57,14 @@ class NamespaceSums:
 
     def update(self) -> Iterator[None]:
         """Reads the topics that have changed, in slices."""
-        self._unread += self._changed.take()
-        for number, name in enumerate(self._names_to_read(), 1):
+        for number, ledger_name in enumerate(self._changes.take(), 1):
+            name = str(TopicName.of_ledger_name(ledger_name))
             # A dormant topic counts nothing: it is idle from the moment at which it falls asleep.
-            if name not in self._without_log and self._reader.is_open(name):
+            if self._reader.is_open(name):
                 self._used.add(name)
             self._renew(name)
             if number % SLICE_TOPICS == 0:
                 yield
-
-    def _names_to_read(self) -> Iterator[str]:
-        yield from [*self._without_log]
-        while self._unread:
-            if self._unread[-1]:
-                # Taken out, made and freed one by one: 100,000 at once would hold the loop for 150 ms.
-                yield str(TopicName.of_ledger_name(self._unread[-1].popitem()[0]))
-            else:
-                self._unread.pop()
 
     def begin_window(self) -> None:
         """Begins to note topics for the next window; those noted so far count as busy until `window_closed`."""
@@ -94,14 +81,16 @@ class NamespaceSums:
         if before is not None:
             self._add(before.namespace, tuple(map(sub, _NOTHING, before.row)))
         if reading is None:
-            for names in (self._without_log, self._with_clients, self._used, self._used_before):
+            for names in (self._with_clients, self._used, self._used_before):
                 names.discard(name)
             return
         row = self._equal_row((*reading.row, *reading.quotas[0], *reading.quotas[1], 1))
         self._shares[name] = _Share(reading.namespace, row)
         self._add(reading.namespace, row)
-        _keep(self._with_clients, name, wanted=any(row[place] for place in _CLIENTS))
-        _keep(self._without_log, name, wanted=not self._reader.notes_changes(name))
+        if any(row[place] for place in _CLIENTS):
+            self._with_clients.add(name)
+        else:
+            self._with_clients.discard(name)
 
     def _equal_row(self, row: Row) -> Row:
         if len(self._shared) >= SHARED_ROWS_MAX:
@@ -138,10 +127,3 @@ class NamespaceSums:
                     reading = self._reader.read(name)
                     if reading is not None:
                         yield reading
-
-
-def _keep(names: set[str], name: str, *, wanted: bool) -> None:
-    if wanted:
-        names.add(name)
-    else:
-        names.discard(name)

@@ -111,10 +111,6 @@ class TopicReader:
         """Returns True for a topic that is open, False for one that is dormant or neither."""
         return name in self._registry.topics
 
-    def notes_changes(self, name: str) -> bool:
-        """Returns False for an open topic that has no managed ledger to note its changes in."""
-        return not isinstance(self._registry.topics.get(name), NonPersistentTopic)
-
     def _read_all(self, topics: Iterable[Topic]) -> Iterator[TopicReading]:
         for topic in topics:
             if isinstance(topic, PersistentTopic):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import cast
+from collections.abc import Iterator, Mapping
+from typing import Final, cast
 
 from broker.service.topics.dormant_topics import DormantTopics
 
@@ -11,6 +11,7 @@ from broker.service.topics.dormant_topics import DormantTopics
 class _None:
     count = backlog = size_bytes = subscriptions = 0
     filling = False
+    levels: Final[Mapping[str, tuple[int, int]]] = {}
 
     def __iter__(self) -> Iterator[object]:
         return iter(())

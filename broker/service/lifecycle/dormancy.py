@@ -16,6 +16,7 @@ from itertools import chain, islice, takewhile
 from typing import Final, TypeVar
 
 from broker.managed_ledger.ledger_writer import ManagedLedgerState
+from broker.managed_ledger.stats import Changes
 from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
 from broker.service.lifecycle.rounds import Defects
@@ -118,7 +119,8 @@ class Dormancy:
         """Topics of the broker itself."""
         # Topics without clients, with their `activity` when they were last looked at, and the time of that, which rises.
         self._idle: dict[PersistentTopic, tuple[tuple[Hashable, ...], int]] = {}
-        self._knows_all = False
+        # Topics that were opened or that a client has left; None while topics do not fall asleep.
+        self._perhaps_idle: Changes | None = None
         self.title = "dormant topics"
         """Name of the work, for log lines."""
         self.running = False
@@ -149,14 +151,18 @@ class Dormancy:
         """Returns the topics that have been idle for long enough. Looks at each idle one once in that time."""
         registry, idle = self._registry, self._idle
         after_ns = registry.settings.dormant_after_s * NS_PER_SECOND
-        names = chain.from_iterable(registry.environment.perhaps_idle.take())
+        perhaps_idle = registry.environment.perhaps_idle
         if not after_ns:
             idle.clear()
-            self._knows_all = False
+            if self._perhaps_idle is not None:
+                perhaps_idle.forget(self._perhaps_idle)
+                self._perhaps_idle = None
             return []
-        if not self._knows_all:
-            names = chain(names, (topic.name.ledger_name for topic in [*registry.topics.values()]))
-            self._knows_all = True
+        names: Iterable[str] = ()
+        if self._perhaps_idle is None:
+            self._perhaps_idle = perhaps_idle.follow()
+            names = (topic.name.ledger_name for topic in [*registry.topics.values()])
+        names = chain(names, self._perhaps_idle.take())
         now_ns = registry.now_ns()
         async for name in in_slices(names, registry.now_ns):
             topic = registry.topics.get(str(TopicName.of_ledger_name(name)))

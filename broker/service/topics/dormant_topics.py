@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from itertools import chain, repeat
 from typing import Final
 
@@ -37,14 +37,18 @@ class DormantTopics:
         call_later: CallLater,
         offload_rules: Callable[[TopicName], OffloadRules],
     ) -> None:
-        """Has no record. `call_later` starts the slices of `plan_all`. `offload_rules`: those in force for a topic."""
+        """Has no record. `call_later` starts the slices of plans. `offload_rules`: those in force for a topic."""
         self._policies, self._environment, self._call_later = policies, environment, call_later
         self._offload_rules = offload_rules
         self._of_namespace: dict[str, dict[str, DormantTopic]] = {}
+        self._backlogs: dict[str, int] = {}
+        """By namespace."""
         # The topics of each second in a dict of their own: one that goes or is planned anew is taken out, so nothing is ever
         # made anew, which would hold the loop.
         self._due: dict[int, dict[str, None]] = {}
         self._seconds: list[int] = []
+        self._to_plan: deque[Iterator[str]] = deque()
+        """Names of topics to be planned anew; the first ones are under way."""
         self.count = 0
         """Number of the records."""
         self.backlog = self.size_bytes = self.subscriptions = 0
@@ -69,6 +73,14 @@ class DormantTopics:
         """True from a start until every topic on disk has its record: sums over topics are too small until then."""
         return bool(self._policies.settings.dormant_after_s) and not self.filled
 
+    @property
+    def levels(self) -> dict[str, tuple[int, int]]:
+        """By namespace, the number of its records and the sum of their backlogs."""
+        return {
+            namespace: (len(records), self._backlogs[namespace])
+            for namespace, records in self._of_namespace.items()
+        }
+
     def get(self, name: str) -> DormantTopic | None:
         """Returns the record of the topic with this full name, None for a topic that is not dormant."""
         records = self._of_namespace.get(_namespace_of(name))
@@ -90,7 +102,7 @@ class DormantTopics:
         if not has_copies and not self._offload_rules(name).place.driver:
             record.offload = None
         self._of_namespace.setdefault(name.namespace, {})[str(name)] = record
-        self._count(record, 1)
+        self._count(name.namespace, record, 1)
         self._environment.changed.note(name.ledger_name)
         self.plan(str(name))
         self._not_frozen += 1
@@ -107,14 +119,15 @@ class DormantTopics:
         namespace = _namespace_of(name)
         records = self._of_namespace.get(namespace)
         if records is not None and (record := records.pop(name, None)) is not None:
-            self._count(record, -1)
+            self._count(namespace, record, -1)
             self._take_from_plan(name, record)
             self._environment.changed.note(parse_topic_name(name).ledger_name)
             if not records:
-                del self._of_namespace[namespace]
+                del self._of_namespace[namespace], self._backlogs[namespace]
 
-    def _count(self, record: DormantTopic, sign: int) -> None:
+    def _count(self, namespace: str, record: DormantTopic, sign: int) -> None:
         self.count += sign
+        self._backlogs[namespace] = self._backlogs.get(namespace, 0) + sign * record.backlog
         self.backlog += sign * record.backlog
         self.size_bytes += sign * record.size_bytes
         self.subscriptions += sign * len(record.subscriptions)
@@ -125,7 +138,7 @@ class DormantTopics:
             *self._of_namespace.values(),
             *self._due.values(),
         ]
-        self._of_namespace, self._due = {}, {}
+        self._of_namespace, self._due, self._backlogs = {}, {}, {}
         self._seconds.clear()
         self.reading.clear()
         self.count = self.backlog = self.size_bytes = self.subscriptions = 0
@@ -165,13 +178,29 @@ class DormantTopics:
             of_second[name] = None
 
     def plan_all(self, names: Iterable[str]) -> None:
-        """Plans these topics anew in slices, the first one now: their policies have changed."""
-        part, names = Slice(self._environment.now_ns), iter(names)
-        for name in names:
-            self.plan(name)
-            if part.is_over():
-                self._call_later(0, partial(self.plan_all, names))
-                return
+        """Plans these topics anew in slices: their policies have changed. Iterates over the names when their turn comes."""
+        self._to_plan.append(iter(names))
+        # One slice in a turn of the loop, however many namespaces have changed: theirs would add up.
+        if len(self._to_plan) == 1:
+            self._plan_slice()
+
+    def _plan_slice(self) -> None:
+        part = Slice(self._environment.now_ns)
+        try:
+            while self._to_plan:
+                for name in self._to_plan[0]:
+                    self.plan(name)
+                    if part.is_over():
+                        return
+                self._to_plan.popleft()
+        finally:
+            # Also after a defect: the other topics are planned.
+            if self._to_plan:
+                self._call_later(0, self._plan_slice)
+
+    def names(self, namespace: str) -> Iterator[str]:
+        """Yields the full names of a namespace's dormant topics; they are copied at the first."""
+        yield from self.in_namespace(namespace)
 
     def take_due(self, now_ns: int, most: int) -> list[str]:
         """Takes the names of up to `most` topics that are due; each is due again only when it is planned again."""

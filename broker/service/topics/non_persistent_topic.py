@@ -5,6 +5,7 @@ A consumer without permits, or one whose client does not read, misses the messag
 
 from __future__ import annotations
 
+from broker.managed_ledger.stats import ChangedLedgers
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.entry_facts import facts_of
 from broker.service.limits.broker_limits import BrokerLimits
@@ -74,6 +75,7 @@ class NonPersistentSubscription:
             return
         was_active = self.consumers[0] is consumer
         self.consumers.remove(consumer)
+        self.topic.note_change()
         # Kept, because counters must never fall.
         self.retired_messages_out += consumer.messages_out
         self.retired_bytes_out += consumer.bytes_out
@@ -130,12 +132,26 @@ class NoTransactions:
 class NonPersistentTopic(Topic):
     """A topic that forwards messages to connected consumers."""
 
-    __slots__ = ("bytes_out_before", "messages_out_before", "subscriptions", "transactions")
+    __slots__ = (
+        "_changed",
+        "_ledger_name",
+        "bytes_out_before",
+        "messages_out_before",
+        "subscriptions",
+        "transactions",
+    )
 
     def __init__(
-        self, name: TopicName, settings: ServiceSettings, policies: EffectivePolicies, limits: BrokerLimits
+        self,
+        name: TopicName,
+        settings: ServiceSettings,
+        policies: EffectivePolicies,
+        limits: BrokerLimits,
+        changed: ChangedLedgers,
     ) -> None:
+        """`changed`: gets the name of the managed ledger that a persistent topic would have."""
         super().__init__(name, settings, policies, limits)
+        self._changed, self._ledger_name = changed, name.ledger_name
         self.subscriptions: dict[str, NonPersistentSubscription] = {}
         """Subscriptions with at least one consumer, by name."""
         self.messages_out_before = 0
@@ -145,10 +161,19 @@ class NonPersistentTopic(Topic):
         self.transactions = NoTransactions()
         """Refuses messages of transactions."""
 
+    def note_change(self) -> None:
+        """Notes that a number of the topic has changed: of its messages or its clients."""
+        self._changed.note(self._ledger_name)
+
+    def producers_changed(self) -> None:
+        """Notes that a producer has come or left, for the sums over topics."""
+        self.note_change()
+
     def publish(self, sends: Sends) -> None:
         """Delivers to every subscription, then confirms with position (0, 0): nothing is stored."""
         if self.closed:
             raise ServiceNotReady(f"Topic {self.name} is being closed")
+        self.note_change()
         if self.single_sends:
             self.check_single(sends)
         messages, bodies = sends.messages, sends.bodies
@@ -177,6 +202,7 @@ class NonPersistentTopic(Topic):
         consumer = Consumer(port, options)
         subscription.add_consumer(consumer)
         self.subscriptions[options.subscription] = subscription
+        self.note_change()
         return subscription, consumer
 
     async def close(self) -> None:

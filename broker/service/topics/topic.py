@@ -240,7 +240,7 @@ class Topic:
             return
 
     def producers_changed(self) -> None:
-        """Notes that a producer has come or left, for the sums over topics; a topic without a log has nothing to note in."""
+        """Notes that a producer has come or left, for the sums over topics."""
 
     def publish(self, sends: Sends) -> None:
         """Stores or forwards a run of SENDs; the producer's port gets the outcomes.

@@ -196,8 +196,10 @@ class TopicRegistry:
         if not existed:
             await self._check_may_create(name, partitioned.partitions, create=create, by_admin=by_admin)
         await self.namespaces.stored.of_topics.load(name)
-        topic: Topic
-        if name.is_persistent:
+        if not name.is_persistent:
+            changed = self.environment.changed
+            topic: Topic = NonPersistentTopic(name, self.settings, self.policies, self.limits, changed)
+        else:
             from broker.service.topics.topic_opener import TopicOpener
 
             opener = TopicOpener(
@@ -212,8 +214,6 @@ class TopicRegistry:
             topic = await opener.open(
                 name, record, lease, self.ledger_settings_of(name), self.transaction_states, partitioned
             )
-        else:
-            topic = NonPersistentTopic(name, self.settings, self.policies, self.limits)
         # Settings may have changed while the topic was opened, and policies, again while they are applied.
         self._reconfigure_topic(topic)
         changes = -1
@@ -350,7 +350,7 @@ class TopicRegistry:
 
     async def namespace_changed(self, namespace: str) -> None:
         """Applies the policies of a namespace to its open topics. Raises the first error, after the last topic."""
-        self.dormant.plan_all(self.dormant.in_namespace(namespace))
+        self.dormant.plan_all(self.dormant.names(namespace))
         await self._apply(self.open_in(namespace))
 
     async def topic_changed(self, topic: str) -> None:

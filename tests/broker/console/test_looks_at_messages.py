@@ -32,8 +32,8 @@ async def test_looks_leave_the_hit_ratio_to_the_cursors() -> None:
     assert LEVELS["hitRatio"](topic) == 1.0
     assert (cache.cursor_reads.hit_entries, cache.cursor_reads.miss_entries) == (3, 0)
     assert (cache.cursor_reads.hit_bytes, cache.cursor_reads.miss_bytes) == (cache.reads.hit_bytes, 0)
-    traffic = Traffic(stage.registry.topics, stage.registry.dormant)
-    for _ in traffic.walk(time.monotonic_ns()):
+    traffic = Traffic(stage.registry.topics, stage.registry.dormant, stage.environment.changed)
+    for _ in traffic.update(time.monotonic_ns()):
         pass
     assert dict(zip(COUNTED, traffic.counts.numbers, strict=True)).items() >= {"hits": 3, "reads": 3}.items()
     caches = topic.ledger.cache

@@ -36,7 +36,6 @@ def reading(at_s: int, *, counted_s: int | None = None, **counted: int) -> Readi
         counts=counts_with(latencies, **counted),
         levels=dict.fromkeys(("topics", *SUMMED), 0),
         counted_ns=counted_ns,
-        walked_ns=counted_ns,
     )
 
 
@@ -56,7 +55,7 @@ def test_rates_are_repeated_while_topics_are_not_counted_again() -> None:
     assert interval.sample(reading(11, messagesIn=100))["messagesIn"] == 100
     same = reading(12, messagesIn=100, counted_s=11)
     repeated = interval.sample(same)
-    assert (repeated["messagesIn"], repeated["walkedSecondsAgo"]) == (100, 1.0)
+    assert (repeated["messagesIn"], repeated["countedSecondsAgo"]) == (100, 1.0)
     # Counted again after two seconds: the growth is divided by these two.
     assert interval.sample(reading(13, messagesIn=200))["messagesIn"] == 50
 

@@ -8,9 +8,10 @@ from typing import Any, cast
 
 import pytest
 
+from broker.console import traffic as traffic_module
 from broker.console.topic_rows import SORTS, TopicsQuery, topics_page
-from broker.console.traffic import Traffic
-from broker.managed_ledger.stats import ManagedLedgerStats
+from broker.console.traffic import Traffic, TrafficCounts
+from broker.managed_ledger.stats import ChangedLedgers, ManagedLedgerStats
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 from foundation.model.topic_name import parse_topic_name
@@ -56,14 +57,40 @@ def run(slices: Any) -> int:
     return sum(1 for _ in slices)
 
 
-def test_walk_sums_levels_and_growth() -> None:
+class Scene:
+    """Traffic over fakes. `touch` notes a change, as a topic's log does."""
+
+    def __init__(self, *open_before: FakeTopic) -> None:
+        self.topics: dict[str, Topic] = {str(one.name): one for one in open_before}
+        self.changed = ChangedLedgers()
+        self.traffic = Traffic(self.topics, NONE_DORMANT, self.changed)
+
+    def touch(self, topic: FakeTopic) -> None:
+        self.changed.note(topic.name.ledger_name)
+
+    def open(self, topic: FakeTopic) -> None:
+        self.topics[str(topic.name)] = topic
+        self.touch(topic)
+
+    def close(self, topic: FakeTopic) -> None:
+        del self.topics[str(topic.name)]
+        self.touch(topic)
+
+    def send(self, topic: FakeTopic, messages: int) -> None:
+        topic.send(messages)
+        self.touch(topic)
+
+    def update(self, second: int) -> None:
+        run(self.traffic.update(second * SECOND_NS))
+
+
+def test_sums_have_levels_and_growth() -> None:
     first, second = FakeTopic("a", bytes_stored=10), FakeTopic("b", clients=0, bytes_stored=5)
-    topics: dict[str, Topic] = {"a": first, "b": second}
-    traffic = Traffic(topics, NONE_DORMANT)
-    first.send(7)
-    run(traffic.walk(SECOND_NS))
-    levels = traffic.levels
-    assert levels == {
+    scene = Scene(first, second)
+    traffic = scene.traffic
+    scene.send(first, 7)
+    scene.update(1)
+    assert traffic.levels == {
         "topics": 2,
         "producers": 1,
         "consumers": 1,
@@ -73,38 +100,84 @@ def test_walk_sums_levels_and_growth() -> None:
     }
     assert traffic.counts.numbers == (7, 0, 7, 0, 2, 4)
     assert traffic.rates(first)[0] == 0
-    first.send(10)
-    run(traffic.walk(3 * SECOND_NS))
+    scene.send(first, 10)
+    scene.update(3)
     assert (traffic.counts.numbers[0], traffic.interval_s) == (17, 2)
     assert (traffic.rates(first)[0], traffic.rates(second)[0]) == (5, 0)
+    # Nothing has changed since.
+    scene.update(4)
+    assert (traffic.counts.numbers[0], traffic.rates(first)[0]) == (17, 0)
 
 
-def test_look_sees_only_topics_with_clients() -> None:
-    busy, quiet = FakeTopic("a"), FakeTopic("b", clients=0)
-    traffic = Traffic({"a": busy, "b": quiet}, NONE_DORMANT)
-    run(traffic.walk(SECOND_NS))
-    busy.send(5)
-    quiet.send(5)
-    run(traffic.look(2 * SECOND_NS))
-    assert traffic.counts.numbers[0] == 5
-    assert traffic.rates(busy)[0] == 5
-    busy.send(5)
-    run(traffic.look(3 * SECOND_NS))
-    assert (traffic.counts.numbers[0], traffic.rates(busy)[0]) == (10, 5)
-    # A walk finds the rest, and counts nothing twice.
-    run(traffic.walk(4 * SECOND_NS))
-    assert traffic.counts.numbers[0] == 15
+def test_silent_topics_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = [FakeTopic(f"topic-{number}") for number in range(100)]
+    scene = Scene(*topics)
+    scene.update(1)
+    read: list[Topic] = []
+    real = traffic_module._read
+
+    def counting(topic: Topic, before: TrafficCounts) -> tuple[TrafficCounts, tuple[int, ...]]:
+        read.append(topic)
+        return real(topic, before)
+
+    monkeypatch.setattr(traffic_module, "_read", counting)
+    scene.update(2)
+    assert read == []
+    scene.send(topics[7], 1)
+    scene.update(3)
+    assert read == [topics[7]]
 
 
-def test_topic_that_is_opened_anew_counts_from_zero() -> None:
-    topics: dict[str, Topic] = {"a": FakeTopic("a")}
-    cast(FakeTopic, topics["a"]).send(100)
-    traffic = Traffic(topics, NONE_DORMANT)
-    run(traffic.walk(SECOND_NS))
-    topics["a"] = again = FakeTopic("a")
-    again.send(4)
-    run(traffic.walk(2 * SECOND_NS))
-    assert traffic.counts.numbers[0] == 104
+def test_sums_forget_a_topic_that_was_closed() -> None:
+    first, second = FakeTopic("a"), FakeTopic("b")
+    scene = Scene(first, second)
+    scene.send(first, 5)
+    scene.update(1)
+    scene.close(first)
+    scene.update(2)
+    levels = scene.traffic.levels
+    assert (levels["topics"], levels["backlog"], levels["producers"]) == (1, 3, 1)
+    assert scene.traffic.counts.numbers[0] == 5, "what was sent stays counted"
+    scene.close(second)
+    scene.update(3)
+    assert set(scene.traffic.levels.values()) == {0}
+    assert scene.traffic.by_namespace() == {}
+
+
+def test_sums_by_namespace_are_those_of_their_topics() -> None:
+    here, there = FakeTopic("a"), FakeTopic("persistent://public/other/b")
+    scene = Scene(here, there)
+    scene.update(1)
+    scene.send(here, 6)
+    scene.send(there, 4)
+    scene.update(3)
+    rows = scene.traffic.by_namespace()
+    assert (rows["public/default"]["messagesIn"], rows["public/other"]["messagesIn"]) == (3, 2)
+    scene.send(here, 6)
+    there.subscriptions["s"].cursor.backlog = 8  # type: ignore[misc]  # A fake.
+    scene.touch(there)
+    run(scene.traffic.read_changes())
+    rows = scene.traffic.by_namespace()
+    assert (rows["public/default"]["backlog"], rows["public/other"]["backlog"]) == (3, 8), "of now"
+    assert rows["public/default"]["messagesIn"] == 3, "of the last interval"
+    # What a page has read is part of the next interval.
+    scene.update(5)
+    assert scene.traffic.by_namespace()["public/default"]["messagesIn"] == 3
+
+
+@pytest.mark.parametrize("messages", [4, 400])
+def test_topic_that_is_opened_anew_counts_from_zero(messages: int) -> None:
+    topic = FakeTopic("a")
+    scene = Scene(topic)
+    scene.send(topic, 100)
+    scene.update(1)
+    again = FakeTopic("a")
+    scene.close(topic)
+    scene.open(again)
+    scene.send(again, messages)
+    scene.update(2)
+    assert scene.traffic.counts.numbers[0] == 100 + messages
+    assert scene.traffic.rates(again)[0] == messages
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +196,7 @@ def everything(_: str) -> bool:
 async def test_page_of_many_topics_is_the_sorted_one(many: dict[str, Topic], sort: str, offset: int) -> None:
     for descending in (False, True):
         query = TopicsQuery(sort=sort, descending=descending, offset=offset, limit=10)
-        found = await topics_page(many, Traffic(many, NONE_DORMANT), query, everything)
+        found = await topics_page(many, Traffic(many, NONE_DORMANT, ChangedLedgers()), query, everything)
         shown = [cast(Any, row)["topic"] for row in cast(Any, found["topics"])]
         assert shown == sorted(many, reverse=descending)[offset : offset + 10]
 
@@ -140,7 +213,7 @@ async def test_many_topics_never_hold_the_loop_for_long(many: dict[str, Topic]) 
 
     counting = asyncio.create_task(count())
     query = TopicsQuery(search="9", sort="storageBytes", offset=6_000, limit=100)
-    found = await topics_page(many, Traffic(many, NONE_DORMANT), query, everything)
+    found = await topics_page(many, Traffic(many, NONE_DORMANT, ChangedLedgers()), query, everything)
     counting.cancel()
     assert cast(int, found["found"]) > 6_000
     # A turn has at most a thousand topics of one of four steps: allowed, search, key and order.
@@ -150,6 +223,8 @@ async def test_many_topics_never_hold_the_loop_for_long(many: dict[str, Topic]) 
 async def test_every_order_has_a_number_in_the_rows(many: dict[str, Topic]) -> None:
     some = dict(list(many.items())[:5])
     for sort in SORTS:
-        found = await topics_page(some, Traffic(some, NONE_DORMANT), TopicsQuery(sort=sort), everything)
+        found = await topics_page(
+            some, Traffic(some, NONE_DORMANT, ChangedLedgers()), TopicsQuery(sort=sort), everything
+        )
         row = cast(Any, found["topics"])[0]
         assert sort in row or sort == "name"

@@ -186,6 +186,16 @@ async def test_adds_made_between_the_failure_and_its_report_fail_with_it(world: 
     assert indexes(ledger) == [0, 1]
 
 
+async def test_failed_adds_note_a_change(world: World) -> None:
+    ledger = await world.open()
+    await fill(ledger, 1)
+    changes = ledger.context.environment.changed.follow()
+    world.ledgers.refuse = lambda ledger_id, entry_id: WRITE_FAILED
+    ledger.writer.add([b"refused"], 1, "refused")
+    await until(lambda: bool(recorder(ledger).failed))
+    assert list(changes.take()) == [ledger.name]
+
+
 async def test_managed_ledger_takes_no_adds_when_a_bookie_reports_fencing(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 1)

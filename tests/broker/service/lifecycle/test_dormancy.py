@@ -78,8 +78,10 @@ async def test_sums_over_dormant_topics_are_kept() -> None:
     record = await scene.sleep()
     assert (dormant.count, dormant.backlog, dormant.subscriptions) == (1, 5, 1)
     assert dormant.size_bytes == record.size_bytes > 0
+    assert dormant.levels == {"public/default": (1, 5)}
     await scene.open()
     assert (dormant.count, dormant.backlog, dormant.size_bytes, dormant.subscriptions) == (0, 0, 0, 0)
+    assert dormant.levels == {}
 
 
 async def test_topic_with_a_client_or_a_request_stays_open() -> None:

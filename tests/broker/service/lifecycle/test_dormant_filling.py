@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
+from broker.service.lifecycle import dormant_filling
 from broker.service.lifecycle.dormancy import Dormancy
 from broker.service.lifecycle.dormant_filling import DormantFilling
 from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
@@ -85,6 +88,27 @@ async def test_record_of_a_start_equals_the_one_of_falling_asleep() -> None:
     assert after.backlog == 4
     assert scene.registry.loads == 0
     assert scene.registry.dormant.filled
+
+
+@pytest.mark.parametrize("waits", [3, 10_000])
+async def test_filling_waits_while_topics_are_opened_but_not_for_ever(
+    waits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dormant_filling, "QUIET_S", 0)
+    monkeypatch.setattr(dormant_filling, "WAITS_MAX", waits)
+    earlier = await with_backlog()
+    await earlier.run(earlier.registry.close())
+    scene = Scene(earlier)
+    await scene.run(scene.namespaces.open())
+    filling = asyncio.ensure_future(scene.run(scene.filling.run()))
+    turns = 0
+    while not filling.done() and turns < 1_000:
+        scene.registry.loads += 1
+        turns += 1
+        await asyncio.sleep(0)
+    assert (scene.registry.dormant.count, filling.done()) == ((1, True) if waits == 3 else (0, False))
+    await filling
+    assert scene.registry.dormant.count == 1
 
 
 async def test_topic_of_a_filled_record_wakes_with_its_holes() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from contextlib import suppress
+from itertools import chain
 
 import pytest
 
@@ -74,6 +76,32 @@ async def test_stop_forgets_many_records_in_slices() -> None:
     await forgetting
     assert turns >= 3
     assert (dormant.count, list(dormant)) == (0, [])
+
+
+async def test_plans_of_several_namespaces_share_slices_and_survive_a_defect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage, planned = Stage(), list[str]()
+
+    def plan(_: object, name: str, not_before_ns: int = 0) -> None:
+        planned.append(name)
+        if name == "b-7":
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(dormant_topics.DormantTopics, "plan", plan)
+    names = [[f"{each}-{number}" for number in range(ITEMS_MAX + 100)] for each in ("a", "b", "c")]
+    for each in names:
+        stage.registry.dormant.plan_all(each)
+    slices = [len(planned)]
+    while stage.timers:
+        ((seconds, callback),) = stage.timers
+        assert seconds == 0
+        stage.timers.clear()
+        with suppress(ZeroDivisionError):
+            callback()
+        slices.append(len(planned) - sum(slices))
+    assert planned == [*chain.from_iterable(names)]
+    assert max(slices) == ITEMS_MAX
 
 
 async def test_topics_that_are_due_together_are_planned_for_several_seconds_and_each_is_taken_once(
