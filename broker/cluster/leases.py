@@ -104,15 +104,10 @@ class Leases:
                 if session == self._session:
                     break
             except BadVersion:
-                node = await self._store.get(_key(bundle))
-                owner = None if node is None else _decoded(bundle, node.value)
-                if owner is not None and owner != self._own:
+                owner = await self._remove_own(bundle)
+                if owner is not None:
                     self.drop(bundle)
                     return owner
-                if node is not None:
-                    # Its session may end meanwhile, and take the node.
-                    with contextlib.suppress(BadVersion):
-                        await self._store.delete(_key(bundle), node.version)
         if bundle not in self._stops:
             taken()
         self.drop(bundle)
@@ -131,18 +126,37 @@ class Leases:
             self._doubt(bundle)
         return self._own
 
+    async def _remove_own(self, bundle: str) -> Addresses | None:
+        """Removes the node if it is this broker's; returns the owner otherwise. Raises MetadataError.
+
+        The read comes first because a deletion compares a version alone, and each fresh node has the same one. A node that
+        goes and is made by another broker between the two is removed all the same; that broker's watch tells it.
+        """
+        session = self._session
+        node = await self._store.get(_key(bundle))
+        owner = None if node is None else _decoded(bundle, node.value)
+        if owner is not None and owner != self._own:
+            return owner
+        # A node that was read in an earlier session may have gone with that, and be another broker's by now.
+        if node is not None and session == self._session:
+            with contextlib.suppress(BadVersion):
+                await self._store.delete(_key(bundle), node.version)
+        return None
+
     def _doubt(self, bundle: str) -> None:
         self._doubts[bundle] = object()
         self._lost(bundle)
 
     async def release(self, bundle: str) -> None:
         """Gives the bundle up, whose topics are closed. Raises MetadataError."""
-        if bundle in self._stops:
-            is_former = bundle in self._former
-            self.drop(bundle)
-            # A node of an ended session goes by itself, and may be another broker's by now.
-            if not is_former:
-                await self._store.delete(_key(bundle))
+        lock = self._locks.setdefault(bundle, asyncio.Lock())
+        async with lock:
+            if bundle in self._stops:
+                is_former = bundle in self._former
+                self.drop(bundle)
+                # A node of an ended session goes by itself, and may be another broker's by now.
+                if not is_former:
+                    await self._remove_own(bundle)
 
     async def is_kept(self, bundle: str) -> bool:
         """Makes the node of an owned bundle again if it has gone; False if another broker has the bundle now.

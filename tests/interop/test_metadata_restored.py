@@ -49,7 +49,9 @@ def test_a_wiped_metadata_store_does_not_begin_with_ids_that_the_bookie_has(
             path.unlink()
         broker.start()
         send(broker, "after", numbered(10, 100))
-        broker.logged("the bookie has had ids up to")  # Before the kill: log lines are written a little later.
+        broker.logged(
+            "the bookie has had ids up to"
+        )  # Before the kill: log lines are written a little later.
         broker.kill()  # So that the end of the ledger is what the bookie says.
         broker.start()
         assert all_of(broker, "after", 10) == numbered(10, 100)

@@ -282,6 +282,10 @@ class FollowerStore:
 
     def expire(self) -> None:
         """The leader ends the session; its process learns of it later, and has a new one then."""
+        # A process that is cut off has no new session before it reaches its follower again.
+        if self._cluster.loop.time() < self._cut_until_s:
+            self._end()
+            return
         self._session._end_session()
         self._session = Leader(self._cluster, self)
         delay_s = self._cluster.rng.uniform(0, 0.5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
@@ -68,6 +68,45 @@ async def test_released_bundle_is_free_once() -> None:
     await own.release(BUNDLE)
     assert await own.owner(BUNDLE) is None
     assert (len(own), list(own)) == (0, [])
+
+
+async def test_release_leaves_a_node_that_is_another_brokers_by_now() -> None:
+    store = MemoryMetadataStore()
+    own, other = leases(store), leases(store.another(), 1)
+    await own.acquire(BUNDLE)
+    await store.another().delete(f"{BUNDLES}/{BUNDLE}")
+    await other.acquire(BUNDLE)
+    await own.release(BUNDLE)
+    assert await own.owner(BUNDLE) == addresses(1)
+
+
+class LateReads(MemoryMetadataStore):
+    """Answers its first read late: by then the session has ended."""
+
+    late: Callable[[], Awaitable[None]] | None = None
+
+    async def get(self, key: str) -> Versioned | None:
+        found = await super().get(key)
+        if (late := self.late) is not None:
+            self.late = None
+            await late()
+        return found
+
+
+async def test_node_read_in_an_ended_session_is_not_removed() -> None:
+    store = LateReads()
+    own, other = leases(store), leases(store.another(), 1)
+    earlier_life = store.another()
+    await leases(earlier_life).acquire(BUNDLE)
+
+    async def late() -> None:
+        await earlier_life.close()
+        await other.acquire(BUNDLE)
+        own.end_session()
+
+    store.late = late
+    assert await own.acquire(BUNDLE) == addresses(1)
+    assert await store.get(f"{BUNDLES}/{BUNDLE}") is not None
 
 
 class SlowWatches(MemoryMetadataStore):

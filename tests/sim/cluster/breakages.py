@@ -11,9 +11,11 @@ from broker.cluster.balance import Balance
 from broker.cluster.leases import Leases
 from broker.cluster.members import Members
 from broker.cluster.ownership import ClusterOwnership
+from broker.cluster.records import decode_owner
 from broker.managed_ledger import opening
 from broker.service.successor import Successor
-from broker.service.topics.topic_ownership import Owner
+from broker.service.topics.topic_ownership import Addresses, Owner
+from foundation.model.errors import BadVersion
 from foundation.model.topic_name import TopicName
 from tests.sim.followers import FollowerStore
 
@@ -104,6 +106,35 @@ def _former_leases_are_removed() -> object:
     return mock.patch.object(Leases, "release", release)
 
 
+def _removals_without_a_read() -> object:
+    """A broker removes the node of a bundle that it gives up without a look whose node that is."""
+
+    async def release(self: Leases, bundle: str) -> None:
+        if bundle in self._stops:
+            is_former = bundle in self._former
+            self.drop(bundle)
+            if not is_former:
+                await self._store.delete(f"/namespace/{bundle}")
+
+    return mock.patch.object(Leases, "release", release)
+
+
+def _reads_outlive_their_session() -> object:
+    """A node that was this broker's when an earlier session read it is removed in the next one."""
+
+    async def remove_own(self: Leases, bundle: str) -> Addresses | None:
+        node = await self._store.get(f"/namespace/{bundle}")
+        owner = None if node is None else decode_owner(node.value)
+        if owner is not None and owner != self._own:
+            return owner
+        if node is not None:
+            with contextlib.suppress(BadVersion):
+                await self._store.delete(f"/namespace/{bundle}", node.version)
+        return None
+
+    return mock.patch.object(Leases, "_remove_own", remove_own)
+
+
 def _gives_up_before_topics_are_closed() -> object:
     async def give_up(self: ClusterOwnership, bundle: str, close: _Close, **_: object) -> None:
         await self.leases.release(bundle)
@@ -185,6 +216,8 @@ CLUSTER_BREAKAGES: dict[str, Callable[[], object]] = {
     "opens-before-it-has-returned": _opens_before_it_has_returned,
     "releases-outlive-their-session": _releases_outlive_their_session,
     "former-leases-are-removed": _former_leases_are_removed,
+    "removals-without-a-read": _removals_without_a_read,
+    "reads-outlive-their-session": _reads_outlive_their_session,
     "gives-up-before-topics-are-closed": _gives_up_before_topics_are_closed,
     "opens-while-it-unloads": _opens_while_it_unloads,
     "losses-are-not-noticed": _losses_are_not_noticed,

@@ -113,6 +113,8 @@ class Link:
         self.history = history
         self.name = name
         self.is_served = True
+        self.process: ClusterProcess | None = None
+        """The broker that it is connected to."""
         self.waited_s = 0.0
         """How long it has not been served although nothing hindered that."""
         self._turn = 0
@@ -123,7 +125,7 @@ class Link:
                 await self._serve()
             except Unserved as error:
                 self.history.note(f"{self.name} {type(self).__name__}: {error}")
-            self.is_served = False
+            self.is_served, self.process = False, None
             await asyncio.sleep(self.history.rng.uniform(0.05, 0.5))
 
     async def _serve(self) -> None:
@@ -139,6 +141,7 @@ class Link:
         self.history.faults.disturb_opening(found)
         topic = await call(self.history, found, lambda: found.registry.get(self.name, create=True))
         assert isinstance(topic, PersistentTopic)
+        self.process = found
         return found, topic
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bookkeeper.ensembles.ledger_ids import LedgerIds
+from bookkeeper.metadata.metadata_store import Versioned
 from broker.admin.cluster.transaction_stats import transaction_metadata
 from broker.cluster.loads import BrokerLoad, BundleLoad, ResourceUse
 from broker.cluster.ownership import REPORT_INTERVAL_S, ClusterOwnership
@@ -38,7 +39,7 @@ from protocol.commands import parse_command
 from protocol.frame import SIZES
 from protocol.pulsar_api_pb2 import TxnAction
 from tests.fakes.compaction import InlineWorker
-from tests.sim.followers import Cluster, FollowerStore
+from tests.sim.followers import Cluster, FollowerStore, Leader
 from tests.sim.lives.life import WallClock
 from tests.sim.network import Client
 
@@ -117,7 +118,26 @@ class ProcessStore(FollowerStore):
 
     def __init__(self, cluster: Cluster, process: ClusterProcess) -> None:
         self.process = process
+        self.seen: dict[str, tuple[Leader, bytes]] = {}
+        """Keys whose removal was asked at once after a read of the same session: the session, and the value read."""
+        self._last_read: tuple[str, Leader, float, bytes] | None = None
+        """Key, session, time of the answer, and value of the last read that found one."""
         super().__init__(cluster)
+
+    async def get(self, key: str) -> Versioned | None:
+        session = self._known
+        found = await super().get(key)
+        if found is not None:
+            self._last_read = key, session, self._cluster.loop.time(), found.value
+        return found
+
+    async def delete(self, key: str, expected: int | None = None) -> None:
+        self.seen.pop(key, None)
+        if self._last_read is not None:
+            *read, value = self._last_read
+            if read == [key, self._known, self._cluster.loop.time()]:
+                self.seen[key] = self._known, value
+        await super().delete(key, expected)
 
     async def _travel(self) -> None:
         await self._while_alive()
