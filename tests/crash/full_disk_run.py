@@ -29,7 +29,12 @@ from tests.crash.broker_process import ROOT, BrokerError, BrokerProcess
 MIB: Final = 1 << 20
 SIZES_MIB: Final = (64, 100, 128, 192, 256)
 ROUNDS_PER_DISK: Final = 5
-SETTINGS: Final = ("brokerDeleteInactiveTopicsEnabled=false",)
+SETTINGS: Final = (
+    "brokerDeleteInactiveTopicsEnabled=false",
+    # The topics have no subscription, and a refused add ends a ledger: without retention the next round of trimming takes it.
+    "defaultRetentionTimeInMinutes=-1",
+    "defaultRetentionSizeInMB=-1",
+)
 WAIT_S: Final = 300.0
 READ_MS: Final = 60_000
 _LAST_SHARE: Final = 0.1
