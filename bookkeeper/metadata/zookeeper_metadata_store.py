@@ -89,10 +89,11 @@ class ZookeeperMetadataStore:
         self._ephemeral |= ephemeral
         at_paths = [put._replace(key=self._path(put.key)) for put in puts]
         # As in `delete`: what is checked is a lease of this session, and the next one's node has the same version.
-        checks = any(isinstance(put, Check) for put in puts)
-        session_id = self.requests.session_id if checks else None
+        written = frozenset(put.key for put in puts if not isinstance(put, Check))
+        session_id = self.requests.session_id if len(written) < len(puts) else None
+        # Writes under one lease are out together: a check changes nothing of its key.
         return await self._groups.submit(
-            frozenset(put.key for put in puts),
+            written,
             lambda: self._writes.put_all(at_paths, session_id),
             urgent=bool(ephemeral),
         )

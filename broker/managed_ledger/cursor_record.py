@@ -16,8 +16,9 @@ The laws:
    which is as of the write that began the ledger.
 2. The node names every ledger that may have a position: a crash can leave a former ledger that no node names, never
    lose one. Audits find such a ledger as an orphan, after a crash of Apache's broker too.
-3. A broker that opens the cursor fences the ledger that the node names. The former broker's next add is refused, and its
-   next write of the node too, once the new one has written it.
+3. A broker that opens the cursor fences the ledger that the node names, and the former broker's next add is refused.
+4. Where bundles have owners, each write of the node carries the check of the lease. The next owner has read the node and
+   writes it by its version, so a write of the former owner in between would end the next one's writes.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from functools import partial
 
 from bookkeeper.ensembles.awaited_adds import AwaitedAdds
 from bookkeeper.ensembles.own_ledger import OwnLedger
-from bookkeeper.metadata.metadata_store import Put
+from bookkeeper.metadata.metadata_store import ABSENT, Check, Put
 from bookkeeper.metadata.owned_key import OwnedKey
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.managed_ledger_info import cursor_key
 from broker.managed_ledger.records.pulsar_records import PREFIX
-from foundation.model.errors import BadVersion, BrokerError, NotEnoughBookies
+from foundation.model.errors import BadVersion, BrokerError, MetadataError, NotEnoughBookies
 
 log = logging.getLogger(__name__)
 
@@ -99,11 +100,13 @@ class CursorRecord:
 
     async def put(self, value: bytes, ledger_id: int, texts: Mapping[str, str]) -> None:
         """Writes the node; the value names `ledger_id` and has the texts. Raises MetadataError."""
-        await self._node.put(self.key, value)
+        self._conditions()  # Raises before the value counts as one that was perhaps stored.
+        await self._node.put_with(self.key, value, self._put)
         self._written(ledger_id, texts)
 
     async def begin(self, value: bytes, ledger_id: int, texts: Mapping[str, str]) -> None:
         """Begins a ledger and writes the node that names it, in one write. Raises MetadataError and NotEnoughBookies."""
+        self._conditions()  # As above.
         try:
             own = await self._node.put_with(self.key, value, partial(self._begin, ledger_id))
         except (BadVersion, NotEnoughBookies):
@@ -124,8 +127,39 @@ class CursorRecord:
             "pulsar/managed-ledger": self._context.name.encode(),
             "pulsar/cursor": self.name.encode(),
         }
-        own, (version,) = await self._context.environment.ledgers.create_with(ledger_id, custom, (node,))
+        try:
+            own, (version, *_) = await self._context.environment.ledgers.create_with(
+                ledger_id, custom, (node, *self._conditions())
+            )
+        except BadVersion:
+            await self._check_lease(node)
+            raise
         return own, version
+
+    async def _put(self, node: Put) -> tuple[None, int]:
+        metadata = self._context.environment.metadata
+        conditions = self._conditions()
+        if not conditions:
+            return None, await metadata.put(*node)
+        try:
+            version, _ = await metadata.put_all((node, *conditions))
+        except BadVersion:
+            await self._check_lease(node)
+            raise
+        return None, version
+
+    def _conditions(self) -> tuple[Check, ...]:
+        lease = self._context.store.lease
+        return () if lease is None else (lease(),)
+
+    async def _check_lease(self, node: Put) -> None:
+        """Raises MetadataError if a write was refused although the node has its version: the lease has gone.
+
+        It may come back, and then the position is stored.
+        """
+        found = await self._context.environment.metadata.get(self.key)
+        if (ABSENT if found is None else found.version) == node.expected:
+            raise MetadataError(f"{self.key} is not written: this broker has no lease of its topic")
 
     def _written(self, ledger_id: int, texts: Mapping[str, str]) -> None:
         if self.ledger_id not in (NO_LEDGER, ledger_id):

@@ -52,6 +52,7 @@ class LedgerListStore:
         "_client",
         "_compression",
         "_deleting",
+        "_is_taken",
         "_list",
         "_metadata",
         "_name",
@@ -110,7 +111,9 @@ class LedgerListStore:
         self.affinity: Affinity | None = None
         """Groups of bookies for ledgers that begin."""
         self.lease: Lease | None = None
-        """The condition of the first write: this broker owns the topic. Later ones compare the list's version alone."""
+        """The condition that this broker owns the topic: of the first write of the list, and of all writes of cursors."""
+        self._is_taken = False
+        """The first write was made: later ones compare the list's version alone."""
         self._unsealed = _NONE_UNSEALED
         """Ledgers whose own metadata says open. Made anew by each change, as the tuples: most topics have none of these."""
 
@@ -196,9 +199,9 @@ class LedgerListStore:
     ) -> tuple[OwnLedger, int]:
         if self.affinity is not None:
             custom = {**custom, **self.affinity.custom()}
-        beside: tuple[Put | Check, ...] = (list_put,) if self.lease is None else (list_put, self.lease())
+        beside: tuple[Put | Check, ...] = (list_put, *self._conditions())
         own, versions = await self._client.create_with(ledger_id, custom, beside, copies)
-        self.lease = None
+        self._is_taken = True
         return own, versions[0]
 
     async def remove_beside(self, ledger_id: int) -> None:
@@ -279,11 +282,15 @@ class LedgerListStore:
         await self._list.put_with(self._key, value, self._put_under_lease)
 
     async def _put_under_lease(self, put: Put) -> tuple[None, int]:
-        if self.lease is None:
+        conditions = self._conditions()
+        if not conditions:
             return None, await self._metadata.put(*put)
-        version, _ = await self._metadata.put_all([put, self.lease()])
-        self.lease = None
+        version, _ = await self._metadata.put_all((put, *conditions))
+        self._is_taken = True
         return None, version
+
+    def _conditions(self) -> tuple[Check, ...]:
+        return () if self.lease is None or self._is_taken else (self.lease(),)
 
     @property
     def _key(self) -> str:

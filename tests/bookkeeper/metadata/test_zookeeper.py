@@ -48,6 +48,23 @@ async def test_close_fails_waiting_writes_while_zookeeper_is_away() -> None:
             await write
 
 
+async def test_writes_under_one_check_are_out_together() -> None:
+    client = SimpleNamespace(client_id=(1, b""), stop=lambda: None, close=lambda: None)
+    requests = ZookeeperRequests(ZookeeperSession(client, ZookeeperUrl("zk", "")))
+    store = ZookeeperMetadataStore(requests, 0.01)
+    requests.disconnected()
+    await asyncio.sleep(0)
+    keys = {"/a", "/b", "/c"}
+    writes = [
+        asyncio.create_task(store.put_all([Put(key, b"1", ABSENT), Check("/lease", 0)])) for key in keys
+    ]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert store._groups._out == keys
+    await asyncio.wait_for(store.close(), 60)
+    assert len(await asyncio.gather(*writes, return_exceptions=True)) == len(keys)
+
+
 async def test_answered_request_leaves_no_cycle_for_the_garbage_collector() -> None:
     client = SimpleNamespace(client_id=(1, b""), stop=lambda: None, close=lambda: None)
     requests = ZookeeperRequests(ZookeeperSession(client, ZookeeperUrl("zk", "")))

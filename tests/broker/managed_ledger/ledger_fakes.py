@@ -11,7 +11,7 @@ from bookkeeper.client.ledger_client import AddDone, BatchReadDone, EntryParts, 
 from bookkeeper.ensembles.ledger_handle import Added
 from bookkeeper.ensembles.ledger_ids import LedgerIds
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import MetadataStore, Write
+from bookkeeper.metadata.metadata_store import Lease, MetadataStore, Write
 from broker.compose.cache_settings import EntryCacheSettings
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
@@ -234,10 +234,12 @@ class World:
         ledgers.fenced = set(self.ledgers.fenced)
         return World(metadata, ledgers)
 
-    async def open(self, name: str = NAME, keep: bool = True, **settings: Any) -> ManagedLedger:
+    async def open(
+        self, name: str = NAME, keep: bool = True, lease: Lease | None = None, **settings: Any
+    ) -> ManagedLedger:
         """Opens a managed ledger; `settings` are fields of `ManagedLedgerSettings`.
 
-        `keep`: its retention removes nothing.
+        `keep`: its retention removes nothing. `lease`: the condition that this broker has it.
         """
         settings.setdefault("rollover_ns_min", 0)
         ledger = await ManagedLedger.open(
@@ -245,6 +247,7 @@ class World:
             self.environment,
             ManagedLedgerSettings(**settings),
             stamp=EntryStamp(timestamp=True, index=True, now_ms=lambda: self.wall),
+            lease=lease,
         )
         ledger.writer.listener = Recorder()
         if keep:

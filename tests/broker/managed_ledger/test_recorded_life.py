@@ -11,6 +11,7 @@ import asyncio
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,7 @@ POLICIES = {
 
 
 class Life:
-    def __init__(self, world: World, cache: EntryCacheSettings, seed: int, **log_settings: object) -> None:
+    def __init__(self, world: World, cache: EntryCacheSettings, seed: int, **log_settings: Any) -> None:
         self.rng = random.Random(seed)
         self.clock: Clock = world.clock
         self.rows: list = []  # type: ignore[type-arg]
@@ -66,7 +67,7 @@ class Life:
         self.caches = WholeCache(cache, decisions)
         self.world = world
         world.environment = replace(world.environment, caches=self.caches.manager)
-        self.log_settings = {
+        self.log_settings: dict[str, Any] = {
             "entries_per_ledger_max": 30,
             "continue_caching_ns": 3 * MILLISECOND,
             **log_settings,

@@ -14,16 +14,17 @@ import pytest
 
 from bookkeeper.ensembles.ledger_handle import Added
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import Versioned, Write
+from bookkeeper.metadata.metadata_store import ABSENT, Check, Versioned, Write
 from broker.managed_ledger.ledger_writer import ManagedLedgerState
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.managed_ledger.managed_ledger_info import managed_ledger_key
+from broker.managed_ledger.managed_ledger_info import cursor_key, managed_ledger_key
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from foundation.model.entry import Entry
-from foundation.model.errors import LedgerFenced
+from foundation.model.errors import LedgerFenced, MetadataError
 from foundation.model.position import EARLIEST, Position
 from protocol.ledger_metadata import LedgerState, decode, ledger_key
 from tests.broker.managed_ledger.ledger_fakes import (
+    EVERY_CHANGE,
     NAME,
     OK,
     WRITE_FAILED,
@@ -31,6 +32,7 @@ from tests.broker.managed_ledger.ledger_fakes import (
     Recorder,
     World,
     all_bodies,
+    at,
     fill,
     recorder,
     turns,
@@ -246,3 +248,71 @@ async def test_crash_between_any_two_writes_loses_no_entry_and_leaves_no_ledger(
         life.cancel()
         await check_store(shared)
         await fill(again, 1)
+
+
+LEASE = Check("/lease", 0)
+
+
+class Leased:
+    """A broker with the lease of a managed ledger, until it is `lost`."""
+
+    def __init__(self) -> None:
+        self.is_lost = False
+
+    def __call__(self) -> Check:
+        if self.is_lost:
+            raise MetadataError("no lease")
+        return LEASE
+
+
+async def leased() -> tuple[World, Leased]:
+    world = World(shared_store=True)
+    await world.metadata.put(LEASE.key, b"1", ABSENT)
+    return world, Leased()
+
+
+async def test_broker_that_has_lost_its_lease_makes_no_cursor() -> None:
+    world, lease = await leased()
+    await (await world.open(lease=lease)).close()
+    # A closed log opens without a write, so nothing has refused this broker yet.
+    ledger = await world.after_crash(shared_store=True).open(lease=lease)
+    await world.metadata.delete(LEASE.key)
+    with pytest.raises(MetadataError):
+        await ledger.cursors.open("s", EARLIEST)
+    lease.is_lost = True
+    with pytest.raises(MetadataError):
+        await ledger.cursors.open("s", EARLIEST)
+    assert await world.metadata.get(cursor_key(NAME, "s")) is None
+
+
+async def test_cursor_of_the_next_owner_is_stored_after_a_late_close_of_the_former_one() -> None:
+    world, lease = await leased()
+    former = await world.open(lease=lease, mark_delete_rate=EVERY_CHANGE)
+    await fill(former, 3)
+    cursor = await former.cursors.open("s", EARLIEST)
+    cursor.acknowledge([at(former, 0)])
+    await cursor.store.flush()
+    next_world = world.after_crash(shared_store=True)
+    ledger = await next_world.open(lease=Leased(), mark_delete_rate=EVERY_CHANGE)
+    lease.is_lost = True
+    await former.cursors.close()
+    cursor = ledger.cursors.by_name["s"]
+    cursor.acknowledge([at(ledger, 1)])
+    await cursor.store.flush()
+    ledger = await next_world.after_crash(shared_store=True).open(lease=Leased())
+    assert ledger.cursors.by_name["s"].mark_delete_position == at(ledger, 1)
+
+
+async def test_cursor_is_stored_once_a_lease_that_was_removed_is_made_again() -> None:
+    world, lease = await leased()
+    ledger = await world.open(lease=lease, mark_delete_rate=EVERY_CHANGE)
+    await fill(ledger, 3)
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await world.metadata.delete(LEASE.key)
+    cursor.acknowledge([at(ledger, 0)])
+    with pytest.raises(MetadataError, match="lease"):
+        await cursor.store.flush()
+    await world.metadata.put(LEASE.key, b"1", ABSENT)
+    await cursor.store.flush()
+    ledger = await world.after_crash(shared_store=True).open()
+    assert ledger.cursors.by_name["s"].mark_delete_position == at(ledger, 0)

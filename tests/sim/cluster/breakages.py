@@ -13,6 +13,7 @@ from broker.cluster.members import Members
 from broker.cluster.ownership import ClusterOwnership
 from broker.cluster.records import decode_owner
 from broker.managed_ledger import opening
+from broker.managed_ledger.cursor_record import CursorRecord
 from broker.service.successor import Successor
 from broker.service.topics.topic_ownership import Addresses, Owner
 from foundation.model.errors import BadVersion
@@ -50,6 +51,11 @@ def _fences_without_check() -> object:
         await plain(*arguments[:-1], None)  # type: ignore[arg-type,call-arg]
 
     return mock.patch.object(opening, "_find_end", find_end)
+
+
+def _cursors_without_check() -> object:
+    """Nodes of cursors are written without the lease."""
+    return mock.patch.object(CursorRecord, "_conditions", return_value=())
 
 
 def _checks_outlive_their_session() -> object:
@@ -211,6 +217,7 @@ CLUSTER_BREAKAGES: dict[str, Callable[[], object]] = {
     "topics-without-lease": _topics_without_lease,
     "lists-without-check": _lists_without_check,
     "fences-without-check": _fences_without_check,
+    "cursors-without-check": _cursors_without_check,
     "checks-outlive-their-session": _checks_outlive_their_session,
     "leases-outlive-their-session": _leases_outlive_their_session,
     "opens-before-it-has-returned": _opens_before_it_has_returned,

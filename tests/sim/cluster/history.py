@@ -10,8 +10,9 @@ come late, answers are lost; clocks differ; bundles are unloaded, and their node
   sent it twice; first appearances are in the order of the producer.
 * No lookup takes more than three steps, unless the leader changes meanwhile.
 * A leader moves a bundle for balance once within the grace period.
-* While a broker is well, and neither the owner of a topic nor the broker that a client is connected to is hindered by a
-  fault, the client is served within a bound.
+* While a broker is well, and neither the owner of a topic, the leader where it has none, nor the broker that a client is
+  connected to is hindered by a fault, the client is served within a bound.
+* A broker that is well has no topic open without a lease, and none whose acknowledgements it does not store any more.
 * After the faults all brokers know each other and one leader; every bundle has one owner, which all brokers name, and topics
   are open there alone.
 """
@@ -66,7 +67,8 @@ requests in vain."""
 OBSERVED_S = 0.1
 """Seconds between two looks."""
 LEFT_OPEN_S = 10.0
-"""In which a broker that is well closes a topic whose bundle it has not."""
+"""In which a broker that is well closes a topic whose bundle it has not, or whose cursors are another broker's."""
+STRAY = "without a lease, or with a cursor that is not stored any more,"
 
 
 @dataclass
@@ -161,7 +163,7 @@ class ClusterHistory:
         self._leader_at_s = 0.0
         self._leader_value: bytes | None = None
         self._strays: dict[tuple[str, str], float] = {}
-        """Open topics without a lease, and since when."""
+        """Those of `ClusterProcess.strays`, and since when."""
 
     # Questions of processes and clients
 
@@ -386,33 +388,26 @@ class ClusterHistory:
                     )
 
     def _is_hindered(self, link: Link) -> bool:
-        """Returns True while the owner of the topic is there and disturbed: its session has to end first.
+        """Returns True while a broker that the client needs is there and disturbed: its session has to end first.
 
-        So it is with the broker that the client is connected to: what a broker has open goes on when its session ends, and
-        what needs the store waits for that.
+        It needs the topic's owner, without one the leader, and the broker that it is connected to.
         """
+        owner = self._process_with(f"{BUNDLES}/{self.bundle_of(link.name)}")
+        needed = (link.process, owner or self._process_with(LEADER))
+        return any(one is not None and not one.client.crashed and not one.is_well for one in needed)
+
+    def _process_with(self, key: str) -> ClusterProcess | None:
+        """Returns the process whose session has the key."""
         assert self.cluster.first is not None
-        session = self.cluster.first.session_of(f"{BUNDLES}/{self.bundle_of(link.name)}")
-        owner = (
-            session.holder.process
-            if session is not None and isinstance(session.holder, ProcessStore)
-            else None
-        )
-        return any(
-            one is not None and not one.client.crashed and not one.is_well for one in (owner, link.process)
-        )
+        holder = getattr(self.cluster.first.session_of(key), "holder", None)
+        return holder.process if isinstance(holder, ProcessStore) else None
 
     def _check_strays(self, now_s: float, well: list[ClusterProcess]) -> None:
-        strays = {
-            (process.client.name, text)
-            for process in well
-            for text, topic in process.registry.topics.items()
-            if not topic.closed and self.bundle_of(topic.name) not in process.ownership.leases
-        }
+        strays = {(process.client.name, text) for process in well for text in process.strays()}
         self._strays = {one: self._strays.get(one, now_s) for one in strays}
         for (process_name, text), since_s in self._strays.items():
             if now_s - since_s > LEFT_OPEN_S:
-                self.broken(f"{text} is open at {process_name} without a lease since {since_s:.1f} s")
+                self.broken(f"{text} is open at {process_name} {STRAY} since {since_s:.1f} s")
 
     # The end
 

@@ -16,6 +16,7 @@ from broker.cluster.transactions import ClusterTransactions
 from broker.compose.cache_settings import EntryCacheSettings
 from broker.compose.cluster_membership import unload_bundle
 from broker.compose.coordinators import OWNED_INTERVAL_S, TIME_OUTS_INTERVAL_S
+from broker.managed_ledger.cursor_info_writer import CursorInfoWriter
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.peers.peer_settings import PeerSettings
@@ -25,6 +26,7 @@ from broker.service.compaction.topic_compaction import Compactor
 from broker.service.lifecycle.transaction_participants import RegistryParticipants
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.settings import ServiceSettings
+from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_ownership import Addresses
 from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
@@ -289,6 +291,22 @@ class ClusterProcess:
             and self.ownership._is_joined
             and self.ownership._is_connected
         )
+
+    def strays(self) -> list[str]:
+        """Returns the open topics without a lease, and those with a cursor that another broker seems to store."""
+        return [
+            text
+            for text, topic in self.registry.topics.items()
+            if not topic.closed
+            and isinstance(topic, PersistentTopic)
+            and (
+                self._history.bundle_of(topic.name) not in self.ownership.leases
+                or any(
+                    isinstance(one.store, CursorInfoWriter) and one.store.closed
+                    for one in topic.ledger.cursors.by_name.values()
+                )
+            )
+        ]
 
     async def _every(self, interval_s: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
