@@ -29,7 +29,13 @@ from broker.service.policies.values import HoleRedelivery
 from broker.service.subscriptions.backlog.holes import Hole, next_holes, place_of, serving_dispatcher
 from broker.service.subscriptions.dispatch.places import Place
 from broker.service.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
-from broker.service.subscriptions.hole_watch import PENDING_NOTED_MAX, HoleWatch, PendingHole, passed_before
+from broker.service.subscriptions.hole_watch import (
+    PENDING_NOTED_MAX,
+    HoleWatch,
+    PendingHole,
+    has_unacknowledged,
+    passed_before,
+)
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_registry import TopicRegistry
@@ -134,7 +140,8 @@ class HoleRounds:
         """Looks at one subscription, and begins a search where the policy asks for it and there may be something."""
         dispatcher = serving_dispatcher(subscription)
         if subscription.holes is None:
-            if dispatcher is None:
+            # Made for a subscription that has something to watch: those of silent topics were 600 B each.
+            if dispatcher is None or not has_unacknowledged(subscription.cursor):
                 return
             subscription.holes = HoleWatch()
         watch = subscription.holes

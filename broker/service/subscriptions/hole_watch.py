@@ -62,6 +62,11 @@ def thinned(looks: list[HoleLook]) -> list[HoleLook]:
     return looks if len(looks) <= LOOKS_KEPT else [*looks[:-1:2], looks[-1]]
 
 
+def has_unacknowledged(cursor: ManagedCursor) -> bool:
+    """Returns True while an entry that was read is not acknowledged."""
+    return cursor.acks.first_open(EARLIEST) < cursor.read_position
+
+
 class HoleWatch:
     """The looks at one subscription, and the entries that were found forgotten or pending for too long."""
 
@@ -88,7 +93,7 @@ class HoleWatch:
             self._dispatcher = dispatcher
             self.looks = []
             self.pending = {}
-        if dispatcher is None or cursor.acks.first_open(EARLIEST) >= read:
+        if dispatcher is None or not has_unacknowledged(cursor):
             self.looks = []
             return
         mark_delete = cursor.mark_delete_position

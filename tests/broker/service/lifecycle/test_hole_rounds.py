@@ -57,6 +57,18 @@ async def test_lost_entries_are_delivered_again_in_order_after_the_period() -> N
     assert watch.looks == []
 
 
+async def test_silent_subscription_has_no_watch() -> None:
+    stage = Stage(hole_period_s=PERIOD_S)
+    topic = await stage.open()
+    subscription, _, _ = await stage.consume(topic, SHARED, permits=100)
+    rounds = Rounds(stage)
+    await rounds.after(2 * hole_rounds.ROUND_S_MAX)
+    assert subscription.holes is None
+    await stage.publish(topic, 1)
+    await rounds.after(2 * hole_rounds.ROUND_S_MAX)
+    assert subscription.holes is not None
+
+
 async def test_entry_that_is_pending_at_a_consumer_stays_there() -> None:
     one = await play()
     await one.acknowledge(5, 7, 9)
