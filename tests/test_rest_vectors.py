@@ -6,13 +6,18 @@ import asyncio
 import functools
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.vectors import rest
 from tests.vectors.explained import EXPLAINED_REQUESTS
 from tests.vectors.folder import find_vectors_folder
+
+OF_ONE_BROKER: Final = ("brokers-list-all", "brokers-list-missing-cluster")
+"""Records whose answer is the list of brokers."""
 
 
 def _records() -> list[tuple[Path, str]]:
@@ -23,6 +28,10 @@ def _records() -> list[tuple[Path, str]]:
     ]
 
 
+def _marks(name: str) -> Sequence[pytest.MarkDecorator]:
+    return [pytest.mark.one_broker("lists the brokers")] if name in OF_ONE_BROKER else []
+
+
 @functools.cache
 def _verdicts(path: Path) -> dict[str, str | None]:
     return {one.scenario: one.difference for one in asyncio.run(rest.play_file(path))}
@@ -30,7 +39,9 @@ def _verdicts(path: Path) -> dict[str, str | None]:
 
 @pytest.mark.skipif(not _records(), reason="no golden files; set MAGNETAR_VECTORS")
 @pytest.mark.skipif("MAGNETAR_PULSAR_URL" in os.environ, reason="a running broker has settings of its own")
-@pytest.mark.parametrize(("path", "name"), [pytest.param(*one, id=one[1]) for one in _records()])
+@pytest.mark.parametrize(
+    ("path", "name"), [pytest.param(*one, id=one[1], marks=_marks(one[1])) for one in _records()]
+)
 def test_admin_requests_are_answered_as_recorded(path: Path, name: str) -> None:
     difference = _verdicts(path)[name]
     reason = EXPLAINED_REQUESTS.get(name)

@@ -32,6 +32,7 @@ def _verdicts(path: Path) -> dict[str, str | None]:
 
 @pytest.mark.skipif(not _scenarios(), reason="no golden files; set MAGNETAR_VECTORS")
 @pytest.mark.skipif("MAGNETAR_PULSAR_URL" in os.environ, reason="a running broker has settings of its own")
+@pytest.mark.one_broker("repeats conversations of raw clients that look nothing up")
 @pytest.mark.parametrize(("path", "scenario"), [pytest.param(*one, id=one[1]) for one in _scenarios()])
 def test_frames_are_answered_as_recorded(path: Path, scenario: str) -> None:
     difference = _verdicts(path)[scenario]

@@ -40,6 +40,7 @@ from broker.admin.namespaces.backlog_quotas import BACKLOG_QUOTA_ROUTES
 from broker.admin.namespaces.bundles import BUNDLE_ROUTES, OPERATION_ROUTES
 from broker.admin.namespaces.clusters import NAMESPACE_CLUSTER_ROUTES
 from broker.admin.namespaces.namespaces import NAMESPACE_ROUTES
+from broker.admin.namespaces.new_namespace import read_new_namespace
 from broker.admin.namespaces.policies import POLICY_ROUTES
 from broker.admin.openapi import openapi_route
 from broker.admin.rights.audit import note_outcome
@@ -168,6 +169,7 @@ async def create_app(
         refuse_foreign_pages(broker.settings, REFUSING),
         find_principal(broker.authenticator),
         answer_errors,
+        read_new_namespace,
         check_rights,
         pressure.guard,
         send_to_owner,

@@ -129,6 +129,11 @@ class BrokerProcess:
         return pid
 
     @property
+    def pids(self) -> list[int]:
+        """The processes of all its brokers, one without `MAGNETAR_CLUSTER`."""
+        return [one.pid for one in (self, *self._others)]
+
+    @property
     def admin_urls(self) -> list[str]:
         """The admin ports of all its brokers, one without `MAGNETAR_CLUSTER`."""
         return [one.addresses.admin for one in (self, *self._others)]
