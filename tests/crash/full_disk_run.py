@@ -31,7 +31,7 @@ SIZES_MIB: Final = (64, 100, 128, 192, 256)
 ROUNDS_PER_DISK: Final = 5
 SETTINGS: Final = (
     "brokerDeleteInactiveTopicsEnabled=false",
-    # The topics have no subscription, and a refused add ends a ledger: without retention the next round of trimming takes it.
+    # The topics have no subscription and a refused add ends a ledger, which a round of trimming would take.
     "defaultRetentionTimeInMinutes=-1",
     "defaultRetentionSizeInMB=-1",
 )

@@ -16,12 +16,8 @@ from typing import Final
 
 import pytest
 
-<<<<<<< HEAD
 from tests.interop.programs import BUILD_S, built_go, cargo_settings, fetch, need, run
-=======
-from tests.interop.programs import cargo_settings, fetch, need, run
 from tests.storages.places import CLUSTER
->>>>>>> three
 from tests.support.certificates import Certificates
 from tests.support.send_proxy import SendProxy
 from tests.vectors.broker_process import BrokerProcess
