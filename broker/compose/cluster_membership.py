@@ -101,6 +101,6 @@ async def unload_bundle(registry: TopicRegistry, bundle: str, successor: Success
         await registry.transaction_states.close_those(found.has)
     await namespace_topics.unload(registry, namespace, found, successor)
     if registry.ownership.is_shared:
-        async for name in in_slices(registry.dormant.in_namespace(namespace), registry.now_ns):
+        async for name in in_slices(registry.dormant.names(namespace), registry.now_ns):
             if found.has(name):
                 registry.dormant.drop(name)

@@ -82,7 +82,10 @@ class LedgerUpkeep:
 
     def _compact(self, topic: PersistentTopic) -> None:
         """Begins the compaction of a topic that has reached its threshold."""
-        if threshold_bytes := self._registry.policies.of(topic.name, COMPACTION):
+        # The policy last: asking for it costs the most.
+        if topic.ledger.ledgers.entries and (
+            threshold_bytes := self._registry.policies.of(topic.name, COMPACTION)
+        ):
             topic.compaction.start_if_due(threshold_bytes)
 
     def _trim(self, topic: PersistentTopic) -> Awaitable[object] | None:

@@ -93,7 +93,7 @@ class TopicReader:
         names = dict.fromkeys(chosen.topics)
         for namespace in chosen.namespaces:
             names |= dict.fromkeys(str(topic.name) for topic in registry.open_in(namespace))
-            names |= dict.fromkeys(registry.dormant.in_namespace(namespace))
+            names |= dict.fromkeys(registry.dormant.names(namespace))
         for name in names:
             reading = self.read(name)
             if reading is not None:

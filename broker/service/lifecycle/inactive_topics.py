@@ -89,19 +89,24 @@ class InactiveTopicRounds:
         self._running = True
         try:
             async for topic in in_slices(list(self._registry.topics.values()), self._registry.now_ns):
-                await self.look_at(topic)
+                # No coroutine for a topic in use: it would cost more than the look.
+                if self._is_due(topic):
+                    await self._end(topic)
         finally:
             self._running = False
 
     async def look_at(self, topic: Topic) -> None:
         """Deletes or closes one topic if it is due."""
-        if self._may_go(topic) and is_due(topic, self._registry.policies, self._now_ns()):
+        if self._is_due(topic):
             await self._end(topic)
 
-    def _may_go(self, topic: Topic) -> bool:
+    def _is_due(self, topic: Topic) -> bool:
         name = topic.name
-        # Names with two underscores are Pulsar's own system topics.
-        return not (topic.closed or str(name) in self._kept or name.local.startswith("__"))
+        return (
+            is_due(topic, self._registry.policies, self._now_ns())
+            # Names with two underscores are Pulsar's own system topics.
+            and not (topic.closed or str(name) in self._kept or name.local.startswith("__"))
+        )
 
     async def _end(self, topic: Topic) -> None:
         unused_s = (self._now_ns() - topic.used_at_ns) // NS_PER_SECOND

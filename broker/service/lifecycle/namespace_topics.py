@@ -34,7 +34,7 @@ def find_owned_bundles(registry: TopicRegistry, owned: OwnedBundles) -> Iterator
         if namespaces.exists(namespace):
             bundles = bundles_of(namespaces, namespace)
             yield from owned.add(namespace, bundles, open_ones)
-            yield from owned.add(namespace, bundles, registry.dormant.in_namespace(namespace))
+            yield from owned.add(namespace, bundles, registry.dormant.names(namespace))
             yield
 
 

@@ -29,5 +29,5 @@ class QuotaRounds:
         self._registry.quota_checks.add(self._now_ns() - began_ns)
 
 
-def _compare(topic: PersistentTopic) -> Awaitable[None]:
-    return topic.quotas.look()
+def _compare(topic: PersistentTopic) -> Awaitable[None] | None:
+    return None if topic.quotas.rests else topic.quotas.look()

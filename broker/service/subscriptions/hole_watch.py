@@ -64,7 +64,11 @@ def thinned(looks: list[HoleLook]) -> list[HoleLook]:
 
 def has_unacknowledged(cursor: ManagedCursor) -> bool:
     """Returns True while an entry that was read is not acknowledged."""
-    return cursor.acks.first_open(EARLIEST) < cursor.read_position
+    read, acks = cursor.read_position, cursor.acks
+    # The usual case, without a look at the ledgers: everything up to the read position is acknowledged.
+    if read.ledger_id == acks.ledger_id and read.entry_id <= acks.entry_id + 1:
+        return False
+    return acks.first_open(EARLIEST) < read
 
 
 class HoleWatch:

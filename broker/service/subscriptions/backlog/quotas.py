@@ -109,6 +109,12 @@ class TopicQuotas:
         if age.age_max_s >= 0 and slowest.mark_delete == self._too_old_after:
             self._refuse(age)
 
+    @property
+    def rests(self) -> bool:
+        """True when a look would find nothing and change nothing, as in most topics of a large broker."""
+        noted = self.oldest_age_s >= 0 or self._too_old_after is not None or self._oldest is not _NONE_OLDEST
+        return not noted and not any(one.cursor.backlog for one in self._subscriptions())
+
     async def look(self) -> None:
         """Measures the backlog; above a quota disconnects all producers, or evicts the oldest messages."""
         if not self._acts:

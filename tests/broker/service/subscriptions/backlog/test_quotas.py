@@ -272,3 +272,23 @@ async def test_rounds_measure_their_duration_unless_quotas_are_switched_off() ->
         assert (checks.counts, checks.sum_ns) == (
             ([0, 1, 0, 0, 0, 0], 7 * 1_000_000_000) if checked else ([0] * 6, 0)
         )
+
+
+async def test_quotas_rest_without_a_backlog_and_until_a_look_has_noted_nothing() -> None:
+    stage = Stage()
+    topic = await stage.open()
+
+    def rests() -> bool:
+        return topic.quotas.rests
+
+    assert rests()
+    subscription = await backlog(stage, topic, 3)
+    assert not rests()
+    rounds = QuotaRounds(stage.registry, lambda: stage.now_ns)
+    await stage.run(rounds.run())
+    topic.quotas.oldest_age_s = 7
+    subscription.acknowledge_through(topic.ledger.last_confirmed)
+    assert not rests(), "the age of an entry that is acknowledged must go"
+    await stage.run(rounds.run())
+    assert topic.quotas.oldest_age_s == -1
+    assert rests()
