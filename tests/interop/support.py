@@ -51,7 +51,7 @@ class Admin:
     """The admin port of one broker: paths are those behind `/admin/v2/`."""
 
     def __init__(self, url: str, *scraped: str) -> None:
-        """`scraped`: the admin ports whose metrics count, that of `url` by default."""
+        """`scraped`: the admin ports of all its brokers, for metrics; that of `url` by default."""
         self.url = url
         self._scraped = scraped or (url,)
 
@@ -63,6 +63,10 @@ class Admin:
     def get(self, path: str) -> Json:
         answer: Json = json.loads(self._ask("GET", path) or b"null")
         return answer
+
+    def get_everywhere(self, path: str) -> list[Json]:
+        """The answers of all its brokers, about what each one has."""
+        return [Admin(url).get(path) for url in self._scraped]
 
     def delete(self, path: str) -> None:
         self._ask("DELETE", path)

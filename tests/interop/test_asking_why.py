@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import pulsar
+import pytest
 
 import magnetar
 from tests.interop.support import Admin, connect, receive, wait_until
@@ -111,6 +112,7 @@ def test_never_cached_and_read_from_storage_later(broker_with: BrokerWith, conne
     assert "read from storage for late" in run(broker, "why", "audit", place(sent))
 
 
+@pytest.mark.one_broker("asks one process for its cache")
 def test_which_topics_fill_the_cache(broker_with: BrokerWith, connected: Connected) -> None:
     broker = broker_with({**SMALL, "clusterName": "of-its-own"})
     client = connected(broker.addresses.pulsar)

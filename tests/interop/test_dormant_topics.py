@@ -26,13 +26,15 @@ def full(topic: str) -> str:
 
 
 def row_of(admin: Admin, topic: str) -> dict[str, Json]:
-    """The row of a topic in the console's list; {} without one."""
-    page = admin.get(f"magnetar/console/topics?search={topic}")
-    assert isinstance(page, dict)
-    rows = page["topics"]
-    assert isinstance(rows, list)
-    found = [row for row in rows if isinstance(row, dict) and row["topic"] == full(topic)]
-    return found[0] if found else {}
+    """The row of a topic in the console's list of its broker; {} without one."""
+    for page in admin.get_everywhere(f"magnetar/console/topics?search={topic}"):
+        assert isinstance(page, dict)
+        rows = page["topics"]
+        assert isinstance(rows, list)
+        for row in rows:
+            if isinstance(row, dict) and row["topic"] == full(topic):
+                return row
+    return {}
 
 
 def wait_until_dormant(admin: Admin, topic: str) -> None:

@@ -43,7 +43,7 @@ REFUSALS: Final[Mapping[str, tuple[Sequence[str], int]]] = {
 """Checks of Refused.java, and how often each may open its producer: one that connects again opens it again."""
 DAMAGED: Final = ("checksum", "checksum_deduplicated")
 """Checks of damaged.go, each unbatched and batched."""
-OF_ONE_BROKER: Final = ("admin_brokers",)
+OF_ONE_BROKER: Final = ("admin_brokers", "brokers")
 """Checks that a marker `one_broker` cannot name, because they are parts of a test."""
 OVER_TLS: Final = ("thousand_unbatched", "thousand_batched_and_compressed", "cumulative_ack", "reader")
 """Checks that are repeated over TLS."""

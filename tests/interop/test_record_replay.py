@@ -174,6 +174,7 @@ def metrics(admin: Admin) -> dict[str, float]:
     return {name: admin.metric(metric, **labels) for name, (metric, labels) in METRICS.items()}
 
 
+@pytest.mark.one_broker("records the cache of one process")
 @pytest.mark.parametrize("policy", slow_but(("5.0", "magnetar"), [*POLICIES]))
 def test_the_replay_of_a_live_record_equals_the_broker(
     tmp_path: Path, topic: str, policy: str, connected: Callable[[str], pulsar.Client]

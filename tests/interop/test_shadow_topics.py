@@ -17,6 +17,7 @@ SETTINGS = {"managedLedgerMaxEntriesPerLedger": "50", "managedLedgerMinLedgerRol
 NAMES = ("one", "other")
 COUNT = 200
 EARLIEST = pulsar.InitialPosition.Earliest
+ONE_CACHE = pytest.mark.one_broker("source and shadow share the cache of one process")
 
 
 @pytest.fixture
@@ -47,6 +48,7 @@ def stored(admin: Admin, topic: str) -> int:
     return found["numberOfEntries"]
 
 
+@ONE_CACHE
 def test_entries_are_cached_once_for_the_readers_of_source_and_shadow(
     broker: BrokerProcess, client: pulsar.Client, admin: Admin, topic: str, shadow: str
 ) -> None:
@@ -70,6 +72,7 @@ def test_entries_are_cached_once_for_the_readers_of_source_and_shadow(
     assert f"one of persistent://public/default/{shadow}" in told.stdout
 
 
+@ONE_CACHE
 def test_late_readers_of_both_share_the_reads_from_the_bookie(
     client: pulsar.Client, admin: Admin, topic: str, shadow: str
 ) -> None:

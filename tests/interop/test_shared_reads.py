@@ -72,6 +72,7 @@ def test_shared_subscriptions_that_catch_up_together_read_each_entry_about_once(
         assert 1 <= reads <= 1.1
 
 
+@pytest.mark.one_broker("counts the budget of one process")
 @pytest.mark.parametrize("cache_mb", ["0", "64"])
 def test_a_small_budget_of_reads_in_flight_serves_everybody_and_is_whole_afterwards(
     broker_with: Callable[[Mapping[str, str]], BrokerProcess], connected: Connect, topic: str, cache_mb: str

@@ -61,6 +61,8 @@ public final class Interop {
     static final int ARRIVES_S = 60;
     static final int SILENCE_MS = 300;
 
+    /** Requests about a topic are sent on to its owner. */
+    static final HttpClient HTTP = HttpClient.newBuilder().followRedirects(HttpClient.Redirect.ALWAYS).build();
     static final Map<String, Check> CHECKS = new LinkedHashMap<>();
 
     static {
@@ -233,12 +235,12 @@ public final class Interop {
                 .header("Content-Type", "application/json")
                 .method(method, HttpRequest.BodyPublishers.ofString(body))
                 .build();
-        return HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString()).statusCode();
+        return HTTP.send(request, HttpResponse.BodyHandlers.ofString()).statusCode();
     }
 
     String answer(String path) throws Exception {
         HttpRequest request = HttpRequest.newBuilder(URI.create(adminUrl + "/admin/v2/" + path)).build();
-        return HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString()).body();
+        return HTTP.send(request, HttpResponse.BodyHandlers.ofString()).body();
     }
 
     void partitioned(int count) throws Exception {
@@ -812,7 +814,7 @@ public final class Interop {
     boolean compacted(String path) {
         try {
             HttpRequest request = HttpRequest.newBuilder(URI.create(adminUrl + "/admin/v2/" + path)).build();
-            return HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString()).body().contains("SUCCESS");
+            return HTTP.send(request, HttpResponse.BodyHandlers.ofString()).body().contains("SUCCESS");
         } catch (Exception failure) {
             throw new IllegalStateException(failure);
         }

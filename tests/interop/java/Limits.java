@@ -37,6 +37,8 @@ public final class Limits {
     static final int SILENCE_MS = 300;
     static final int LIMIT = 5;
     static final Pattern LIMITED = Pattern.compile("\"publishRateLimitedTimes\":\\s*(\\d+)");
+    /** Requests about a topic are sent on to its owner. */
+    static final HttpClient HTTP = HttpClient.newBuilder().followRedirects(HttpClient.Redirect.ALWAYS).build();
     static final Map<String, Check> CHECKS = new LinkedHashMap<>();
 
     static {
@@ -112,8 +114,7 @@ public final class Limits {
                 .header("Content-Type", "application/json")
                 .method(method, HttpRequest.BodyPublishers.ofString(body))
                 .build();
-        HttpResponse<String> answer =
-                HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString());
+        HttpResponse<String> answer = HTTP.send(request, HttpResponse.BodyHandlers.ofString());
         expect(answer.statusCode() < 300, method + " " + path + ": " + answer.statusCode() + " " + answer.body());
         return answer.body();
     }
