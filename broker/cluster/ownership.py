@@ -224,6 +224,8 @@ class ClusterOwnership(TopicOwnership):
         chosen = await self.balance.choose(bundle, loads)
         # A lookup that came at the same time may have taken it.
         if chosen == self.owner.broker_id or bundle in self.leases:
+            # Noted until the lease is there: lookups of other bundles meanwhile would find this broker as free as before.
+            self.balance.chosen[bundle] = chosen
             return Owner(await self._acquire(bundle))
         if chosen not in self.members.members:
             raise ServiceNotReady(f"Broker {chosen} has left before it could own {bundle}")
@@ -231,9 +233,11 @@ class ClusterOwnership(TopicOwnership):
         return Owner(self.members.members[chosen].addresses, is_redirect=True, authoritative=True)
 
     async def _acquire(self, bundle: str, why: str = LOOKUP) -> Addresses:
-        self._check_certain()
-        self.balance.chosen.pop(bundle, None)
-        return await self.leases.acquire(bundle, partial(self.moves.note, MoveKind.TAKEN, bundle, why))
+        try:
+            self._check_certain()
+            return await self.leases.acquire(bundle, partial(self.moves.note, MoveKind.TAKEN, bundle, why))
+        finally:
+            self.balance.chosen.pop(bundle, None)
 
     async def check_owned(self, name: TopicName) -> Lease | None:
         """Returns the condition for fencing and the first write of the topic's list.

@@ -18,10 +18,11 @@ from typing import Protocol
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 
 from foundation.zookeeper.errors import ZookeeperError
 from foundation.zookeeper.nodes import ZookeeperNodes
+from foundation.zookeeper.ready_sockets import ready_sockets
 from foundation.zookeeper.tls import ZookeeperTls
 from foundation.zookeeper.url import ZookeeperUrl
 
@@ -79,9 +80,12 @@ class ZookeeperSession:
         `read_only` accepts a server that has lost the others of its cluster and answers reads alone. The files of `tls`
         are read with each connection, so changed ones need no restart.
         """
+        handler = SequentialThreadingHandler()
+        handler.select = ready_sockets
         client = KazooClient(
             hosts=url.hosts,
             timeout=timeout_s,
+            handler=handler,
             connection_retry=_RECONNECT,
             read_only=read_only,
             **({} if tls is None else _options_of(tls)),

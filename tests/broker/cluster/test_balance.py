@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
-from bookkeeper.metadata.metadata_store import Ephemeral
+from bookkeeper.metadata.metadata_store import Ephemeral, Write
 from broker.cluster.balance_settings import BalanceSettings
 from broker.cluster.loads import UNSEEN_AVERAGE, BrokerLoad, BundleLoad, ResourceUse, Weights, differs
 from broker.cluster.placement import apart
@@ -123,6 +125,23 @@ async def test_lookups_at_the_same_time_get_one_answer() -> None:
     nodes = await cluster(3)
     found = await asyncio.gather(*(nodes[0].ownership.owner_of_bundle(BUNDLES[0]) for _ in range(5)))
     assert len({owner.addresses.broker_id for owner in found}) == 1
+
+
+async def test_bundles_that_are_looked_up_at_the_same_time_are_spread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = await cluster(2)
+    store, put_all = nodes[0].store, nodes[0].store.put_all
+
+    async def later(puts: Sequence[Write]) -> list[int]:
+        # As over a network: other lookups go on until the store has answered.
+        await asyncio.sleep(0)
+        return await put_all(puts)
+
+    monkeypatch.setattr(store, "put_all", later)
+    found = await asyncio.gather(*(nodes[0].ownership.owner_of_bundle(bundle) for bundle in BUNDLES))
+    counts = Counter(owner.addresses.broker_id for owner in found)
+    assert set(counts.values()) == {len(BUNDLES) // 2}, counts
 
 
 async def test_isolation_policy_decides_who_may_have_a_bundle() -> None:

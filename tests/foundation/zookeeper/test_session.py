@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import selectors
 import sys
 import threading
 import uuid
@@ -50,6 +51,21 @@ def test_require_kazoo_names_the_key_and_the_way_to_install_it(monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "kazoo", None)
     with pytest.raises(ZookeeperError, match=r"^aKey: .*pip install 'WHEEL\[zookeeper\]'$"):
         require_kazoo("aKey")
+
+
+def test_a_request_makes_no_selector(session: ZookeeperSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[selectors.BaseSelector] = []
+
+    class Counted(selectors.SelectSelector):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+    monkeypatch.setattr(selectors, "DefaultSelector", Counted)
+    session.nodes.ensure(f"{session.url.root}/a")
+    # The wait that was under way when the class was replaced has ended; this request is after it.
+    session.nodes.ensure(f"{session.url.root}/b")
+    assert not made
 
 
 def test_connect_fails_with_the_servers_when_none_answers() -> None:
