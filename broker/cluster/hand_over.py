@@ -18,7 +18,7 @@ from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.successor import NOBODY, ServiceUrls, Successor
 from broker.service.topics.topic_ownership import Addresses, Owner
-from foundation.model.errors import BrokerError, ServiceNotReady
+from foundation.model.errors import BrokerError, OwnerUncertain
 from foundation.model.topic_name import TopicName, parse_topic_name
 
 log = logging.getLogger("magnetar")
@@ -44,9 +44,9 @@ class HandOver:
         self._find_owner = find_owner
 
     def check(self, bundle: str) -> None:
-        """Raises ServiceNotReady for a bundle that is given up, in Apache's words."""
+        """Raises OwnerUncertain for a bundle that is given up, in Apache's words."""
         if bundle in self.leaving:
-            raise ServiceNotReady(f"Namespace bundle {bundle} is being unloaded")
+            raise OwnerUncertain(f"Namespace bundle {bundle} is being unloaded")
 
     async def give_up(
         self,
@@ -58,7 +58,7 @@ class HandOver:
     ) -> None:
         """Closes the topics and gives the bundle up: `to` a broker, or where None to any; `own`: this one.
 
-        `given_up` is called before another broker is asked to take it. Raises MetadataError, and ServiceNotReady while
+        `given_up` is called before another broker is asked to take it. Raises MetadataError, and OwnerUncertain while
         that is done already.
         """
         self.check(bundle)

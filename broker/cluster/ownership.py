@@ -47,7 +47,7 @@ from broker.service.topics.topic_ownership import (
     TopicOwnership,
 )
 from broker.service.transactions.coordinator import Spawn
-from foundation.model.errors import BadVersion, BrokerError, MetadataError, ServiceNotReady
+from foundation.model.errors import BadVersion, BrokerError, MetadataError, OwnerUncertain, ServiceNotReady
 from foundation.model.topic_name import TopicName
 
 log = logging.getLogger("magnetar")
@@ -228,7 +228,7 @@ class ClusterOwnership(TopicOwnership):
             self.balance.chosen[bundle] = chosen
             return Owner(await self._acquire(bundle))
         if chosen not in self.members.members:
-            raise ServiceNotReady(f"Broker {chosen} has left before it could own {bundle}")
+            raise OwnerUncertain(f"Broker {chosen} has left before it could own {bundle}")
         self.balance.chosen[bundle] = chosen
         return Owner(self.members.members[chosen].addresses, is_redirect=True, authoritative=True)
 
@@ -242,15 +242,15 @@ class ClusterOwnership(TopicOwnership):
     async def check_owned(self, name: TopicName) -> Lease | None:
         """Returns the condition for fencing and the first write of the topic's list.
 
-        Raises ServiceNotReady in Apache's words.
+        Raises ServiceNotReady in Apache's words, and OwnerUncertain while the store does not answer.
 
         The topic with policies is opened by each broker that reads or changes them, and taken from the one that had it.
         """
         if name.has_policy_events:
             return None
         bundle = self.bundle_of(name)
-        self.hand_over.check(bundle)
-        if bundle not in self.leases and not await self._is_left_over(bundle):
+        is_left = bundle in self.hand_over.leaving
+        if is_left or (bundle not in self.leases and not await self._is_left_over(bundle)):
             raise ServiceNotReady(
                 f"Namespace bundle ({bundle}) for topic ({name}) not served by this instance:{self.owner.broker_id}."
                 " Please redo the lookup."
@@ -274,7 +274,7 @@ class ClusterOwnership(TopicOwnership):
 
     def _check_certain(self) -> None:
         if not (self._is_connected and self._is_joined):
-            raise ServiceNotReady(
+            raise OwnerUncertain(
                 "The metadata store does not answer; this broker opens nothing until it does"
             )
 
@@ -377,7 +377,7 @@ class ClusterOwnership(TopicOwnership):
     async def unload(self, bundle: str, destination: str = "") -> None:
         """Closes the topics of a bundle and gives it up. Clients are told once the next owner has it.
 
-        Raises MetadataError, and ServiceNotReady while that is done already.
+        Raises MetadataError, and OwnerUncertain while that is done already.
         """
         await self._give_up(bundle, self.close_bundle, to=self.brokers.get(destination))
 

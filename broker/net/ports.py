@@ -22,7 +22,7 @@ from broker.service.successor import MayMove
 from broker.service.topics.topic import SubscriptionLike
 from broker.service.transactions.transaction_limits import OpenTransactions
 from foundation.model.entry import Entry
-from foundation.model.errors import BrokerError
+from foundation.model.errors import BrokerError, ServiceNotReady
 from foundation.model.topic_name import TopicName
 from foundation.model.txn_id import TxnId
 from protocol import answers
@@ -237,6 +237,12 @@ class ProducerOnConnection:
         self._watched = True
 
     def _refusal(self, sequence_id: int, highest_sequence_id: int, error: BrokerError) -> bytes:
+        """Returns a SEND_ERROR; nothing where the topic is being closed, since CLOSE_PRODUCER says all.
+
+        At a SEND_ERROR the C++ and the Go client close the connection, with all producers and consumers of other topics.
+        """
+        if isinstance(error, ServiceNotReady) and (self.producer is None or self.producer.topic.closed):
+            return b""
         # Of a batch the highest id, as in Pulsar: Java's client finds the batch by no other. Others leave it 0.
         highest = max(sequence_id, highest_sequence_id)
         return answers.send_error(self.producer_id, highest, error.code, str(error))

@@ -31,6 +31,11 @@ class PublishTarget(MayMove, Protocol):
     """Full name."""
 
     @property
+    def closed(self) -> bool:
+        """True from the moment closing or deleting begins: producers are told by CLOSE_PRODUCER."""
+        ...
+
+    @property
     def transactions(self) -> TransactionGate:
         """Admits messages of transactions."""
         ...

@@ -2,7 +2,8 @@
 
 BrokerError
 ├── MetadataError              the metadata store refused or failed
-│   └── BadVersion             another writer changed the value first
+│   ├── BadVersion             another writer changed the value first
+│   └── OwnerUncertain         which broker owns a bundle is not certain now
 ├── PersistenceError           an add or a read of a ledger failed; trying again may help
 │   ├── LedgerFenced           another broker took the ledger over
 │   ├── NotEnoughBookies       too few bookies are fit for new entries
@@ -48,6 +49,16 @@ class BadVersion(MetadataError):
     """A compare-and-set failed: another writer changed the value first."""
 
     status = 409
+
+
+class OwnerUncertain(MetadataError):
+    """Which broker owns a bundle is not certain now; clients look it up again.
+
+    Not ServiceNotReady: Apache's Java and Go clients close the connection when a lookup is answered with that, and all
+    producers and consumers of other topics on it.
+    """
+
+    status = 503
 
 
 class PersistenceError(BrokerError):

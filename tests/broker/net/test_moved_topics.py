@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
 from aiohttp import ClientSession
 
+from bookkeeper.ensembles.own_ledger import OwnLedger
+from bookkeeper.ensembles.settings import Copies
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.compose.broker_service import BrokerService
+from broker.managed_ledger.ledger_list_store import LedgerListStore
+from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.topic_name import parse_topic_name
+from protocol.pulsar_api_pb2 import MessageMetadata
 from tests.support.memory_broker import memory_broker
-from tests.support.raw_client import NO_REQUEST, RawConnection
+from tests.support.raw_client import NO_REQUEST, RawConnection, build_command, payload_frame
 
 TOPIC = parse_topic_name("persistent://public/default/t")
 
@@ -41,6 +47,15 @@ async def attached(service: BrokerService) -> RawConnection:
     )
     await client.receive("SUCCESS")
     return client
+
+
+async def send(client: RawConnection) -> None:
+    """Sends a message of the producer, and waits until the broker has read it and has answered nothing."""
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
+    command = build_command("SEND", {"producer_id": 1, "sequence_id": 0, "num_messages": 1})
+    client.send_bytes(payload_frame(command, metadata, b"body"))
+    client.send("PING")
+    await client.receive("PONG")
 
 
 async def unload(service: BrokerService, destination: str) -> int:
@@ -97,4 +112,49 @@ async def test_unload_of_one_topic_names_no_broker(two: tuple[BrokerService, Bro
     await owner.registry.unload(TOPIC)
     closed = (await client.receive("CLOSE_PRODUCER")).command.close_producer
     assert not closed.HasField("assignedBrokerServiceUrl")
+    await client.close()
+
+
+async def test_message_to_a_topic_that_is_being_closed_gets_no_error(
+    two: tuple[BrokerService, BrokerService], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, _ = two
+    client = await attached(owner)
+    may_disconnect, close = asyncio.Event(), PersistentTopic.close
+
+    async def close_late(topic: PersistentTopic) -> None:
+        await may_disconnect.wait()
+        await close(topic)
+
+    monkeypatch.setattr(PersistentTopic, "close", close_late)
+    closing = asyncio.create_task(owner.registry.unload(TOPIC))
+    await asyncio.sleep(0)
+    assert owner.registry.topics[str(TOPIC)].closed
+    await send(client)
+    may_disconnect.set()
+    await client.receive("CLOSE_PRODUCER")
+    await closing
+    await client.close()
+
+
+async def test_message_that_waits_for_a_ledger_gets_no_error_when_its_topic_is_closed(
+    two: tuple[BrokerService, BrokerService], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, _ = two
+    client = await attached(owner)
+    may_begin, start = asyncio.Event(), LedgerListStore.start_current
+
+    async def start_late(store: LedgerListStore, copies: Copies | None) -> OwnLedger:
+        await may_begin.wait()
+        return await start(store, copies)
+
+    monkeypatch.setattr(LedgerListStore, "start_current", start_late)
+    await send(client)
+    closing = asyncio.create_task(owner.registry.unload(TOPIC))
+    await client.receive("CLOSE_PRODUCER")
+    await client.receive("CLOSE_CONSUMER")
+    may_begin.set()
+    await closing
+    client.send("PING")
+    await client.receive("PONG")
     await client.close()
