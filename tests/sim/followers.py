@@ -107,7 +107,8 @@ class Cluster:
         self.log.append((key, value))
         self.changed_s.append(self.loop.time())
         for follower in self.followers:
-            self.loop.call_later(self.rng.uniform(0, self.lag_s), follower.catch_up, len(self.log))
+            if not follower.has_left:
+                self.loop.call_later(self.rng.uniform(0, self.lag_s), follower.catch_up, len(self.log))
 
 
 class FollowerStore:
@@ -123,6 +124,8 @@ class FollowerStore:
         self._replica = MemoryMetadataStore()
         self._seen = 0
         self._closed = False
+        self.has_left = False
+        """True once its process is no more."""
         self._order = asyncio.Lock()
         self._frozen_until_s = self._cut_until_s = 0.0
         self._has_ended = False
@@ -258,8 +261,10 @@ class FollowerStore:
         self._has_ended = True
 
     def end(self) -> None:
-        """The leader ends the session of a process that is no more."""
+        """The leader ends the session of a process that is no more, and nothing is told to it."""
         self._session._end_session()
+        # Kept in the list: the garbage collector would end tasks of the process in their middle.
+        self.has_left = True
 
     def _reconnect(self) -> None:
         if not self._is_over(self._cut_until_s):
