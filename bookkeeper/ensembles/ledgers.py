@@ -210,6 +210,8 @@ class Ledgers:
                 loaded(answer)
             except Exception:  # One reader's error must not leave the other readers without an answer.
                 log.exception("a reader of ledger %d failed on its metadata", ledger_id)
+        # An error's traceback has this frame: only the collector would free both.
+        del answer
 
     def _keep(self, ledger_id: int, metadata: LedgerMetadata) -> None:
         """Keeps the metadata of a ledger that this broker does not write."""

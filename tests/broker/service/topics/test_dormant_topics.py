@@ -6,9 +6,9 @@ import gc
 
 import pytest
 
-from broker.service.topics import dormant_records
-from broker.service.topics.dormant_records import DormantRecords
+from broker.service.topics import dormant_topics
 from broker.service.topics.dormant_topic import NOT_KNOWN, DormantTopic
+from broker.service.topics.dormant_topics import DormantRecords
 
 
 def record() -> DormantTopic:
@@ -17,7 +17,7 @@ def record() -> DormantTopic:
 
 @pytest.fixture
 def records(monkeypatch: pytest.MonkeyPatch) -> DormantRecords:
-    monkeypatch.setattr(dormant_records, "SHELF_MAX", 10)
+    monkeypatch.setattr(dormant_topics, "SHELF_MAX", 10)
     found = DormantRecords()
     for number in range(500):
         found.add(f"topic-{number}", record())
