@@ -65,6 +65,11 @@ class Cut(Failing):
         for relay in self.relays:
             relay.close()
 
+    def client_connections(self) -> int:
+        """Returns how many connections of clients the brokers have taken."""
+        lines = [line for broker in self.brokers for line in broker.log_lines()]
+        return sum(" Pulsar-" in line and " protocol " in line for line in lines)
+
     def wait_until_all_are_there(self) -> None:
         """Waits until every broker lists every broker."""
         for broker in self.brokers:
@@ -245,9 +250,13 @@ def test_unloads_at_random_lose_nothing_and_keep_the_order_of_keys(
 ) -> None:
     with Unloads(brokers, SEED) as unloads:
         threading.Event().wait(SECONDS)
-    print(f"seed {SEED}, {unloads.summary()}")
+    connections = brokers.client_connections()
+    print(f"seed {SEED}, {connections} connections, {unloads.summary()}")
     judge(clients)
-    assert set(unloads.answers) == {"204"}
+    # What a client hears of one topic must not end its connection, which has others' producers and consumers.
+    assert connections <= len(clients) * BROKERS
+    # A machine that stands still for half a minute makes a request late.
+    assert {answer[:3] for answer in unloads.answers} <= {"204", "503", "504"}
 
 
 def test_paused_cut_and_killed_brokers_lose_nothing_and_keep_the_order_of_keys(

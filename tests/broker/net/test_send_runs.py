@@ -244,9 +244,7 @@ async def test_run_with_an_entry_that_is_not_stored_is_refused_as_a_whole(
     assert scene.topic.ledger.last_confirmed.entry_id == 2
 
 
-async def test_unload_confirms_what_was_added_and_answers_nothing_to_what_comes_later(
-    runs: list[int],
-) -> None:
+async def test_unload_confirms_what_was_added_and_ignores_what_comes_later(runs: list[int]) -> None:
     scene = await scene_on()
     scene.feed(*map(frame, range(4)))
     unload = asyncio.ensure_future(scene.stage.registry.unload(parse_topic_name(TOPIC)))
