@@ -41,7 +41,10 @@ def find_owned_bundles(registry: TopicRegistry, owned: OwnedBundles) -> Iterator
 async def unload(
     registry: TopicRegistry, namespace: str, bundle: Bundle | None = None, successor: Successor | None = None
 ) -> None:
-    """Closes the open topics, some at a time; clients open them again, where the successor is."""
+    """Closes the open topics, some at a time; clients open them again, where the successor is.
+
+    Raises the first error once all are closed: a broker that has lost the bundle must not keep the others open.
+    """
     # Those that are being opened would be open afterwards.
     await registry.openings_ended(namespace)
     # Over a copy: unloading waits, and topics may come and go meanwhile.
@@ -50,13 +53,17 @@ async def unload(
         async for topic in in_slices(registry.open_in(namespace), registry.now_ns)
         if bundle is None or bundle.has(str(topic.name))
     ]
+    errors: list[BaseException] = []
     for first in range(0, len(chosen), CLOSINGS_AT_ONCE):
         open_ones = [
             registry.unload(topic.name, successor)
             for topic in chosen[first : first + CLOSINGS_AT_ONCE]
             if registry.topics.get(str(topic.name)) is topic
         ]
-        await asyncio.gather(*open_ones)
+        outcomes = await asyncio.gather(*open_ones, return_exceptions=True)
+        errors += [outcome for outcome in outcomes if outcome is not None]
+    if errors:
+        raise errors[0]
 
 
 async def clear_backlog(

@@ -11,9 +11,11 @@ from broker.service.lifecycle import namespace_topics
 from broker.service.lifecycle.hole_rounds import HoleRounds
 from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
 from broker.service.lifecycle.rounds import TopicRounds
+from broker.service.successor import Successor
 from broker.service.topics.topic_registry import CLOSINGS_AT_ONCE
 from foundation.loop.slices import ITEMS_MAX
-from foundation.model.topic_name import parse_topic_name
+from foundation.model.errors import MetadataError
+from foundation.model.topic_name import TopicName, parse_topic_name
 from tests.fakes.stage import TOPIC, Stage
 
 TOPICS = 3 * ITEMS_MAX
@@ -78,3 +80,19 @@ async def test_stop_closes_some_topics_at_a_time() -> None:
     await stage.run(stage.registry.close())
     assert all(topic.closed for topic in topics)
     assert most == CLOSINGS_AT_ONCE
+
+
+async def test_unload_closes_all_topics_although_some_cannot_be_stored() -> None:
+    stage = Stage()
+    topics = [await stage.open(f"{TOPIC}-{number}") for number in range(CLOSINGS_AT_ONCE + 1)]
+    unload = stage.registry.unload
+
+    async def unloaded(name: TopicName, successor: Successor | None = None) -> None:
+        await unload(name, successor)
+        if name == topics[0].name:
+            raise MetadataError("no lease")
+
+    stage.registry.unload = unloaded  # type: ignore[method-assign]
+    with pytest.raises(MetadataError, match="no lease"):
+        await stage.run(namespace_topics.unload(stage.registry, NAMESPACE))
+    assert all(topic.closed for topic in topics)
