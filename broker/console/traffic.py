@@ -148,7 +148,7 @@ class Traffic:
         self._topics = topics
         self._changes = changed.follow()
         self._changes.add(dict.fromkeys(topic.name.ledger_name for topic in topics.values()))
-        # By full name.
+        # By the name of the managed ledger, as `changed` has it: another text would be an object of 85 bytes for each topic.
         self._known: dict[str, _Known] = {}
         self._shared: dict[tuple[int, ...], _Known] = {}
         # Levels of the open topics: of all, and by namespace.
@@ -177,17 +177,17 @@ class Traffic:
     def read_changes(self) -> Iterator[None]:
         """Reads the topics that have changed. Yields between slices."""
         for number, name in enumerate(self._changes.take(), 1):
-            self._renew(TopicName.of_ledger_name(name))
+            self._renew(name)
             if number % TOPICS_PER_SLICE == 0:
                 yield
 
-    def _renew(self, name: TopicName) -> None:
+    def _renew(self, ledger_name: str) -> None:
         """Replaces the share of a topic in the sums; one that is not open has none."""
-        key = str(name)
-        topic = self._topics.get(key)
-        before = self._known.get(key, _UNKNOWN)
+        name = TopicName.of_ledger_name(ledger_name)
+        topic = self._topics.get(str(name))
+        before = self._known.get(ledger_name, _UNKNOWN)
         if topic is None:
-            self._known.pop(key, None)
+            self._known.pop(ledger_name, None)
             self._add(name.namespace, before.levels, _NO_LEVELS)
             return
         # A topic that was opened anew counts from 0.
@@ -197,7 +197,7 @@ class Traffic:
             grew = tuple(map(grown, then.numbers, now.numbers))
             self._growing[topic] = tuple(map(add, self._growing.get(topic, NOTHING.numbers), grew))
             self.counts = _with_growth(self.counts, grew, then, now)
-        self._known[key] = _Known(topic, now, levels) if any(now.numbers) else self._silent(levels)
+        self._known[ledger_name] = _Known(topic, now, levels) if any(now.numbers) else self._silent(levels)
         self._add(name.namespace, before.levels, levels)
 
     def _silent(self, levels: tuple[int, ...]) -> _Known:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from operator import add, sub
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.managed_ledger.stats import ChangedLedgers
 from broker.numbers.columns import Row
@@ -25,15 +25,8 @@ SHARED_ROWS_MAX: Final = 1_000
 _CLIENTS: Final = tuple(map(TOPICS.names.index, ("producers", "consumers")))
 _MOMENT: Final = len(TOPICS.names)
 _EVICTIONS: Final = len(EVICTIONS.names)
+# A topic's row, those of its two quotas, and 1, whose sum is the number of topics.
 _NOTHING: Final[Row] = (0,) * (_MOMENT + 2 * _EVICTIONS + 1)
-
-
-class _Share(NamedTuple):
-    """The numbers of one topic in a sum."""
-
-    namespace: str
-    row: Row
-    """Its row, those of its two quotas, and 1, whose sum is the number of topics."""
 
 
 class NamespaceSums:
@@ -44,7 +37,9 @@ class NamespaceSums:
         self._reader = reader
         self._changes = changed.follow()
         self._changes.add(reader.ledger_names())
-        self._shares: dict[str, _Share] = {}
+        # Here and below topics have the names of their managed ledgers, as `changed` has them: another text would be an
+        # object of 85 bytes for each topic.
+        self._shares: dict[str, Row] = {}
         """By topic."""
         self._sums: dict[str, Row] = {}
         """By namespace."""
@@ -57,10 +52,9 @@ class NamespaceSums:
 
     def update(self) -> Iterator[None]:
         """Reads the topics that have changed, in slices."""
-        for number, ledger_name in enumerate(self._changes.take(), 1):
-            name = str(TopicName.of_ledger_name(ledger_name))
+        for number, name in enumerate(self._changes.take(), 1):
             # A dormant topic counts nothing: it is idle from the moment at which it falls asleep.
-            if self._reader.is_open(name):
+            if self._reader.is_open(_full(name)):
                 self._used.add(name)
             self._renew(name)
             if number % SLICE_TOPICS == 0:
@@ -77,16 +71,17 @@ class NamespaceSums:
     def _renew(self, name: str) -> None:
         """Replaces the share of one topic; one that is neither open nor dormant has none."""
         before = self._shares.pop(name, None)
-        reading = self._reader.read(name)
+        reading = self._reader.read(_full(name))
+        namespace = TopicName.of_ledger_name(name).namespace
         if before is not None:
-            self._add(before.namespace, tuple(map(sub, _NOTHING, before.row)))
+            self._add(namespace, tuple(map(sub, _NOTHING, before)))
         if reading is None:
             for names in (self._with_clients, self._used, self._used_before):
                 names.discard(name)
             return
         row = self._equal_row((*reading.row, *reading.quotas[0], *reading.quotas[1], 1))
-        self._shares[name] = _Share(reading.namespace, row)
-        self._add(reading.namespace, row)
+        self._shares[name] = row
+        self._add(namespace, row)
         if any(row[place] for place in _CLIENTS):
             self._with_clients.add(name)
         else:
@@ -120,10 +115,19 @@ class NamespaceSums:
         """Yields readings of the topics that have clients or have changed since the last whole window began."""
         # The caller gives the loop turns meanwhile, in which a name may move from one set to another.
         yielded: set[str] = set()
-        for names in (self._with_clients, self._used, self._used_before, windows.names()):
-            for name in list(names):
-                if name not in yielded:
-                    yielded.add(name)
-                    reading = self._reader.read(name)
-                    if reading is not None:
-                        yield reading
+        for name in self._noted(windows):
+            if name not in yielded:
+                yielded.add(name)
+                reading = self._reader.read(name)
+                if reading is not None:
+                    yield reading
+
+    def _noted(self, windows: TopicWindows) -> Iterator[str]:
+        for names in (self._with_clients, self._used, self._used_before):
+            yield from map(_full, list(names))
+        yield from list(windows.names())
+
+
+def _full(ledger_name: str) -> str:
+    """Returns the topic's full name."""
+    return str(TopicName.of_ledger_name(ledger_name))

@@ -71,7 +71,7 @@ class Fixture:
         assert kept.levels == walked.levels
         assert kept.by_namespace() == walked.by_namespace()
         counted = {name: one.counts.numbers for name, one in kept._known.items()}
-        assert counted == {name: counts_of(topic).numbers for name, topic in registry.topics.items()}
+        assert counted == {one.name.ledger_name: counts_of(one).numbers for one in registry.topics.values()}
 
     def busy(self) -> set[str]:
         list(self.sums.update())
