@@ -48,6 +48,7 @@ _ROOTS: Final = (
     "/admin/v2/magnetar/subscriptions/why/{domain}",
     "/admin/v2/magnetar/evictions/{domain}",
     "/admin/v2/magnetar/cache/why/{domain}",
+    "/topics/{domain}",
 )
 """Paths before the topic. The console is not among them: a browser does not follow its requests to another broker."""
 
@@ -126,8 +127,10 @@ def _coordinator_of(request: web.Request, path: str) -> int | None:
 def _topic_of(request: web.Request, path: str) -> TopicName | None:
     root, found, rest = path.partition("/{tenant}/{namespace}/{topic}")
     is_known = root in _ROOTS or root.startswith(_TRANSACTIONS)
-    if not found or not is_known or rest.startswith(_ANYWHERE):
-        return None
     match = request.match_info
+    publishes_to_one = root == "/topics/{domain}" and "partition" in match
+    if not found or not is_known or (rest.startswith(_ANYWHERE) and not publishes_to_one):
+        return None
     domain = match.get("domain", "non-persistent" if root.endswith("non-persistent") else PERSISTENT)
-    return parse_topic_name(f"{domain}://{match['tenant']}/{match['namespace']}/{match['topic']}")
+    name = parse_topic_name(f"{domain}://{match['tenant']}/{match['namespace']}/{match['topic']}")
+    return name.with_partition(int(match["partition"])) if publishes_to_one else name

@@ -65,6 +65,13 @@ async def test_requests_about_a_topic_go_to_its_owner(
     assert (await asked(owner, method, path))[0] != 307
 
 
+async def test_published_messages_go_to_the_owner(two: tuple[BrokerService, BrokerService]) -> None:
+    owner, other = two
+    path = f"topics/{PATH}"
+    to = f"{owner.addresses.admin_url}/{path}?authoritative=false"
+    assert await asked(other, "POST", f"../../{path}") == (307, to)
+
+
 async def test_requests_about_a_bundle_go_to_its_owner(two: tuple[BrokerService, BrokerService]) -> None:
     owner, other = two
     bundle = owner.registry.ownership.bundle_of(TOPIC).rpartition("/")[2]
