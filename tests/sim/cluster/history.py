@@ -3,9 +3,10 @@
 Processes are killed, stopped, paused and cut off; sessions expire; followers of the store answer reads of before; notices
 come late, answers are lost; clocks differ; bundles are unloaded, and their nodes removed by hand. The statements:
 
-* A broker takes a topic, by fencing or by the first write of its list, only while its own session has the lease.
-* Nobody removes another broker's lease, unless it was the remover's when that read it a moment before, in the same session;
-  and nobody gives a bundle up with topics of it open.
+* A broker takes a topic, by fencing or by the first write of its list, only while its own session has the lease; so it
+  writes the nodes of cursors.
+* A broker removes a lease only if it was its own when it read that a moment before, in the same session; and nobody gives a
+  bundle up with topics of it open.
 * Each confirmed message is at its position for ever, and at no other; a message is twice in the log only where its producer
   sent it twice; first appearances are in the order of the producer.
 * No lookup takes more than three steps, unless the leader changes meanwhile.

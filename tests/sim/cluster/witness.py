@@ -40,6 +40,12 @@ class ClusterWitness:
                 self._writers[key] = process
                 self._check_lease(session, process, key.removeprefix(f"{ROOT}/"), "writes the list of")
 
+        elif key.startswith(f"{ROOT}/") and key.count("/") == ROOT.count("/") + 5:
+            process = _process(session)
+            if process is not None:
+                log = key.removeprefix(f"{ROOT}/").rpartition("/")[0]
+                self._check_lease(session, process, log, "writes a cursor of")
+
     def _ledger(self, session: Leader, key: str, new: LedgerMetadata) -> None:
         old = self._ledgers.get(key)
         if old is not None:
@@ -68,14 +74,14 @@ class ClusterWitness:
         assert self._cluster.first is not None
         value = self._cluster.first.value_of(key)
         assert value is not None
-        if decode_owner(value) != process.addresses:
+        read_in, read = process.store.seen.get(key, (None, b""))
+        if read_in is not session or decode_owner(read) != process.addresses:
+            whose = "its" if decode_owner(value) == process.addresses else "another broker's"
+            self._history.broken(f"{process.client.name} removes {whose} lease of {bundle} without a read")
+        elif decode_owner(value) != process.addresses:
             # A removal compares a version, and every fresh node has the same: a store cannot tell that another broker has
             # made the node since the read.
-            read_in, read = process.store.seen.get(key, (None, b""))
-            if read_in is session and decode_owner(read) == process.addresses:
-                self._history.counts.removed_late += 1
-                return
-            self._history.broken(f"{process.client.name} removes another broker's lease of {bundle}")
+            self._history.counts.removed_late += 1
         elif self._cluster.first.session_of(key) is session and bundle not in process.ownership.leases:
             open_ones = [
                 text
