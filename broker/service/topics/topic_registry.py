@@ -18,7 +18,7 @@ from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from bookkeeper.metadata.metadata_store import Versioned
+from bookkeeper.metadata.metadata_store import MetadataStore, Versioned
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger_info import managed_ledger_key
 from broker.managed_ledger.settings import ManagedLedgerSettings, OffloadRules
@@ -188,10 +188,10 @@ class TopicRegistry:
         started_ns = self.environment.now_ns()
         record = self.dormant.get(str(name))
         # `check_open` knows the decisions of this broker alone, `usable_count` all.
-        stored, partitioned = None, NO_PARTITIONS
+        metadata, stored, partitioned = self.environment.metadata, None, NO_PARTITIONS
         if name.partition >= 0:
-            stored, partitioned = await asyncio.gather(self._stored(name), self.partitions.usable(name))
-        elif record is None and (stored := await self._stored(name)) is None:
+            stored, partitioned = await asyncio.gather(_stored(metadata, name), self.partitions.usable(name))
+        elif record is None and (stored := await _stored(metadata, name)) is None:
             partitioned = await self.partitions.usable(name)
         existed = record is not None or stored is not None
         if not existed:
@@ -461,11 +461,7 @@ class TopicRegistry:
 
     async def is_stored(self, name: TopicName) -> bool:
         """Returns True when the metadata store has a log for the topic."""
-        return await self._stored(name) is not None
-
-    async def _stored(self, name: TopicName) -> Versioned | None:
-        key = managed_ledger_key(name.ledger_name)
-        return await self.environment.metadata.get(key) if name.is_persistent else None
+        return await _stored(self.environment.metadata, name) is not None
 
     async def exists(self, name: TopicName) -> bool:
         """Returns True for an open, stored or partitioned topic, or a partition."""
@@ -487,6 +483,11 @@ class TopicRegistry:
             persistent=persistent,
             non_persistent=non_persistent,
         )
+
+
+async def _stored(metadata: MetadataStore, name: TopicName) -> Versioned | None:
+    """Returns the list of the ledgers of a topic's log, None without a log."""
+    return await metadata.get(managed_ledger_key(name.ledger_name)) if name.is_persistent else None
 
 
 def _is_never_deleted(_name: TopicName) -> None:
