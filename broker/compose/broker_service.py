@@ -309,7 +309,10 @@ class BrokerService:
         console = Console(self.environment, topics, dormant, self.cache, clients, self.loop_watch)
         if self.settings.bool("webSocketServiceEnabled"):
             self._websockets = self._websocket_context()
-        self._admin_port.serve(self, scraper, console, self._websockets, self._test_routes, self._tasks)
+        self._admin_port.serve(
+            *(self, scraper, console, self._websockets, self._test_routes, self._tasks),
+            at_once=self.registry.ownership.is_shared,
+        )
         self._tasks.spawn(console.run(), "console")
         topics_s = self.settings.int("statsUpdateFrequencyInSecs")
         broker_s = self.settings.int("managedLedgerStatsPeriodSeconds")

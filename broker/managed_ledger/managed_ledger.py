@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from bookkeeper.metadata.metadata_store import Lease
+from bookkeeper.metadata.metadata_store import Lease, Versioned
 from broker.managed_ledger.delayed.bucket_ledgers import BucketLedgers
 from broker.managed_ledger.delayed.delayed_entries import NONE_DELAYED, DelayedEntries
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
@@ -138,17 +138,19 @@ class ManagedLedger:
         stamp: EntryStamp,
         source_of: SourceOf | None = None,
         nodes: StoredNodes | None = None,
+        known: Versioned | None = None,
         lease: Lease | None = None,
         properties: Mapping[str, str] = NO_PROPERTIES,
     ) -> ManagedLedger:
         """Opens the managed ledger, or makes a new one.
 
         `source_of` opens the source of a shadow; needed for topics. `nodes`: what the metadata store has of it, where the
-        caller knows that; nothing is read from there then. Another broker that has it open is fenced by this. `lease`: the
-        condition for the first write of the list. `properties`: of a new one. Raises MetadataError or PersistenceError;
-        opening may then be tried again.
+        caller knows that; nothing is read from there then. `known`: the stored list alone, likewise. Another broker that
+        has it open is fenced by this. `lease`: the condition for the first write of the list. `properties`: of a new one.
+        Raises MetadataError or PersistenceError; opening may then be tried again.
         """
-        known = None if nodes is None else nodes.info
+        if nodes is not None:
+            known = nodes.info
         store: LedgerListStore = await open_ledger_list(
             name, environment, settings, stamp, known, lease, properties
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from bookkeeper.metadata.metadata_store import Lease
+from bookkeeper.metadata.metadata_store import Lease, Versioned
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.settings import ManagedLedgerSettings
@@ -46,12 +46,16 @@ class TopicOpener:
         self,
         name: TopicName,
         record: DormantTopic | None,
+        stored: Versioned | None,
         lease: Lease | None,
         ledger_settings: ManagedLedgerSettings,
         transaction_states: Coordinators | None,
         partitioned: StoredPartitions,
     ) -> PersistentTopic:
-        """Opens the log and all that belongs to it; `partitioned`: of a partition. Raises as `ManagedLedger.open`."""
+        """Opens the log and all that belongs to it. Raises as `ManagedLedger.open`.
+
+        `stored`: the list of its ledgers, where the caller has read it. `partitioned`: of a partition.
+        """
         settings = self._policies.settings
         stamp = self._environment.stamp(
             str(name), timestamp=settings.entry_timestamp, index=settings.entry_index
@@ -63,6 +67,7 @@ class TopicOpener:
             stamp=stamp,
             source_of=partial(self._shadows.source_of, name),
             nodes=None if record is None else record.take_nodes(),
+            known=stored,
             lease=lease,
             properties=shadow_properties(partitioned),
         )

@@ -18,8 +18,9 @@ from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from bookkeeper.metadata.metadata_store import MetadataStore, Versioned
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
-from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
+from broker.managed_ledger.managed_ledger_info import managed_ledger_key
 from broker.managed_ledger.settings import ManagedLedgerSettings, OffloadRules
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.limits.broker_limits import BrokerLimits
@@ -187,12 +188,12 @@ class TopicRegistry:
         started_ns = self.environment.now_ns()
         record = self.dormant.get(str(name))
         # `check_open` knows the decisions of this broker alone, `usable_count` all.
+        metadata, stored, partitioned = self.environment.metadata, None, NO_PARTITIONS
         if name.partition >= 0:
-            stored, partitioned = await asyncio.gather(self.is_stored(name), self.partitions.usable(name))
-            existed = stored or record is not None
-        else:
-            existed = record is not None or await self.is_stored(name)
-            partitioned = NO_PARTITIONS if existed else await self.partitions.usable(name)
+            stored, partitioned = await asyncio.gather(_stored(metadata, name), self.partitions.usable(name))
+        elif record is None and (stored := await _stored(metadata, name)) is None:
+            partitioned = await self.partitions.usable(name)
+        existed = record is not None or stored is not None
         if not existed:
             await self._check_may_create(name, partitioned.partitions, create=create, by_admin=by_admin)
         await self.namespaces.stored.of_topics.load(name)
@@ -211,9 +212,8 @@ class TopicRegistry:
                 self._compactor,
                 self._on_fenced,
             )
-            topic = await opener.open(
-                name, record, lease, self.ledger_settings_of(name), self.transaction_states, partitioned
-            )
+            settings, states = self.ledger_settings_of(name), self.transaction_states
+            topic = await opener.open(name, record, stored, lease, settings, states, partitioned)
         # Settings may have changed while the topic was opened, and policies, again while they are applied.
         self._reconfigure_topic(topic)
         changes = -1
@@ -461,8 +461,7 @@ class TopicRegistry:
 
     async def is_stored(self, name: TopicName) -> bool:
         """Returns True when the metadata store has a log for the topic."""
-        key = f"{LEDGERS_ROOT}/{name.ledger_name}"
-        return name.is_persistent and await self.environment.metadata.get(key) is not None
+        return await _stored(self.environment.metadata, name) is not None
 
     async def exists(self, name: TopicName) -> bool:
         """Returns True for an open, stored or partitioned topic, or a partition."""
@@ -484,6 +483,11 @@ class TopicRegistry:
             persistent=persistent,
             non_persistent=non_persistent,
         )
+
+
+async def _stored(metadata: MetadataStore, name: TopicName) -> Versioned | None:
+    """Returns the list of the ledgers of a topic's log, None without a log."""
+    return await metadata.get(managed_ledger_key(name.ledger_name)) if name.is_persistent else None
 
 
 def _is_never_deleted(_name: TopicName) -> None:

@@ -20,7 +20,7 @@ from bookkeeper.metadata.available_bookies import AvailableBookies, Bookies
 from bookkeeper.metadata.metadata_store import ABSENT, Check, Ephemeral, Put, SessionState, Versioned
 from bookkeeper.metadata.write_groups import GROUP_MAX
 from bookkeeper.metadata.zookeeper_metadata_store import VALUE_BYTES_MAX, ZookeeperMetadataStore
-from bookkeeper.metadata.zookeeper_requests import ZookeeperRequests
+from bookkeeper.metadata.zookeeper_requests import Pending, ZookeeperAnswer, ZookeeperRequests
 from bookkeeper.metadata.zookeeper_starts import start_name
 from foundation.model.errors import BadVersion, MetadataError
 from foundation.zookeeper.session import ZookeeperSession
@@ -326,14 +326,29 @@ async def test_reads_and_close_time_out_while_zookeeper_is_away(mortal: ZooKeepe
 
 @pytest.mark.peer
 @pytest.mark.slow
-async def test_ledger_ids_are_unique_among_clients(
-    shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, root: str, observer: KazooClient
+async def test_ledger_ids_are_unique_among_clients_and_share_requests(
+    shared: ZookeeperMetadataStore,
+    zookeeper: ZooKeeper,
+    root: str,
+    observer: KazooClient,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other = await open_store(zookeeper.address, root)
     one, two = ZookeeperLedgerIds(shared.requests), ZookeeperLedgerIds(other.requests)
     given_out = await asyncio.gather(*((one if number % 3 else two).next() for number in range(200)))
     assert sorted(given_out) == list(range(200))
     assert await one.next(above=202) == 203
+    # Those that come while the first request is out share the second one.
+    requests: list[object] = []
+    ask = shared.requests.ask
+
+    async def counted(request: Callable[[], Pending], *, session_id: int | None = None) -> ZookeeperAnswer:
+        requests.append(request)
+        return await ask(request, session_id=session_id)
+
+    monkeypatch.setattr(shared.requests, "ask", counted)
+    assert sorted(await asyncio.gather(*(one.next() for _ in range(50)))) == list(range(204, 254))
+    assert len(requests) <= 4, "two that take, two that remove"
     # A caller does not wait for the removal of a node that has done its work.
     await become(lambda: observer.get_children("/ledgers/idgen") == [], "no node is left")
     await other.close()

@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import ClientSession
 
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.compose.broker_service import BrokerService
+from tests.broker.managed_ledger.ledger_fakes import until
 from tests.support.memory_broker import memory_broker
 
 
@@ -61,3 +63,12 @@ async def test_admin_port_refuses_clients_and_logs_the_reason_when_the_server_ca
         with pytest.raises(ConnectionRefusedError):
             _connect(broker)
     assert "! task 'admin port' failed" in caplog.messages
+
+
+async def test_admin_port_of_a_broker_among_others_serves_before_the_first_connection() -> None:
+    store = MemoryMetadataStore()
+    async with memory_broker(metadata=store) as alone:
+        assert alone._admin_port._server is None
+    # Other brokers ask it to take a bundle, and clients wait for the answer.
+    async with memory_broker(metadata=store.another()) as broker:
+        await until(lambda: broker._admin_port._server)
