@@ -56,17 +56,34 @@ class LedgerCursors:
                 info, acks, ledger_id = await asyncio.to_thread(self._restored, found.value)
             else:
                 info, acks, ledger_id = self._restored(found.value)
+            if ledger_id != NO_LEDGER:
+                info = await self._position_in(ledger_id, info)
+            if await self._reserved_after(info.mark_delete) or ledger_id != NO_LEDGER:
+                acks = Acks.restore(self._context.ledgers, info)
             if ledger_id == NO_LEDGER:
                 self._add_durable(cursor_name, info, acks, found.version)
                 continue
-            info = await self._position_in(ledger_id, info)
-            acks = Acks.restore(self._context.ledgers, info)
             cursor = self._add_durable(cursor_name, info, acks, found.version, ledger_id)
             if not self._context.environment.metadata.is_shared:
                 # An Apache broker left the position there; on this store the node has it.
                 cursor.store.changed()
                 await cursor.store.flush()
                 await cursor.store.settle()
+
+    async def _reserved_after(self, position: Position) -> bool:
+        """Reserves another id for the current ledger where it is below that of the position. Raises MetadataError.
+
+        Another broker was the owner while this opening waited: its cursors stand at the id that it had reserved, and entries
+        that come now would count as acknowledged.
+        """
+        context, ledgers = self._context, self._context.ledgers
+        if ledgers is not context.store.ledgers or ledgers.current.entries:
+            return False  # The list of a shadow's source, or a terminated topic: nothing is reserved here.
+        if position.ledger_id <= ledgers.current.ledger_id:
+            return False
+        ledgers.reserve(await context.environment.ids.next(above=position.ledger_id))
+        context.last_confirmed = ledgers.last()
+        return True
 
     def _restored(self, value: bytes) -> tuple[CursorInfo, Acks, int]:
         """Decodes a stored cursor. Safe in a thread, because no entry is added while cursors are loaded."""
@@ -136,8 +153,10 @@ class LedgerCursors:
         if found is None or name in self.by_name:
             return None
         info, acks, ledger_id = self._restored(found.value)
-        # Its ledger would be that of another broker, which must not be fenced for this.
-        if found.version or ledger_id != NO_LEDGER:
+        # Its ledger would be that of another broker, which must not be fenced for this; so would the ledger of its position,
+        # which this broker has not reserved.
+        reserved = self._context.ledgers.current.ledger_id
+        if found.version or ledger_id != NO_LEDGER or info.mark_delete.ledger_id > reserved:
             return None
         return self._add_durable(name, info, acks, found.version)
 

@@ -131,6 +131,13 @@ class LedgerList:
         self._earlier[self.current.ledger_id] = self.current
         self.current = info
 
+    def reserve(self, ledger_id: int) -> None:
+        """Gives the current ledger, which has not begun, another id; it exceeds all others."""
+        assert ledger_id > self._ids[-1]
+        assert not self.current.entries
+        self._ids = (*self._ids[:-1], ledger_id)
+        self.current.ledger_id = ledger_id
+
     def remove(self, ledger_id: int) -> LedgerInfo:
         """Removes a ledger other than the current one, and returns it."""
         assert ledger_id != self.current.ledger_id

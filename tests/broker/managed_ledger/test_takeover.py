@@ -20,7 +20,7 @@ from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import cursor_key, managed_ledger_key
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from foundation.model.entry import Entry
-from foundation.model.errors import LedgerFenced, MetadataError
+from foundation.model.errors import BadVersion, LedgerFenced, MetadataError
 from foundation.model.position import EARLIEST, Position
 from protocol.ledger_metadata import LedgerState, decode, ledger_key
 from tests.broker.managed_ledger.ledger_fakes import (
@@ -35,6 +35,7 @@ from tests.broker.managed_ledger.ledger_fakes import (
     at,
     fill,
     recorder,
+    shape,
     turns,
     until,
 )
@@ -316,3 +317,45 @@ async def test_cursor_is_stored_once_a_lease_that_was_removed_is_made_again() ->
     await cursor.store.flush()
     ledger = await world.after_crash(shared_store=True).open()
     assert ledger.cursors.by_name["s"].mark_delete_position == at(ledger, 0)
+
+
+async def opened_meanwhile(late: World) -> tuple[ManagedLedger, Position]:
+    """Has another broker make a cursor while `late` opens the log and has its id already; returns the log, and its place."""
+    world = late.after_crash(shared_store=True)
+    await (await world.open()).close()
+    taken = late.environment.ids.next
+
+    async def next_id(above: int = -1) -> int:
+        ledger_id = await taken(above)
+        late.environment.ids.next = taken  # type: ignore[method-assign]  # the first id alone comes late
+        other = await world.after_crash(shared_store=True).open()
+        await other.cursors.open("s", EARLIEST)
+        return ledger_id
+
+    late.environment.ids.next = next_id  # type: ignore[method-assign]
+    ledger = await late.open(keep=False)
+    return ledger, ledger.cursors.by_name["s"].mark_delete_position
+
+
+async def test_entries_after_a_late_opening_are_not_acknowledged_by_the_place_of_a_cursor() -> None:
+    late = World(shared_store=True)
+    ledger, place = await opened_meanwhile(late)
+    assert ledger.ledgers.current.ledger_id > place.ledger_id
+    await fill(ledger, 3)
+    again = await late.after_crash(shared_store=True).open(keep=False)
+    assert again.cursors.by_name["s"].backlog == 3
+    await fill(again, 1)
+    again.trimming.trim(late.wall)
+    assert shape(again) == [3, 1]
+
+
+async def test_cursor_at_a_ledger_that_another_broker_has_reserved_is_not_taken_for_a_lost_answer() -> None:
+    world = World(shared_store=True)
+    await (await world.open()).close()
+    ledger = await world.after_crash(shared_store=True).open()
+    other = await world.after_crash(shared_store=True).open()
+    await other.cursors.open("s", EARLIEST)
+    await fill(ledger, 3)
+    with pytest.raises(BadVersion):
+        await ledger.cursors.open("s", EARLIEST)
+    assert "s" not in ledger.cursors.by_name
