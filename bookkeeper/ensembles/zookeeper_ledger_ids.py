@@ -61,19 +61,24 @@ class ZookeeperLedgerIds:
 
     async def _take_waiting(self) -> None:
         """Takes ids until nobody waits for one."""
-        while self._waiting:
-            some = [self._waiting.popleft() for _ in range(min(len(self._waiting), _AT_ONCE))]
-            try:
-                ids = await self._take(len(some))
-            except MetadataError as error:
-                for one in some:
-                    if not one.done():  # The caller was cancelled.
-                        one.set_exception(error)
-            else:
-                for one, ledger_id in zip(some, ids, strict=True):
-                    if not one.done():
-                        one.set_result(ledger_id)
-        self._is_taking = False
+        try:
+            while self._waiting:
+                some = [self._waiting.popleft() for _ in range(min(len(self._waiting), _AT_ONCE))]
+                await self._take_for(some)
+        finally:
+            self._is_taking = False
+
+    async def _take_for(self, waiting: list[asyncio.Future[int]]) -> None:
+        try:
+            ids = await self._take(len(waiting))
+        except Exception as error:  # noqa: BLE001  # Of any kind: each caller would wait for ever.
+            for one in waiting:
+                if not one.done():  # The caller was cancelled.
+                    one.set_exception(error)
+        else:
+            for one, ledger_id in zip(waiting, ids, strict=True):
+                if not one.done():
+                    one.set_result(ledger_id)
 
     async def _take(self, count: int) -> list[int]:
         # Asked again after a broken connection, it may take twice as many. The first are never used, and their nodes end

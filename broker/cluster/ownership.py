@@ -34,7 +34,7 @@ from broker.cluster.records import encode_leader
 from broker.cluster.reports import LoadReports
 from broker.peers.peers import Peers
 from broker.service.namespaces.bundles import bundles_of
-from broker.service.namespaces.namespaces import Namespaces
+from broker.service.namespaces.namespaces import NamespaceNotFound, Namespaces
 from broker.service.namespaces.stored_forms import CLUSTERS_ROOT, dump
 from broker.service.successor import Successor
 from broker.service.topics.topic_ownership import (
@@ -47,7 +47,13 @@ from broker.service.topics.topic_ownership import (
     TopicOwnership,
 )
 from broker.service.transactions.coordinator import Spawn
-from foundation.model.errors import BadVersion, BrokerError, MetadataError, OwnerUncertain, ServiceNotReady
+from foundation.model.errors import (
+    BadVersion,
+    BrokerError,
+    MetadataError,
+    OwnerUncertain,
+    ServiceNotReady,
+)
 from foundation.model.topic_name import TopicName
 
 log = logging.getLogger("magnetar")
@@ -240,7 +246,7 @@ class ClusterOwnership(TopicOwnership):
             self.balance.chosen.pop(bundle, None)
 
     async def check_owned(self, name: TopicName) -> Lease | None:
-        """Returns the condition for fencing and the first write of the topic's list.
+        """Returns the condition for fencing, the first write of the topic's list, and the writes of its cursors.
 
         Raises ServiceNotReady in Apache's words, and OwnerUncertain while the store does not answer.
 
@@ -261,7 +267,10 @@ class ClusterOwnership(TopicOwnership):
     def _condition(self, name: TopicName) -> Check:
         # Asked anew for each write: the lease of this session says nothing about the next session, and the bundle may
         # have been divided since.
-        bundle = self.bundle_of(name)
+        try:
+            bundle = self.bundle_of(name)
+        except NamespaceNotFound as error:
+            raise MetadataError(f"{name} has no lease: {error}") from error
         if not self._is_joined:
             raise MetadataError(f"this broker has no lease of {bundle} in this session")
         return self.leases.check(bundle)

@@ -10,7 +10,7 @@ from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.timers import Timers
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.service.lifecycle import namespace_topics
-from broker.service.namespaces.bundles import bundles_of
+from broker.service.namespaces.bundles import Bundle, bundles_of
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.successor import Successor
 from broker.service.topics.topic_ownership import TopicOwnership
@@ -97,10 +97,19 @@ async def unload_bundle(registry: TopicRegistry, bundle: str, successor: Success
     """Closes the topics of a bundle, `tenant/namespace/range`; forgets dormant ones that another broker may own next."""
     namespace, _, text = bundle.rpartition("/")
     found = bundles_of(registry.namespaces, namespace).find(namespace, text)
-    if registry.transaction_states is not None and namespace == ASSIGN_TOPIC.namespace:
-        await registry.transaction_states.close_those(found.has)
-    await namespace_topics.unload(registry, namespace, found, successor)
-    if registry.ownership.is_shared:
-        async for name in in_slices(registry.dormant.names(namespace), registry.now_ns):
-            if found.has(name):
-                registry.dormant.drop(name)
+    try:
+        if registry.transaction_states is not None and namespace == ASSIGN_TOPIC.namespace:
+            await registry.transaction_states.close_those(found.has)
+    finally:
+        try:
+            await namespace_topics.unload(registry, namespace, found, successor)
+        finally:
+            # Also where a topic could not store its last acknowledgements: a record would hide what the next owner does.
+            if registry.ownership.is_shared:
+                await _forget_dormant(registry, namespace, found)
+
+
+async def _forget_dormant(registry: TopicRegistry, namespace: str, bundle: Bundle) -> None:
+    async for name in in_slices(registry.dormant.names(namespace), registry.now_ns):
+        if bundle.has(name):
+            registry.dormant.drop(name)

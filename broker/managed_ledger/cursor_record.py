@@ -18,7 +18,8 @@ The laws:
    lose one. Audits find such a ledger as an orphan, after a crash of Apache's broker too.
 3. A broker that opens the cursor fences the ledger that the node names, and the former broker's next add is refused.
 4. Where bundles have owners, each write of the node carries the check of the lease. The next owner has read the node and
-   writes it by its version, so a write of the former owner in between would end the next one's writes.
+   writes it by its version, so a write of the former owner in between would end the next one's writes. A deletion asks
+   before it begins, and carries no check.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.managed_ledger_info import cursor_key
 from broker.managed_ledger.records.pulsar_records import PREFIX
 from foundation.model.errors import BadVersion, BrokerError, MetadataError, NotEnoughBookies
+from protocol.ledger_metadata import ledger_key
 
 log = logging.getLogger(__name__)
 
@@ -100,13 +102,13 @@ class CursorRecord:
 
     async def put(self, value: bytes, ledger_id: int, texts: Mapping[str, str]) -> None:
         """Writes the node; the value names `ledger_id` and has the texts. Raises MetadataError."""
-        self._conditions()  # Raises before the value counts as one that was perhaps stored.
+        self.check_lease()  # Raises before the value counts as one that was perhaps stored.
         await self._node.put_with(self.key, value, self._put)
         self._written(ledger_id, texts)
 
     async def begin(self, value: bytes, ledger_id: int, texts: Mapping[str, str]) -> None:
         """Begins a ledger and writes the node that names it, in one write. Raises MetadataError and NotEnoughBookies."""
-        self._conditions()  # As above.
+        self.check_lease()  # As above.
         try:
             own = await self._node.put_with(self.key, value, partial(self._begin, ledger_id))
         except (BadVersion, NotEnoughBookies):
@@ -132,7 +134,9 @@ class CursorRecord:
                 ledger_id, custom, (node, *self._conditions())
             )
         except BadVersion:
-            await self._check_lease(node)
+            # A ledger that is there already is not ours; taken for one that was perhaps made here, it would be deleted.
+            if await self._context.environment.metadata.get(ledger_key(ledger_id)) is None:
+                await self._check_lease(node)
             raise
         return own, version
 
@@ -147,6 +151,10 @@ class CursorRecord:
             await self._check_lease(node)
             raise
         return None, version
+
+    def check_lease(self) -> None:
+        """Raises MetadataError where this broker knows that it has no lease of the topic, or is not sure of it."""
+        self._conditions()
 
     def _conditions(self) -> tuple[Check, ...]:
         lease = self._context.store.lease
@@ -216,6 +224,7 @@ class CursorRecord:
 
     async def delete(self) -> None:
         """Deletes node and ledgers. Raises MetadataError."""
+        self.check_lease()
         # The node first: a node whose ledger is gone would bring the cursor back at an old position.
         await self._context.environment.metadata.delete(self.key)
         self._written(NO_LEDGER, self._texts)

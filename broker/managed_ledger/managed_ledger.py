@@ -146,7 +146,7 @@ class ManagedLedger:
 
         `source_of` opens the source of a shadow; needed for topics. `nodes`: what the metadata store has of it, where the
         caller knows that; nothing is read from there then. `known`: the stored list alone, likewise. Another broker that
-        has it open is fenced by this. `lease`: the condition for the first write of the list. `properties`: of a new one.
+        has it open is fenced by this. `lease`: that of the list's first write and of cursors. `properties`: of a new one.
         Raises MetadataError or PersistenceError; opening may then be tried again.
         """
         if nodes is not None:

@@ -47,6 +47,8 @@ class TimeSearches:
 
 CHANGED_AT_ONCE: Final = 50_000
 """Names of one dict: a longer one holds the loop for 20 ms when it grows."""
+DICTS_MAX: Final = 16
+"""Dicts of a follower, enough for 800,000 topics that have changed once. More have the same names again and again."""
 
 
 class ChangedLedgers:
@@ -108,8 +110,13 @@ class Changes:
         """Adds names; copies them, because each follower empties its own dicts."""
         if self._names and len(self._names[-1]) + len(names) <= CHANGED_AT_ONCE:
             self._names[-1].update(names)
-        else:
+        elif len(self._names) < DICTS_MAX:
             self._names.append(names.copy())
+        else:
+            united, *others = self._names
+            for more in (*others, names):
+                united.update(more)
+            self._names = [united]
 
     def take(self) -> Iterator[str]:
         """Yields each name that was noted since the last call, and forgets it then; one may come again.

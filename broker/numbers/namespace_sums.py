@@ -1,8 +1,8 @@
 """NamespaceSums: sums over the topics of each namespace, kept from one scrape to the next.
 
 `update` reads the topics again that have changed and replaces their share in the sums, so a scrape of 100,000 silent topics
-reads none. A change is noted where it happens (`LedgerContext.note_change`); topics without a log note nothing and are read
-each time. Rates are added from the windows, which have busy topics alone.
+reads none. A change is noted where it happens (`LedgerContext.note_change`). Rates are added from the windows, which have
+busy topics alone.
 """
 
 from __future__ import annotations

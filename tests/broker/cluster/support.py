@@ -14,7 +14,7 @@ from broker.cluster.ownership import ClusterOwnership
 from broker.peers.peer_settings import PeerSettings
 from broker.peers.peers import PeerAnswer, Peers
 from broker.service.namespaces.bundles import Bundles
-from broker.service.namespaces.namespaces import Namespaces
+from broker.service.namespaces.namespaces import NamespaceNotFound, Namespaces
 from broker.service.namespaces.stored_forms import BUNDLES_KEY
 from broker.service.successor import ServiceUrls, Successor
 from broker.service.topics.topic_ownership import Addresses
@@ -47,6 +47,8 @@ class FourBundles(SimpleNamespace):
         return namespace not in self.missing
 
     def policies(self, namespace: str) -> dict[str, object]:
+        if namespace in self.missing:
+            raise NamespaceNotFound("Namespace not found")
         return {}
 
     def policy(self, namespace: str, key: str) -> Json:

@@ -458,3 +458,13 @@ async def test_broker_that_stops_while_the_store_is_away_waits_for_nothing() -> 
     node.ownership._told(SessionState.SUSPENDED)
     await node.ownership.leave()
     assert await other.ownership.owner_of_bundle(BUNDLE) == Owner(node.addresses)
+
+
+async def test_lease_of_a_topic_whose_namespace_is_gone_is_an_error_of_the_store() -> None:
+    (node,) = await cluster(1)
+    await owned(node, node.ownership.bundle_of(TOPIC))
+    lease = await node.ownership.check_owned(TOPIC)
+    assert lease is not None
+    node.namespaces.missing.add("shop/orders")
+    with pytest.raises(MetadataError, match="has no lease"):
+        lease()

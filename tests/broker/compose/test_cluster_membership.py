@@ -1,4 +1,4 @@
-"""A bundle with many dormant topics is unloaded in slices."""
+"""A bundle that is unloaded: its dormant topics are forgotten, in slices, and whatever its open ones say."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ import asyncio
 import pytest
 
 from broker.compose.cluster_membership import unload_bundle
+from broker.service.lifecycle import namespace_topics
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.topics.dormant_topic import NOT_KNOWN, DormantTopic
 from broker.service.topics.topic_ownership import TopicOwnership
 from foundation.loop.slices import ITEMS_MAX
+from foundation.model.errors import MetadataError
 from foundation.model.topic_name import parse_topic_name
 from tests.fakes.stage import Stage
 
 NAMESPACE = "public/default"
+
+
+def add_dormant(stage: Stage, topics: int) -> None:
+    for number in range(topics):
+        name = parse_topic_name(f"persistent://{NAMESPACE}/topic-{number}")
+        record = DormantTopic(None, (), 0, 0, 0, 0, 0, NOT_KNOWN, NOT_KNOWN, NOT_KNOWN, None)
+        stage.registry.dormant.add(name, record)
 
 
 async def test_unloaded_bundle_forgets_its_dormant_topics_and_lets_others_run_meanwhile(
@@ -25,9 +34,7 @@ async def test_unloaded_bundle_forgets_its_dormant_topics_and_lets_others_run_me
     await stage.open()  # Makes the namespace.
     registry = stage.registry
     dormant = registry.dormant
-    for number in range(6 * ITEMS_MAX):
-        name = parse_topic_name(f"persistent://{NAMESPACE}/topic-{number}")
-        dormant.add(name, DormantTopic(None, (), 0, 0, 0, 0, 0, NOT_KNOWN, NOT_KNOWN, NOT_KNOWN, None))
+    add_dormant(stage, 6 * ITEMS_MAX)
     bundle = bundles_of(registry.namespaces, NAMESPACE).all()[0]
     seen: set[int] = set()
     unloading = asyncio.ensure_future(unload_bundle(registry, f"{NAMESPACE}/{bundle}"))
@@ -40,3 +47,21 @@ async def test_unloaded_bundle_forgets_its_dormant_topics_and_lets_others_run_me
     assert len(seen - {dormant.count}) >= 5, "a turn for others after each slice"
     assert dormant.count < 6 * ITEMS_MAX
     assert not any(bundle.has(name) for name, _ in dormant)
+
+
+async def test_bundle_forgets_its_dormant_topics_although_an_open_one_cannot_be_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(TopicOwnership, "is_shared", True)
+    stage = Stage()
+    await stage.open()
+    add_dormant(stage, 20)
+
+    async def fails(*_: object) -> None:
+        raise MetadataError("no lease")
+
+    monkeypatch.setattr(namespace_topics, "unload", fails)
+    bundle = bundles_of(stage.registry.namespaces, NAMESPACE).all()[0]
+    with pytest.raises(MetadataError, match="no lease"):
+        await unload_bundle(stage.registry, f"{NAMESPACE}/{bundle}")
+    assert not any(bundle.has(name) for name, _ in stage.registry.dormant)

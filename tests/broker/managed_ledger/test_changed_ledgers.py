@@ -58,3 +58,18 @@ def test_many_changed_ledgers_are_in_several_dicts(monkeypatch: pytest.MonkeyPat
     assert [len(names) for names in changes._names] == [3, 3, 3, 1]
     assert not any(map(gc.is_tracked, changes._names)), "the collector looks at no name"
     assert len(set(changes.take())) == 10
+
+
+def test_names_that_change_again_and_again_are_there_once_for_a_follower_that_is_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stats, "CHANGED_AT_ONCE", 5)
+    changed = ChangedLedgers()
+    late, other = changed.follow(), changed.follow()
+    for _ in range(stats.DICTS_MAX * 3 + 1):
+        for number in range(4):
+            changed.note(f"ledger-{number}")
+        assert len(list(other.take())) == 4
+    found = list(late.take())
+    assert len(found) <= 4 * (stats.DICTS_MAX + 1)
+    assert len(set(found)) == 4
