@@ -121,13 +121,15 @@ class LoadMeter:
     def _slices(self, found: dict[str, list[float]]) -> Iterator[None]:
         """Adds all topics to their bundles' sums; yields after each slice of them."""
         registry, known = self._registry, dict[str, Bundles]()
-        # Over copies: topics may come and go meanwhile.
-        for number, (name, topic) in enumerate(list(registry.topics.items()), 1):
+        # Over copies: topics may come and go meanwhile. Names alone are copied: a pair for each of 100,000 topics would
+        # start passes of the garbage collector within one turn of the loop.
+        for number, name in enumerate([*registry.topics], 1):
             if number % TOPICS_PER_SLICE == 0:
                 yield
-            if (
-                sums := self._sums(known, found, topic.name.namespace, name)
-            ) is not None and not topic.closed:
+            topic = registry.topics.get(name)
+            if topic is None or topic.closed:
+                continue
+            if (sums := self._sums(known, found, topic.name.namespace, name)) is not None:
                 self._add(sums, name, topic)
         for number, (name, _) in enumerate(registry.dormant, 1):
             if number % TOPICS_PER_SLICE == 0:

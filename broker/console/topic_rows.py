@@ -7,10 +7,10 @@ them up to the page: sorting all of 100,000 names at once would hold the loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, TypeVar
 
 from broker.console.traffic import LEVELS, RATES, Traffic, dormant_levels
@@ -52,8 +52,10 @@ async def topics_page(
 ) -> dict[str, Json]:
     """Returns the answer for open and dormant topics; `listed` tells of a `domain://tenant/namespace` if it may be shown."""
     dormant = traffic.dormant
+    # Topics may wake and fall asleep between the slices: one that was open at the begin comes once.
+    opened = set(topics)
     names = await _chosen(
-        [*topics, *[name for name, _ in dormant if name not in topics]],
+        chain(opened, (name for name, _ in dormant if name not in opened)),
         lambda name: listed(name.rpartition("/")[0]),
     )
     search = query.search.lower()
@@ -79,9 +81,10 @@ async def topics_page(
     }
 
 
-async def _chosen(names: list[str], fits: Callable[[str], bool]) -> list[str]:
+async def _chosen(names: Iterable[str], fits: Callable[[str], bool]) -> list[str]:
     found: list[str] = []
-    for part in _slices(names):
+    left = iter(names)
+    while part := [*islice(left, TOPICS_PER_SLICE)]:
         found += [name for name in part if fits(name)]
         await asyncio.sleep(0)
     return found

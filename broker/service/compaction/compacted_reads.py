@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from broker.managed_ledger.forward_read import ReadyEntries
 from broker.managed_ledger.inflight_reads_limiter import ReadPermits
@@ -18,6 +19,13 @@ from broker.service.compaction.topic_compaction import TopicCompaction
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError
 from foundation.model.position import EARLIEST, Position
+
+
+class CompactedTopic(Protocol):
+    """A topic whose consumers may read its compacted ledger."""
+
+    compaction: TopicCompaction
+    """The compacted ledger; made when it is first asked for."""
 
 
 class CompactedReads:

@@ -11,7 +11,6 @@ from typing import Final, Protocol
 
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.service.compaction.compacted_reads import CompactedReads
 from broker.service.compaction.topic_compaction import TopicCompaction
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.entry_facts import messages_left
@@ -293,14 +292,13 @@ class Subscription:
             mark_delivered=topic.mark_delivered,
             broker_unacked=topic.rates.unacked,
             delays=topic.delays,
-            compacted_reads=self._compacted_reads,
         )
         if self.kind is SubscriptionType.SHARED:
             self.dispatcher = SharedDispatcher(context)
         elif self.kind is SubscriptionType.KEY_SHARED:
             self.dispatcher = SharedDispatcher(context, options.key_shared)
         else:
-            self.dispatcher = SingleActiveDispatcher(context, self.kind)
+            self.dispatcher = SingleActiveDispatcher(context, self.kind, topic)
         if before is not None:
             # A read of the old dispatcher may be running; its end must wake the new one.
             before.retire(self.dispatcher)
@@ -313,9 +311,6 @@ class Subscription:
         self.dispatch_limit = topic.rates.limit_of(self.dispatch_limit, rate)
         if self.dispatcher is not None:
             self.dispatcher.limits = topic.rates.dispatch_limits(self.dispatch_limit)
-
-    def _compacted_reads(self, consumer: Consumer) -> CompactedReads:
-        return CompactedReads(self.cursor, self.topic.compaction, earliest=consumer.options.earliest)
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Removes a consumer; ignored for one that has left already."""

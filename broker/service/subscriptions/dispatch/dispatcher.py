@@ -20,7 +20,6 @@ from foundation.units import NS_PER_SECOND
 
 if TYPE_CHECKING:
     from broker.managed_ledger.managed_cursor import ManagedCursor
-    from broker.service.compaction.compacted_reads import CompactedReads
     from broker.service.consumer import Consumer
     from broker.service.limits.dispatch_limit import DispatchLimits
     from broker.service.limits.unacked_limit import UnackedLimit
@@ -50,8 +49,6 @@ class DispatchContext(NamedTuple):
     """Tells the entry cache that these entries were delivered, which lowers their expected reads (PIP-430)."""
     delays: DelayedDelivery
     """Messages of the topic that wait for their delivery time."""
-    compacted_reads: Callable[[Consumer], CompactedReads] | None = None
-    """Makes the reads of a consumer with `readCompacted`; None in tests without compaction."""
     broker_unacked: UnackedLimit | None = None
     """The broker's limit of unacknowledged messages; None without one."""
 

@@ -9,7 +9,7 @@ therefore starts over at the first unacknowledged entry, and the redelivery coun
 
 from __future__ import annotations
 
-from broker.service.compaction.compacted_reads import CompactedReads
+from broker.service.compaction.compacted_reads import CompactedReads, CompactedTopic
 from broker.service.consumer import Consumer, SubscriptionType
 from broker.service.entry_facts import messages_left, messages_of
 from broker.service.subscriptions.dispatch.active_consumer import choose_active
@@ -27,17 +27,18 @@ class SingleActiveDispatcher(Dispatcher):
 
     __slots__ = (
         "_compacted",
-        "_compacted_reads",
         "_delayed",
         "_newcomers",
         "_partition",
         "_ranges",
+        "_topic",
         "_topic_name",
         "active",
         "kind",
     )
 
-    def __init__(self, context: DispatchContext, kind: SubscriptionType) -> None:
+    def __init__(self, context: DispatchContext, kind: SubscriptionType, topic: CompactedTopic) -> None:
+        """`topic` is asked for its compaction by the first consumer with `readCompacted`."""
         super().__init__(context)
         self.kind = kind
         """EXCLUSIVE or FAILOVER."""
@@ -45,7 +46,8 @@ class SingleActiveDispatcher(Dispatcher):
         """The consumer that receives; None without consumers."""
         self._topic_name = context.topic_name
         self._partition = context.partition
-        self._compacted_reads = context.compacted_reads
+        # Not a function of the subscription: a bound method for each dispatcher, and a cycle.
+        self._topic: CompactedTopic | None = topic
         self._compacted: CompactedReads | None = None
         self._delayed = False
         self._ranges: StickyRangesSelector | None = None
@@ -94,9 +96,9 @@ class SingleActiveDispatcher(Dispatcher):
             self._start_over()
 
     def close(self) -> None:
-        """Delivers nothing any more, and lets go of the subscription, which refers to it."""
+        """Delivers nothing any more, and forgets the topic, whose subscription refers to it."""
         super().close()
-        self._compacted_reads = None
+        self._topic = None
 
     def _choose_reads(self, consumer: Consumer | None) -> None:
         """Reads the log, or the compacted view for a consumer that asked for it."""
@@ -104,8 +106,10 @@ class SingleActiveDispatcher(Dispatcher):
             self._compacted.withdraw()
             self._compacted = None
         self.reads = self.cursor
-        if consumer is not None and consumer.options.read_compacted and self._compacted_reads is not None:
-            self.reads = self._compacted = self._compacted_reads(consumer)
+        if consumer is not None and consumer.options.read_compacted and self._topic is not None:
+            self.reads = self._compacted = CompactedReads(
+                self.cursor, self._topic.compaction, earliest=consumer.options.earliest
+            )
 
     def _announce_as_passive(self, consumer: Consumer) -> None:
         """Notes an ACTIVE_CONSUMER_CHANGE for the end of the turn.

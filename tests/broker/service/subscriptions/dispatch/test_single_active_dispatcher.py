@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+from types import MethodType
+
 import pytest
 
+from broker.service.consumer import SubscriptionType
 from broker.service.subscriptions.dispatch.key_shared import sticky_hash_of
 from broker.service.subscriptions.dispatch.single_active_dispatcher import SingleActiveDispatcher
 from foundation.model.errors import ConsumerAssignError, ConsumerBusy
@@ -183,3 +187,13 @@ async def test_failover_consumer_with_key_ranges_gets_everything() -> None:
     _, _, port = await stage.consume(topic, FAILOVER, permits=9, ranges=((0, 0),))
     await stage.fire()
     assert len(port.got) == 4
+
+
+@pytest.mark.parametrize("kind", [EXCLUSIVE, FAILOVER])
+async def test_dispatcher_keeps_no_method_of_its_subscription(kind: SubscriptionType) -> None:
+    stage = Stage()
+    topic = await stage.open()
+    subscription, _, _ = await stage.consume(topic, kind)
+    kept = gc.get_referents(subscription.dispatcher)
+    assert topic in kept
+    assert [one for one in kept if isinstance(one, MethodType) and one.__self__ is subscription] == []
