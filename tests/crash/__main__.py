@@ -20,7 +20,7 @@ from tests.crash import (
     trimming_run,
 )
 from tests.crash.broker_process import BrokerError, BrokerProcess
-from tests.crash.counting_broker import RUNS, counted
+from tests.crash.counting_broker import counted
 from tests.crash.crash_round import CrashRound, Outcome
 from tests.crash.plan import draw
 from tests.crash.spark_audit import audit_all, snapshot
@@ -112,7 +112,6 @@ def run(rounds: int, seed: int, folder: Path) -> bool:
     """All rounds on one data folder; at the end every round's topics once more. True when nothing is wrong."""
     lot = random.Random(seed)
     broker = BrokerProcess(folder, module="tests.crash.counting_broker")
-    broker.environment[RUNS] = str(folder / "runs")
     done: list[CrashRound] = []
     last: list[Outcome] = []
     failed = 0
@@ -134,7 +133,7 @@ def run(rounds: int, seed: int, folder: Path) -> bool:
         broker.close()
     if code != 0:
         print(f"FAILED: SIGTERM ended with exit code {code}")
-    runs = counted(folder / "runs")
+    runs = counted(broker.runs)
     print(f"{summary(rounds, last)}, {runs} runs of several SENDs")
     if not runs:
         print("FAILED: no run had more than one SEND")

@@ -18,6 +18,8 @@ from tests.support.log_file import tail_of, wait_for_lines
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
+RUNS = "CRASH_RUNS"
+"""Environment: path of the file into which a broker of this folder counts its runs of SENDs."""
 READY_TIMEOUT_S = 300.0
 """Long, as all limits of this folder: a niced run beside 40 busy processes gets a hundredth of a core."""
 STOP_TIMEOUT_S = 300.0
@@ -49,6 +51,7 @@ class BrokerProcess:
         self._folder = folder
         self.data = folder / "data"
         """The broker's data folder."""
+        self.runs = folder / "runs"
         self._module = module
         self.environment: dict[str, str] = {}
         """Variables of the next start beside our own."""
@@ -68,7 +71,7 @@ class BrokerProcess:
             self._process = subprocess.Popen(
                 [*command, "--ready-file", str(self._ready), *flags],
                 cwd=ROOT,
-                env={**os.environ, **self.environment},
+                env={**os.environ, RUNS: str(self.runs), **self.environment},
                 stdout=log,
                 stderr=log,
             )

@@ -19,6 +19,7 @@ from broker.service.compaction.ledger_output import LedgerOutput
 from broker.service.compaction.topic_compaction import TopicCompaction
 from broker.service.internal_cursors import COMPACTION_CURSOR
 from magnetar.__main__ import main
+from tests.crash.counting_broker import count_runs
 from tests.crash.crash_points import POINT
 
 ARMED: Final = "CRASH_ARMED"
@@ -67,6 +68,7 @@ def arm(
 
 
 if __name__ == "__main__":
+    count_runs()
     if POINT in os.environ:
         arm(os.environ[POINT], Path(os.environ[ARMED]))
     sys.exit(main())

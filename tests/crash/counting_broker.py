@@ -16,9 +16,8 @@ from broker.net import sends
 from magnetar.__main__ import main
 from protocol.pulsar_api_pb2 import CommandSend
 from protocol.send_runs import Frame, following_sends
+from tests.crash.broker_process import RUNS
 
-RUNS: Final = "CRASH_RUNS"
-"""The variable that names the file."""
 _COUNT: Final = struct.Struct("<Q")
 
 
@@ -28,8 +27,9 @@ def counted(path: Path) -> int:
     return int(runs)
 
 
-def count_into(path: Path) -> None:
-    """Lets this process count its runs."""
+def count_runs() -> None:
+    """Lets this process count its runs into the file that `RUNS` names."""
+    path = Path(os.environ[RUNS])
     if not path.exists():
         path.write_bytes(bytes(_COUNT.size))
     with path.open("r+b") as file:
@@ -48,5 +48,5 @@ def count_into(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    count_into(Path(os.environ[RUNS]))
+    count_runs()
     sys.exit(main())

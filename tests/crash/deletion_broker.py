@@ -17,6 +17,7 @@ from broker.service.lifecycle.deletion.intents import DeletedKind, Intent, Inten
 from broker.service.lifecycle.deletion.steps import DeletionSteps, Step
 from magnetar.__main__ import main
 from tests.crash.compaction_broker import ARMED
+from tests.crash.counting_broker import count_runs
 from tests.crash.crash_points import POINT
 
 STEPS: Final = {
@@ -66,6 +67,7 @@ def arm(point: str, armed: Path) -> None:
 
 
 if __name__ == "__main__":
+    count_runs()
     if POINT in os.environ:
         arm(os.environ[POINT], Path(os.environ[ARMED]))
     sys.exit(main())

@@ -26,6 +26,7 @@ from tests.crash.compaction_broker import ARMED
 from tests.crash.crash_points import POINT
 from tests.crash.deletion_broker import POINTS
 from tests.crash.every_point import try_points
+from tests.crash.send_groups import send_groups
 
 SETTINGS: Final = (
     "forceDeleteNamespaceAllowed=true",
@@ -94,8 +95,7 @@ def _fill(broker: BrokerProcess) -> list[bytes]:
         for topic in ("persistent://shop/orders/plain", "persistent://shop/orders/parts", KEPT):
             client.subscribe(topic, "s").close()
             producer = client.create_producer(topic, schema=pulsar.schema.StringSchema())
-            for body in sent:
-                producer.send(body.decode())
+            send_groups(producer, [body.decode() for body in sent])
         for topic in ("plain", "parts"):
             name = f"persistent://shop/orders/{topic}"
             client.create_producer(name, schema=pulsar.schema.StringSchema()).close()

@@ -14,6 +14,7 @@ from broker.service.topics.dormant_topics import DormantTopics
 from broker.service.topics.topic_opener import TopicOpener
 from magnetar.__main__ import main
 from tests.crash.compaction_broker import ARMED, arm
+from tests.crash.counting_broker import count_runs
 from tests.crash.crash_points import POINT
 
 CURSOR: Final = "sleeping"
@@ -43,6 +44,7 @@ POINTS: Final = SLEEP_POINTS + _points(WAKE_STEPS)
 
 
 if __name__ == "__main__":
+    count_runs()
     if POINT in os.environ:
         arm(os.environ[POINT], Path(os.environ[ARMED]), SLEEP_STEPS | WAKE_STEPS, CURSOR)
     sys.exit(main())

@@ -22,6 +22,7 @@ from tests.crash.compaction_broker import ARMED
 from tests.crash.crash_points import POINT
 from tests.crash.dormancy_broker import CURSOR, POINTS, SLEEP_POINTS
 from tests.crash.every_point import try_points
+from tests.crash.send_groups import GROUP, send_groups
 from tests.crash.trimming_run import ledgers_left_over
 
 TOPIC: Final = "persistent://public/default/sleeping"
@@ -98,8 +99,7 @@ def _publish(broker: BrokerProcess) -> set[int]:
     try:
         consumer = client.subscribe(TOPIC, CURSOR, consumer_type=pulsar.ConsumerType.Shared)
         producer = client.create_producer(TOPIC, batching_enabled=False)
-        for number in range(MESSAGES):
-            producer.send(b"%d" % number)
+        send_groups(producer, [b"%d" % number for number in range(MESSAGES)])
         for _ in range(MESSAGES):
             message = consumer.receive(int(TIMEOUT_S * 1000))
             if int(message.data()) % 3 == 0:
@@ -111,19 +111,19 @@ def _publish(broker: BrokerProcess) -> set[int]:
 
 
 def _wake(broker: BrokerProcess) -> None:
-    """Publishes, receives that message and acknowledges it, then publishes more; goes on after a restart."""
+    """Publishes a group, acknowledges its first message, then publishes more; goes on after a restart."""
     client = _client(broker)
     try:
         producer = client.create_producer(TOPIC, batching_enabled=False, send_timeout_millis=0)
-        producer.send(b"%d" % MESSAGES)
+        numbers = [b"%d" % number for number in range(MESSAGES, MESSAGES + MORE)]
+        send_groups(producer, numbers[:GROUP])
         consumer = client.subscribe(TOPIC, CURSOR, consumer_type=pulsar.ConsumerType.Shared)
         while True:
             message = consumer.receive(int(TIMEOUT_S * 1000))
             if int(message.data()) == MESSAGES:
                 consumer.acknowledge(message)
                 break
-        for number in range(MESSAGES + 1, MESSAGES + MORE):
-            producer.send(b"%d" % number)
+        send_groups(producer, numbers[GROUP:])
     finally:
         client.close()
 

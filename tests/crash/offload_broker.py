@@ -20,6 +20,7 @@ from broker.offload.ledger_tier import LedgerTier
 from foundation.objects.file_objects import FileObjects
 from magnetar.__main__ import main
 from tests.crash.compaction_broker import ARMED
+from tests.crash.counting_broker import count_runs
 from tests.crash.crash_points import POINT
 
 
@@ -109,6 +110,7 @@ def _die() -> None:
 
 
 if __name__ == "__main__":
+    count_runs()
     if POINT in os.environ:
         arm(os.environ[POINT], Path(os.environ[ARMED]))
     sys.exit(main())

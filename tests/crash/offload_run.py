@@ -35,6 +35,7 @@ from tests.crash.compaction_broker import ARMED
 from tests.crash.crash_points import POINT
 from tests.crash.every_point import try_points
 from tests.crash.offload_broker import POINTS, S3
+from tests.crash.send_groups import send_groups
 from tests.crash.trimming_run import LEDGER_IDS
 from tests.support.s3_server import KEYS, S3Server, find_program
 
@@ -161,8 +162,7 @@ def _publish(broker: BrokerProcess) -> None:
     try:
         client.subscribe(TOPIC, SUBSCRIPTION).close()
         producer = client.create_producer(TOPIC, batching_enabled=False)
-        for number in range(MESSAGES):
-            producer.send(b"%d" % number + bytes(MESSAGE_BYTES))
+        send_groups(producer, [b"%d" % number + bytes(MESSAGE_BYTES) for number in range(MESSAGES)])
     finally:
         client.close()
 

@@ -30,6 +30,7 @@ from tests.crash.compaction_broker import ARMED
 from tests.crash.crash_points import POINT
 from tests.crash.every_point import try_points
 from tests.crash.quarantine_process import POINTS as OPERATOR_POINTS
+from tests.crash.send_groups import send_groups
 
 BROKER_POINTS: Final = ("broker.delete.before", "broker.delete.after")
 """The broker dies around its deletion of the ledger, before the record of the quarantine goes."""
@@ -90,8 +91,8 @@ class _Run:
                     schema=pulsar.schema.StringSchema(),
                     batching_enabled=False,
                 )
-                for number in range(MESSAGES):
-                    self._ledger = producer.send(f"{name}-{number}").ledger_id()
+                ids = send_groups(producer, [f"{name}-{number}" for number in range(MESSAGES)])
+                self._ledger = ids[-1].ledger_id()
         finally:
             client.close()
         url = f"{self.broker.admin_url}/admin/v2/persistent/public/default/{LEAKED}/unload"

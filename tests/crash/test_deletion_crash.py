@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("pulsar", reason="needs the official client, pip install pulsar-client")
 
+from tests.crash.counting_broker import counted
 from tests.crash.deletion_broker import POINTS
 from tests.support.slow import slow_but
 
@@ -25,3 +26,4 @@ def test_deletion_is_finished_after_a_kill(point: str, tmp_path: Path) -> None:
     from tests.crash.deletion_run import run_point
 
     assert run_point(point, tmp_path) == []
+    assert counted(tmp_path / "runs") > 0

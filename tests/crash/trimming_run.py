@@ -29,6 +29,7 @@ from tests.crash.broker_process import BrokerProcess
 from tests.crash.compaction_broker import ARMED
 from tests.crash.crash_points import POINT
 from tests.crash.every_point import try_points
+from tests.crash.send_groups import send_groups
 from tests.crash.trimming_broker import CURSOR, POINTS, SHADOW
 
 TOPIC: Final = "persistent://public/default/trimmed"
@@ -104,7 +105,7 @@ def _publish(broker: BrokerProcess, front: str) -> pulsar.MessageId:
     try:
         client.subscribe(front, CURSOR).close()
         producer = client.create_producer(TOPIC, batching_enabled=False)
-        return [producer.send(b"%d" % number) for number in range(MESSAGES)][EXPIRED - 1]
+        return send_groups(producer, [b"%d" % number for number in range(MESSAGES)])[EXPIRED - 1]
     finally:
         client.close()
 

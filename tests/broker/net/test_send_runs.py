@@ -339,20 +339,48 @@ async def test_every_send_is_answered_once_and_in_order_whatever_cuts_its_run(
     scene = await scene_on(Stage(entries_per_ledger=chance.choice([7, 50_000])))
     expected: list[tuple[str, int]] = []
     heard: list[tuple[str, int]] = []
-    sequence_id = 0
+    fence = pytest.MonkeyPatch()
+    sequence_id = ends = 0
     for _ in range(30):
         frames = []
+        before = len(expected)
+        end = chance.choices(["", "corrupt", "unload", "fence"], [12, 1, 1, 1])[0]
+        if end in ("unload", "fence"):
+            heard += await scene.answers()
+        if end == "fence":
+            fence.setattr(scene.stage.ledgers, "_store", lambda *_: RC_FENCED)
         for _ in range(chance.randint(1, 20)):
             sequence_id += 1 if chance.random() < 0.95 else 7
             kind = chance.choices(["plain", "transaction", "delayed"], [20, 2, 1])[0]
             named = {} if kind == "plain" else {kind: True}
             frames.append(frame(sequence_id, **named))  # type: ignore[arg-type]
-            expected.append(("refused" if kind == "transaction" else "receipt", sequence_id))
+            expected.append(
+                ("refused" if kind == "transaction" or end == "fence" else "receipt", sequence_id)
+            )
+        # The producer is closed before these, so they are ignored.
+        late = [frame(sequence_id + number) for number in range(2, 2 + chance.randint(0, 4))]
+        if end == "corrupt":
+            frames += [frame(sequence_id + 1, corrupt=True), *late]
+            expected.append(("refused", sequence_id + 1))
         scene.feed(*frames)
-        if chance.random() < 0.3:
+        if end == "unload":
+            unload = asyncio.ensure_future(scene.stage.registry.unload(parse_topic_name(TOPIC)))
+            await asyncio.sleep(0)
+            scene.feed(*late)
+            await scene.stage.run(unload)
+        if end or chance.random() < 0.3:
             heard += await scene.answers()
+        if end == "unload":
+            # Those that waited for a ledger have no answer; their client sends them again.
+            expected[before:] = [one for one in expected[before:] if one in heard]
+        if end:
+            ends += 1
+            fence.undo()
+            scene.client.produce(topic=TOPIC)
+            assert await scene.answers() == [("PRODUCER_SUCCESS", -1)]
     heard += await scene.answers()
-    assert heard == expected
+    assert heard.count(("CLOSE_PRODUCER", -1)) == ends
+    assert [answer for answer in heard if answer[1] >= 0] == expected
     assert max(runs) > 3
     scene.assert_nothing_is_pending()
 
