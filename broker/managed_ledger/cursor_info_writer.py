@@ -362,9 +362,7 @@ class CursorInfoWriter:
         """Adds the position to the ledger, or to a new one. Raises MetadataError and PersistenceError."""
         record = self._record
         if record.needs_ledger():
-            record.check_lease()  # Before an id is taken for nothing.
-            ledger_id = await self._context.environment.ids.next()
-            if await self._put(ledger_id, begins=True) is None:
+            if await self._put(await record.next_id(), begins=True) is None:
                 return None
         elif record.needs_texts(self.cursor_properties) and await self._put(record.ledger_id) is None:
             return None

@@ -106,6 +106,11 @@ class CursorRecord:
         await self._node.put_with(self.key, value, self._put)
         self._written(ledger_id, texts)
 
+    async def next_id(self) -> int:
+        """Takes an id for the ledger that begins next. Raises MetadataError, without a lease before it is taken."""
+        self.check_lease()
+        return await self._context.environment.ids.next()
+
     async def begin(self, value: bytes, ledger_id: int, texts: Mapping[str, str]) -> None:
         """Begins a ledger and writes the node that names it, in one write. Raises MetadataError and NotEnoughBookies."""
         self.check_lease()  # As above.
