@@ -50,10 +50,10 @@ class Name(NamedTuple):
 
 @dataclass(slots=True)
 class Delivered:
-    """What one subscription of one topic got."""
+    """The messages that one subscription of one topic got."""
 
     positions: dict[Name, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """Where each message was delivered from; twice from one position where its acknowledgement had not arrived."""
+    """The position of each delivery of a message; twice the same one where the acknowledgement had not arrived."""
     deliveries: int = 0
     late: list[Name] = field(default_factory=list)
     """Messages that came for the first time after a later one of their key."""

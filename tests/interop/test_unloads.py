@@ -253,7 +253,7 @@ def test_unloads_at_random_lose_nothing_and_keep_the_order_of_keys(
     connections = brokers.client_connections()
     print(f"seed {SEED}, {connections} connections, {unloads.summary()}")
     judge(clients)
-    # What a client hears of one topic must not end its connection, which has others' producers and consumers.
+    # News of one topic must not end a connection, which has other topics' producers and consumers.
     assert connections <= len(clients) * BROKERS
     # A machine that stands still for half a minute makes a request late.
     assert {answer[:3] for answer in unloads.answers} <= {"204", "503", "504"}

@@ -160,7 +160,7 @@ def test_sums_by_namespace_are_those_of_their_topics() -> None:
     rows = scene.traffic.by_namespace()
     assert (rows["public/default"]["backlog"], rows["public/other"]["backlog"]) == (3, 8), "of now"
     assert rows["public/default"]["messagesIn"] == 3, "of the last interval"
-    # What a page has read is part of the next interval.
+    # Counters that a page has read are part of the next interval.
     scene.update(5)
     assert scene.traffic.by_namespace()["public/default"]["messagesIn"] == 3
 
