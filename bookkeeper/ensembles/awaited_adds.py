@@ -30,6 +30,11 @@ class AwaitedAdds:
         self._waiting: asyncio.Future[None] | None = None
 
     @property
+    def ledger_id(self) -> int:
+        """The ledger that takes the entries."""
+        return self._ledger.ledger_id
+
+    @property
     def count(self) -> int:
         """Entries added so far, confirmed or not."""
         return self._handle.next_entry_id

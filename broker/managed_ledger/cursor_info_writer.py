@@ -360,31 +360,32 @@ class CursorInfoWriter:
 
     async def _store_in_ledger(self) -> StoredInfo | None:
         """Adds the position to the ledger, or to a new one. Raises MetadataError and PersistenceError."""
-        record = self._record
+        record, next_id = self._record, NO_LEDGER
         if record.needs_ledger():
-            if await self._put(await record.next_id(), begins=True) is None:
-                return None
+            next_id = await record.next_id()
         elif record.needs_texts(self.cursor_properties) and await self._put(record.ledger_id) is None:
             return None
         # After a write of the node too: its position counts for nothing while it names a ledger with entries.
         stored = await self._encoded(self._entry_of, self._context.settings.read_bytes_max)
         if self.closed:
             return None
-        await record.add_and_wait(stored.value)
-        return stored
+        if next_id == NO_LEDGER:
+            await record.add_and_wait(stored.value)
+            return stored
+        await record.begin(next_id, stored.value)
+        return None if await self._put(next_id) is None else stored
 
     def _entry_of(self, info: CursorInfo) -> bytes:
         return encode_position(StoredPosition(info), as_bits=self._context.settings.acks_as_bits)
 
-    async def _put(self, ledger_id: int, *, begins: bool = False) -> StoredInfo | None:
-        """Writes the node, which names the ledger; `begins` makes that one in the same write."""
+    async def _put(self, ledger_id: int) -> StoredInfo | None:
+        """Writes the node, which names the ledger."""
         texts = self.cursor_properties
         stored = await self._encoded_node(ledger_id)
         # Abandoned while a thread encoded: a cursor made anew may have the version that this write expects.
         if self.closed:
             return None
-        write = self._record.begin if begins else self._record.put
-        await write(stored.value, ledger_id, texts)
+        await self._record.put(stored.value, ledger_id, texts)
         if self._record.has_superfluous:
             self._background.spawn(self._record.delete_superfluous())
         return stored

@@ -4,18 +4,19 @@ A store that belongs to one process has the node alone. A write of a shared one 
 cursor adds its positions to a ledger, as in Pulsar (ManagedCursorImpl):
 
     a new cursor, or new texts     the node, which names no ledger
-    its first acknowledgement      ledger and node in one write; the node names it. Then entry 0
+    its first acknowledgement      a ledger with one entry; then the node, which names it
     each later one                 one entry
-    the ledger is full or old      the next one begins with the node in one write; the former is deleted
+    the ledger is full or old      the same with the next one; the former is deleted
     a bookie refuses an add        the node, which names no ledger; the ledger is deleted
     the cursor is closed           the same; a cursor with many ranges leaves its position in the ledger, and ends it
 
 The laws:
 
-1. The last entry of the ledger that the node names is the position. A ledger without entries leaves the node's in force,
-   which is as of the write that began the ledger.
-2. The node names every ledger that may have a position: a crash can leave a former ledger that no node names, never
-   lose one. Audits find such a ledger as an orphan, after a crash of Apache's broker too.
+1. The last entry of the ledger that the node names is the position. The node names a ledger only after its first entry is
+   confirmed: where that has none, Apache's brokers go back to the node's position and forget all ranges, and a node takes
+   fewer ranges than an entry. A ledger without entries, which former releases could leave, keeps the node's in force.
+2. The node names every ledger that may have a position: a crash can leave a next ledger or a former one that no node
+   names, never lose one. Audits find such a ledger as an orphan, after a crash of Apache's broker too.
 3. A broker that opens the cursor fences the ledger that the node names, and the former broker's next add is refused.
 4. Where bundles have owners, each write of the node carries the check of the lease. The next owner has read the node and
    writes it by its version, so a write of the former owner in between would end the next one's writes. A deletion asks
@@ -30,14 +31,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from bookkeeper.ensembles.awaited_adds import AwaitedAdds
-from bookkeeper.ensembles.own_ledger import OwnLedger
 from bookkeeper.metadata.metadata_store import ABSENT, Check, Put
 from bookkeeper.metadata.owned_key import OwnedKey
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.managed_ledger_info import cursor_key
 from broker.managed_ledger.records.pulsar_records import PREFIX
 from foundation.model.errors import BadVersion, BrokerError, MetadataError, NotEnoughBookies
-from protocol.ledger_metadata import ledger_key
 
 log = logging.getLogger(__name__)
 
@@ -62,10 +61,13 @@ class CursorRecord:
         self._node = OwnedKey(context.environment.metadata, version)
         self._texts = texts
         self._adds: AwaitedAdds | None = None
-        """None while no ledger is open; one that another broker began is never written on."""
+        """None while no ledger is open; one that another broker began is never written on.
+
+        Between `begin` and `put` its ledger is not `ledger_id` yet.
+        """
         self._began_ns = 0
         self._superfluous: tuple[int, ...] = ()
-        """Ledgers that the node names no more once it is written again."""
+        """Ledgers that the node does not name once it is written again; among them one that has just begun."""
 
     @property
     def version(self) -> int:
@@ -88,10 +90,11 @@ class CursorRecord:
         return cursor_key(self._context.name, self.name)
 
     def needs_ledger(self) -> bool:
-        """Returns True when the next position needs a new ledger."""
+        """Returns True when the next position needs a new ledger: the open one is full, old, or not named by the node."""
         settings, now_ns = self._context.settings, self._context.environment.now_ns()
         return (
             self._adds is None
+            or self._adds.ledger_id != self.ledger_id
             or self._adds.count >= settings.cursor_entries_max
             or now_ns >= self._began_ns + settings.cursor_rollover_ns
         )
@@ -103,7 +106,12 @@ class CursorRecord:
     async def put(self, value: bytes, ledger_id: int, texts: Mapping[str, str]) -> None:
         """Writes the node; the value names `ledger_id` and has the texts. Raises MetadataError."""
         self.check_lease()  # Raises before the value counts as one that was perhaps stored.
-        await self._node.put_with(self.key, value, self._put)
+        try:
+            await self._node.put_with(self.key, value, self._put)
+        except BadVersion:
+            if ledger_id in self._superfluous:  # Another broker has the node, which never named this ledger.
+                await self._delete(ledger_id)
+            raise
         self._written(ledger_id, texts)
 
     async def next_id(self) -> int:
@@ -111,39 +119,37 @@ class CursorRecord:
         self.check_lease()
         return await self._context.environment.ids.next()
 
-    async def begin(self, value: bytes, ledger_id: int, texts: Mapping[str, str]) -> None:
-        """Begins a ledger and writes the node that names it, in one write. Raises MetadataError and NotEnoughBookies."""
-        self.check_lease()  # As above.
+    async def begin(self, ledger_id: int, entry: bytes) -> None:
+        """Makes a ledger with one entry. It counts once `put` has named it.
+
+        Raises MetadataError, and PersistenceError when the entry is refused.
+        """
+        self.check_lease()  # What is made without it would be an orphan.
+        environment = self._context.environment
         try:
-            own = await self._node.put_with(self.key, value, partial(self._begin, ledger_id))
-        except (BadVersion, NotEnoughBookies):
+            own = await environment.ledgers.create(ledger_id, self._custom())
+        except BadVersion as error:
+            # A ledger that is there already is not ours: nothing here deletes it, and the next try takes another id.
+            raise MetadataError(
+                f"{self.key}: the ledger {ledger_id} of its next positions exists already"
+            ) from error
+        except NotEnoughBookies:
             raise  # It was not made.
         except BaseException:
-            # The write may be carried out all the same. The node names the ledger then, until it is written again.
-            self._superfluous += (ledger_id,)
+            self._superfluous += (ledger_id,)  # It may be made all the same.
             raise
-        self._written(ledger_id, texts)
-        environment = self._context.environment
+        self._superfluous += (ledger_id,)  # Until the node names it.
         self._adds = AwaitedAdds(own, environment.ledgers, environment.turn, environment.now_ns)
         self._began_ns = environment.now_ns()
+        await self.add_and_wait(entry)
 
-    async def _begin(self, ledger_id: int, node: Put) -> tuple[OwnLedger, int]:
-        custom = {
+    def _custom(self) -> dict[str, bytes]:
+        return {
             "application": b"pulsar",
             "component": b"managed-ledger",
             "pulsar/managed-ledger": self._context.name.encode(),
             "pulsar/cursor": self.name.encode(),
         }
-        try:
-            own, (version, *_) = await self._context.environment.ledgers.create_with(
-                ledger_id, custom, (node, *self._conditions())
-            )
-        except BadVersion:
-            # A ledger that is there already is not ours; taken for one that was perhaps made here, it would be deleted.
-            if await self._context.environment.metadata.get(ledger_key(ledger_id)) is None:
-                await self._check_lease(node)
-            raise
-        return own, version
 
     async def _put(self, node: Put) -> tuple[None, int]:
         metadata = self._context.environment.metadata
@@ -175,9 +181,11 @@ class CursorRecord:
             raise MetadataError(f"{self.key} is not written: this broker has no lease of its topic")
 
     def _written(self, ledger_id: int, texts: Mapping[str, str]) -> None:
-        if self.ledger_id not in (NO_LEDGER, ledger_id):
-            self._superfluous += (self.ledger_id,)
+        former = (*self._superfluous, self.ledger_id)
+        self._superfluous = tuple(one for one in former if one not in (NO_LEDGER, ledger_id))
         self.ledger_id, self._texts = ledger_id, texts
+        if self._adds is not None and self._adds.ledger_id != ledger_id:
+            self._adds = None
 
     def add(self, entry: bytes, done: Callable[[BrokerError | None], None]) -> None:
         """Adds a position to the open ledger; `done` gets the error of a refused one, which ends the ledger."""
@@ -220,12 +228,17 @@ class CursorRecord:
     async def delete_superfluous(self) -> None:
         """Deletes the ledgers that the node names no more. After an error the next call tries again."""
         for ledger_id in self._superfluous:
-            try:
-                await self._context.environment.ledgers.delete(ledger_id)
-            except BrokerError as error:
-                log.info("%s: its former ledger %d is deleted later: %s", self.key, ledger_id, error)
-            else:
-                self._superfluous = tuple(one for one in self._superfluous if one != ledger_id)
+            # The open one has begun meanwhile, and is about to be named.
+            if self._adds is None or self._adds.ledger_id != ledger_id:
+                await self._delete(ledger_id)
+
+    async def _delete(self, ledger_id: int) -> None:
+        try:
+            await self._context.environment.ledgers.delete(ledger_id)
+        except BrokerError as error:
+            log.info("%s: its superfluous ledger %d is deleted later: %s", self.key, ledger_id, error)
+        else:
+            self._superfluous = tuple(one for one in self._superfluous if one != ledger_id)
 
     async def delete(self) -> None:
         """Deletes node and ledgers. Raises MetadataError."""

@@ -17,10 +17,11 @@ from broker.managed_ledger.records.pulsar_records import (
     StoredPosition,
     decode_cursor,
     decode_position,
+    encode_cursor,
 )
 from broker.managed_ledger.removal.deletion import decide_deletion, delete_managed_ledger, no_tier
-from foundation.model.errors import BadVersion
-from foundation.model.position import EARLIEST, Position
+from foundation.model.errors import BadVersion, MetadataError
+from foundation.model.position import EARLIEST
 from magnetar.audit.facts import gather, judge
 from magnetar.snapshot.node_rows import Node
 from protocol.ledger_metadata import LedgerState, decode, ledger_key
@@ -79,6 +80,15 @@ async def version(world: World) -> int:
 
 async def exists(world: World, ledger_id: int) -> bool:
     return await world.metadata.get(ledger_key(ledger_id)) is not None
+
+
+async def cursor_ledgers(world: World) -> set[int]:
+    assert isinstance(world.metadata, MemoryMetadataStore)
+    return {
+        int(key.rpartition("L")[2])
+        for key, one in world.metadata._values.items()
+        if key.startswith("/ledgers/0") and b"pulsar/cursor" in one.value
+    }
 
 
 def positions(world: World, ledger_id: int) -> list[StoredPosition]:
@@ -421,18 +431,16 @@ async def test_no_crash_loses_an_acknowledgement_or_hides_a_ledger(way_of_storin
         done.append(set())
         life = asyncio.ensure_future(live(World(way, bookie, shared_store=True), done, way_of_storing))
         await until(lambda way=way, life=life: way.dead or life.done())  # type: ignore[misc]  # bound for the loop
-        life.cancel()
-        await asyncio.wait((life,))
+        # More than once: a close that is cancelled still waits for its background work, which waits for the dead store.
+        while not life.done():
+            life.cancel()
+            await asyncio.sleep(0)
         if await store.get(cursor_key(NAME, "s")) is None:
             continue
         named = {decode_cursor(store._values[cursor_key(NAME, "s")].value).ledger_id}
         bookie.refuse = lambda ledger_id, entry_id: OK
         found = {one.subject for one in judge(gather(await nodes_of(store))) if one.kind == "orphan"}
-        of_cursor = {
-            int(key.rpartition("L")[2])
-            for key, one in store._values.items()
-            if key.startswith("/ledgers/0") and b"pulsar/cursor" in one.value
-        }
+        of_cursor = await cursor_ledgers(World(store, bookie, shared_store=True))
         # A former ledger may be left, and the audit finds it.
         assert {str(one) for one in of_cursor - named} <= found
         hidden += len(of_cursor - named)
@@ -459,15 +467,54 @@ async def test_entry_whose_confirmation_is_lost_may_be_the_position(shared: Worl
     assert again.mark_delete_position == at(ledger, 1)
 
 
-async def test_ledger_that_has_begun_without_an_entry_leaves_the_node_in_force(shared: World) -> None:
+async def test_node_names_a_ledger_only_after_its_first_entry(shared: World) -> None:
+    """Apache's brokers forget all ranges of a cursor whose node names a ledger without entries."""
+    ledger, cursor = await opened(shared, cursor_entries_max=2)
+    await fill(ledger, ENTRIES)
+    for index in range(4):
+        before = (await in_node(shared)).ledger_id
+        shared.ledgers.hold()
+        cursor.acknowledge([at(ledger, index), at(ledger, 7)])
+        await until(lambda: shared.ledgers.held)
+        assert (await in_node(shared)).ledger_id == before
+        shared.ledgers.answer_at_once_again()
+        await cursor.store.flush()
+    assert before != -1, "one ledger was full, and another followed"
+
+
+async def test_ledger_without_an_entry_leaves_the_node_in_force(shared: World) -> None:
+    """Former releases wrote the node first."""
     ledger, cursor = await opened(shared)
     await fill(ledger, ENTRIES)
-    shared.ledgers.hold()
-    shared.ledgers.refuse = lambda ledger_id, entry_id: WRITE_FAILED
     cursor.acknowledge([at(ledger, index) for index in (0, 1, 5)])
-    await until(lambda: shared.ledgers.held)
-    assert (await in_node(shared)).ledger_id >= 0
-    copy = shared.copy_after_crash()
-    ledger, again = await opened(World(copy.metadata, copy.ledgers, shared_store=True))
+    await ledger.close()
+    empty = await shared.environment.ids.next()
+    await shared.environment.ledgers.create(empty, {})
+    value = encode_cursor(StoredCursor((await in_node(shared)).info, empty, shared.wall))
+    await shared.metadata.put(cursor_key(NAME, "s"), value, await version(shared))
+    ledger, again = await opened(shared.after_crash(shared_store=True))
     assert (again.mark_delete_position, again.backlog) == (at(ledger, 1), ENTRIES - 3)
-    assert again.mark_delete_position != Position(-1, -1)
+
+
+async def test_ledger_that_another_broker_kept_from_being_named_is_deleted(shared: World) -> None:
+    ledger, cursor = await opened(shared)
+    await fill(ledger, ENTRIES)
+    second, found = await opened(shared.after_crash(shared_store=True))
+    await acknowledge(second, found, 1)
+    named = (await in_node(shared)).ledger_id
+    with pytest.raises(BadVersion):
+        await acknowledge(ledger, cursor, 5)
+    assert (await in_node(shared)).ledger_id == named
+    assert await cursor_ledgers(shared) == {named}
+
+
+async def test_ledger_whose_id_is_taken_stays_and_the_next_try_takes_another(shared: World) -> None:
+    ledger, cursor = await opened(shared)
+    await fill(ledger, ENTRIES)
+    taken = await shared.environment.ids.next() + 1
+    await shared.environment.ledgers.create(taken, {})
+    with pytest.raises(MetadataError, match=f"the ledger {taken} of its next positions exists already"):
+        await acknowledge(ledger, cursor, 0)
+    assert await exists(shared, taken)
+    await cursor.store.flush()
+    assert (await in_node(shared)).ledger_id == taken + 1

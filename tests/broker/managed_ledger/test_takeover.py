@@ -361,20 +361,6 @@ async def test_cursor_at_a_ledger_that_another_broker_has_reserved_is_not_taken_
     assert "s" not in ledger.cursors.by_name
 
 
-async def test_ledger_that_has_the_id_of_a_cursor_ledger_already_is_not_deleted() -> None:
-    world, lease = await leased()
-    ledger = await world.open(lease=lease, mark_delete_rate=EVERY_CHANGE)
-    await fill(ledger, 3)
-    cursor = await ledger.cursors.open("s", EARLIEST)
-    next_id = await world.environment.ids.next() + 1
-    await world.environment.ledgers.create_with(next_id, {}, ())
-    cursor.acknowledge([at(ledger, 0)])
-    with pytest.raises(BadVersion):
-        await cursor.store.flush()
-    await turns(20)
-    assert await world.metadata.get(ledger_key(next_id)) is not None
-
-
 async def test_no_id_is_taken_for_a_cursor_ledger_without_a_lease() -> None:
     world, lease = await leased()
     ledger = await world.open(lease=lease, mark_delete_rate=EVERY_CHANGE)
