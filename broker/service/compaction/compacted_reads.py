@@ -21,7 +21,7 @@ from foundation.model.errors import BrokerError
 from foundation.model.position import EARLIEST, Position
 
 
-class CompactedTopic(Protocol):
+class TopicWithCompaction(Protocol):
     """A topic whose consumers may read its compacted ledger."""
 
     compaction: TopicCompaction

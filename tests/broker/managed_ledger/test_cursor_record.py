@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -19,25 +19,20 @@ from broker.managed_ledger.records.pulsar_records import (
     decode_position,
     encode_cursor,
 )
-from broker.managed_ledger.removal.deletion import decide_deletion, delete_managed_ledger, no_tier
 from foundation.model.errors import BadVersion, MetadataError
 from foundation.model.position import EARLIEST
-from magnetar.audit.facts import gather, judge
-from magnetar.snapshot.node_rows import Node
 from protocol.ledger_metadata import LedgerState, decode, ledger_key
 from tests.broker.managed_ledger.ledger_fakes import (
     EVERY_CHANGE,
     NAME,
     OK,
     WRITE_FAILED,
-    FakeLedgers,
     World,
     at,
     fill,
     turns,
     until,
 )
-from tests.fakes.metadata import WritesUntilCrash
 
 ENTRIES = 12
 Store = Callable[..., Awaitable[None]]
@@ -351,120 +346,29 @@ async def test_broker_that_lost_the_cursor_stores_nothing_more(shared: World) ->
     assert (third.mark_delete_position, third.acks.beyond.count) == (at(second, 2), 0)
 
 
-async def test_begin_whose_answer_is_lost_leaves_no_second_ledger(shared: World) -> None:
+@pytest.mark.parametrize("write", ["put_all", "put"])
+async def test_begin_whose_answer_is_lost_leaves_no_second_ledger(
+    shared: World, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    """The ledger is made by `put_all`, and the node names it by `put`."""
     ledger, cursor = await opened(shared)
     await fill(ledger, 3)
-    real, put_all = shared.metadata, shared.metadata.put_all
-    lost = asyncio.CancelledError("the answer is lost")
+    real = getattr(shared.metadata, write)
 
-    async def then_lost(puts: object) -> list[int]:
-        await put_all(puts)  # type: ignore[arg-type]  # passed on
-        raise lost
+    async def then_lost(*arguments: Any) -> None:
+        await real(*arguments)
+        raise asyncio.CancelledError("the answer is lost")
 
-    real.put_all = then_lost  # type: ignore[method-assign]  # for one call
-    cursor.acknowledge([at(ledger, 0)])
-    with pytest.raises(asyncio.CancelledError):
-        await cursor.store.flush()
-    real.put_all = put_all  # type: ignore[method-assign]  # as before
-    first = (await in_node(shared)).ledger_id
+    with monkeypatch.context() as patch:
+        patch.setattr(shared.metadata, write, then_lost)
+        cursor.acknowledge([at(ledger, 0)])
+        with pytest.raises(asyncio.CancelledError):
+            await cursor.store.flush()
+    (first,) = await cursor_ledgers(shared)
+    assert ((await in_node(shared)).ledger_id == first) is (write == "put")
     await acknowledge(ledger, cursor, 1)
     await cursor.store.settle()
-    assert (await in_node(shared)).ledger_id != first
-    assert not await exists(shared, first)
-
-
-# Crashes
-
-
-async def live(world: World, done: list[set[int]], store: Store) -> None:
-    """Acknowledges, rolls over, meets a refused add, sets a text, closes; `done` follows the stored entries."""
-    ledger, cursor = await opened(world, cursor_entries_max=2, node_ranges_max=2)
-    await fill(ledger, ENTRIES)
-    so_far = set[int]()
-    for index in (0, 2, 4, 1, 6, 8):
-        if index == 1:
-            world.ledgers.refuse = lambda ledger_id, entry_id: WRITE_FAILED
-        so_far = so_far | {index}
-        done.append(so_far)
-        await store(ledger, cursor, index)
-        world.ledgers.refuse = lambda ledger_id, entry_id: OK
-        if index == 6:
-            cursor.store.keep_properties({"team": "billing"})
-            await cursor.store.flush()
-        done[:-1] = []
-    await ledger.close()
-    ledger, cursor = await opened(world, cursor_entries_max=2, node_ranges_max=9)
-    done.append(so_far | {10})
-    await store(ledger, cursor, 10)
-    done[:-1] = []
-    await ledger.close()
-
-
-async def writes_of_a_life(way_of_storing: Store) -> int:
-    plenty = 1 << 20
-    way = WritesUntilCrash(MemoryMetadataStore(), plenty)
-    await live(World(way, shared_store=True), [], way_of_storing)
-    return plenty - way.left
-
-
-async def nodes_of(store: MemoryMetadataStore) -> Iterator[Node]:
-    return iter([Node(key, one.value, one.version, None, None) for key, one in store._values.items()])
-
-
-async def check(after: World, done: list[set[int]]) -> None:
-    """Stored acknowledgements hold; that of the write under way may hold, and no other does."""
-    ledger, cursor = await opened(after)
-    entries = sum(info.entries for info in ledger.ledgers.infos())
-    acked = {index for index in range(entries) if cursor.acks.is_acknowledged(at(ledger, index))}
-    assert acked in done, (acked, done)
-    await ledger.close()
-
-
-@pytest.mark.parametrize("way_of_storing", [acknowledge, acknowledge_in_passing])
-async def test_no_crash_loses_an_acknowledgement_or_hides_a_ledger(way_of_storing: Store) -> None:
-    """The broker dies before each of its writes of the metadata store."""
-    count = await writes_of_a_life(way_of_storing)
-    hidden = 0
-    for writes in range(2, count):
-        store, bookie = MemoryMetadataStore(), FakeLedgers()
-        way, done = WritesUntilCrash(store, writes), list[set[int]]()
-        done.append(set())
-        life = asyncio.ensure_future(live(World(way, bookie, shared_store=True), done, way_of_storing))
-        await until(lambda way=way, life=life: way.dead or life.done())  # type: ignore[misc]  # bound for the loop
-        # More than once: a close that is cancelled still waits for its background work, which waits for the dead store.
-        while not life.done():
-            life.cancel()
-            await asyncio.sleep(0)
-        if await store.get(cursor_key(NAME, "s")) is None:
-            continue
-        named = {decode_cursor(store._values[cursor_key(NAME, "s")].value).ledger_id}
-        bookie.refuse = lambda ledger_id, entry_id: OK
-        found = {one.subject for one in judge(gather(await nodes_of(store))) if one.kind == "orphan"}
-        of_cursor = await cursor_ledgers(World(store, bookie, shared_store=True))
-        # A former ledger may be left, and the audit finds it.
-        assert {str(one) for one in of_cursor - named} <= found
-        hidden += len(of_cursor - named)
-        world = World(store, bookie, shared_store=True)
-        await check(world, done)
-        assert await decide_deletion(NAME, store)
-        await delete_managed_ledger(NAME, store, world.environment.ledgers, no_tier)
-        left = {key for key in store._values if key.startswith("/ledgers/0")}
-        assert len(left) <= len(of_cursor - named)
-    assert hidden, "a crash between the node and the deletion of the former ledger was tried"
-
-
-async def test_entry_whose_confirmation_is_lost_may_be_the_position(shared: World) -> None:
-    ledger, cursor = await opened(shared)
-    await fill(ledger, 3)
-    await acknowledge(ledger, cursor, 0)
-    shared.ledgers.hold()
-    cursor.acknowledge([at(ledger, 1)])
-    used = (await in_node(shared)).ledger_id
-    await until(lambda: len(shared.ledgers.stored[used]) == 2)
-    copy = shared.copy_after_crash()
-    copied = World(copy.metadata, copy.ledgers, shared_store=True)
-    _, again = await opened(copied)
-    assert again.mark_delete_position == at(ledger, 1)
+    assert await cursor_ledgers(shared) == {(await in_node(shared)).ledger_id} != {first}
 
 
 async def test_node_names_a_ledger_only_after_its_first_entry(shared: World) -> None:

@@ -9,7 +9,7 @@ therefore starts over at the first unacknowledged entry, and the redelivery coun
 
 from __future__ import annotations
 
-from broker.service.compaction.compacted_reads import CompactedReads, CompactedTopic
+from broker.service.compaction.compacted_reads import CompactedReads, TopicWithCompaction
 from broker.service.consumer import Consumer, SubscriptionType
 from broker.service.entry_facts import messages_left, messages_of
 from broker.service.subscriptions.dispatch.active_consumer import choose_active
@@ -37,7 +37,7 @@ class SingleActiveDispatcher(Dispatcher):
         "kind",
     )
 
-    def __init__(self, context: DispatchContext, kind: SubscriptionType, topic: CompactedTopic) -> None:
+    def __init__(self, context: DispatchContext, kind: SubscriptionType, topic: TopicWithCompaction) -> None:
         """`topic` is asked for its compaction by the first consumer with `readCompacted`."""
         super().__init__(context)
         self.kind = kind
@@ -47,7 +47,7 @@ class SingleActiveDispatcher(Dispatcher):
         self._topic_name = context.topic_name
         self._partition = context.partition
         # Not a function of the subscription: a bound method for each dispatcher, and a cycle.
-        self._topic: CompactedTopic | None = topic
+        self._topic: TopicWithCompaction | None = topic
         self._compacted: CompactedReads | None = None
         self._delayed = False
         self._ranges: StickyRangesSelector | None = None
