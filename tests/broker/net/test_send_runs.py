@@ -13,6 +13,7 @@ from broker.service.ports import Sends
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.position import Position
 from foundation.model.topic_name import parse_topic_name
+from foundation.value import Json
 from protocol.bookie_frame import RC_FENCED, RC_IO_ERROR
 from protocol.pulsar_api_pb2 import BaseCommand
 from tests.fakes.client import Client, Port
@@ -77,7 +78,9 @@ class Scene:
     async def limit(self, rate: int) -> None:
         """Sets the publish rate of the topic, in messages a second; 0 takes it away."""
         namespaces, registry = self.stage.namespaces, self.stage.registry
-        value = {"publishThrottlingRateInMsg": rate, "publishThrottlingRateInByte": -1} if rate else None
+        value: Json = (
+            {"publishThrottlingRateInMsg": rate, "publishThrottlingRateInByte": -1} if rate else None
+        )
         await self.stage.run(namespaces.set_topic_policy(TOPIC, "publishRate", value))
         await self.stage.run(registry.topic_changed(TOPIC))
 
