@@ -1,8 +1,8 @@
 """`python -m tests.sim --seeds 200`: one line per batch of seeds, a summary, exit code 1 with the seed of each failure.
 
-Each seed also has a history of sessions with the metadata store, see `tests/sim/sessions.py`, and two of three have
-a history of topics, see `tests/sim/lives/history.py`, every second one of these with object storage; the summary counts
-their operations. `--sessions` leaves the others out, and so does `--tiers` for histories with object storage.
+Each seed also has a history of sessions with the metadata store, see `tests/sim/sessions.py`, and a history of topics, see
+`tests/sim/lives/history.py`, of three one with object storage and one with publish rates; the summary counts their
+operations. `--sessions` leaves the others out, and so does `--tiers` for histories with object storage.
 `--cluster` has histories of several brokers alone, see `tests/sim/cluster/history.py`.
 `--seed N` shows the history of one seed; `--break RULE` breaks a rule on purpose, to see that it is noticed.
 """
@@ -20,10 +20,10 @@ from tests.sim.breakages import BREAKAGES
 from tests.sim.cluster.breakages import CLUSTER_BREAKAGES
 from tests.sim.cluster.history import ClusterCounts, simulate_cluster
 from tests.sim.cluster.transactions import TRANSACTION_BREAKAGES
-from tests.sim.lives.breakages import LIVES_BREAKAGES
+from tests.sim.lives.breakages import LIVES_BREAKAGES, RATE_BREAKAGES
 from tests.sim.lives.counts import Counts
 from tests.sim.lives.history import simulate_lives
-from tests.sim.lives.life import KINDS, TIERED_KINDS, Kind
+from tests.sim.lives.life import KINDS, LIMITED_KINDS, TIERED_KINDS, Kind
 from tests.sim.lives.tier_breakages import TIER_BREAKAGES
 from tests.sim.loop import Stuck
 from tests.sim.metadata import Broken
@@ -32,12 +32,12 @@ from tests.sim.sessions import SessionCounts, simulate_sessions
 from tests.sim.simulation import Outcome, simulate
 
 BATCH = 50
-LIVES_EACH = 3
-LIVES_AT = {1: KINDS, 2: TIERED_KINDS}
-"""Seeds with a history of topics, by their rest, and the kinds of topics in it."""
+LIVES_KINDS = (LIMITED_KINDS, KINDS, TIERED_KINDS)
+"""Kinds of topics in the histories of three seeds in a row."""
 ALL_BREAKAGES = {
     **BREAKAGES,
     **LIVES_BREAKAGES,
+    **RATE_BREAKAGES,
     **TIER_BREAKAGES,
     **SESSION_BREAKAGES,
     **CLUSTER_BREAKAGES,
@@ -66,24 +66,21 @@ def _run(seeds: range) -> int:
     failed: list[int] = []
     counts = Counts()
     sessions = SessionCounts()
-    lives = 0
     for start in range(seeds.start, seeds.stop, BATCH):
         batch = range(start, min(start + BATCH, seeds.stop))
         batch_began = time.monotonic()
         outcomes = [outcome for seed in batch if (outcome := _try(seed, failed)) is not None]
         for seed in batch:
             _try_sessions(seed, failed, sessions)
-            if (kinds := LIVES_AT.get(seed % LIVES_EACH)) is not None:
-                lives += 1
-                _try_lives(seed, failed, counts, kinds)
+            _try_lives(seed, failed, counts, _kinds_of(seed))
         print(
             f"seeds {batch.start:5}-{batch.stop - 1:<5} {_sums(outcomes)}  {time.monotonic() - batch_began:5.1f} s",
             flush=True,
         )
-    print(f"{lives} histories of topics: {counts.text()}")
+    print(f"{len(seeds)} histories of topics: {counts.text()}")
     print(f"{len(seeds)} histories of sessions: {sessions.text()}")
     print(f"{len(seeds)} seeds in {time.monotonic() - began:.1f} s, {len(failed)} failed {failed or ''}")
-    without_runs = bool(lives) and not counts.runs_of_several
+    without_runs = not counts.runs_of_several
     if without_runs:
         print("FAILED: no run had more than one SEND")
     return 1 if failed or without_runs else 0
@@ -139,6 +136,10 @@ def _show_cluster(seed: int, *, transactions: bool) -> int:
     return 0
 
 
+def _kinds_of(seed: int) -> tuple[Kind, ...]:
+    return LIVES_KINDS[seed % len(LIVES_KINDS)]
+
+
 def _try_sessions(seed: int, failed: list[int], counts: SessionCounts) -> None:
     try:
         counts.add(simulate_sessions(seed))
@@ -187,9 +188,8 @@ def _show(seed: int) -> int:
         text = _sums([simulate(seed, trace)])
         trace.append("A history of sessions:")
         text += f"\nseed {seed}, sessions: {simulate_sessions(seed, trace).text()}"
-        if (kinds := LIVES_AT.get(seed % LIVES_EACH)) is not None:
-            trace.append("A history of topics:")
-            text += f"\nseed {seed}, topics: {simulate_lives(seed, trace, kinds).text()}"
+        trace.append("A history of topics:")
+        text += f"\nseed {seed}, topics: {simulate_lives(seed, trace, _kinds_of(seed)).text()}"
     except AssertionError as error:
         print("\n".join(trace))
         print(f"seed {seed} FAILED: {error}")

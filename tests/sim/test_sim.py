@@ -18,9 +18,9 @@ from tests.sim.breakages import broken
 from tests.sim.cluster.breakages import CLUSTER_BREAKAGES
 from tests.sim.cluster.history import ClusterCounts, simulate_cluster
 from tests.sim.cluster.transactions import TRANSACTION_BREAKAGES
-from tests.sim.lives.breakages import LIVES_BREAKAGES
+from tests.sim.lives.breakages import LIVES_BREAKAGES, RATE_BREAKAGES
 from tests.sim.lives.history import simulate_lives
-from tests.sim.lives.life import KINDS, TIERED_KINDS, Kind
+from tests.sim.lives.life import KINDS, LIMITED_KINDS, TIERED_KINDS, Kind
 from tests.sim.lives.tier_breakages import TIER_BREAKAGES
 from tests.sim.loop import Stuck
 from tests.sim.metadata import Broken, SharedState
@@ -180,6 +180,18 @@ def test_simulated_topics_with_object_storage_break_no_invariant(seed: int) -> N
 def test_simulation_with_object_storage_notices_a_disabled_rule(rule: str) -> None:
     with TIER_BREAKAGES[rule](), pytest.raises((Broken, Stuck)):  # type: ignore[attr-defined]
         simulate_all_lives(range(20), TIERED_KINDS)
+
+
+@pytest.mark.parametrize("seed", slow_but((0,), range(3)))
+def test_simulated_topics_with_publish_rates_break_no_invariant(seed: int) -> None:
+    counts = simulate_lives(seed, kinds=LIMITED_KINDS)
+    assert min(counts.confirmed, counts.rates_changed, counts.paused, counts.runs_of_several) > 0
+
+
+@pytest.mark.parametrize("rule", RATE_BREAKAGES)
+def test_simulation_with_publish_rates_notices_a_disabled_rule(rule: str) -> None:
+    with RATE_BREAKAGES[rule](), pytest.raises((Broken, Stuck)):  # type: ignore[attr-defined]
+        simulate_all_lives(range(20), LIMITED_KINDS)
 
 
 def simulate_all(seeds: range) -> None:

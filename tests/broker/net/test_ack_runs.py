@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -73,6 +73,21 @@ async def scene_of(kind: SubscriptionType) -> Scene:
 
 
 @pytest.fixture
+def singles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Positions that reach a cursor one by one."""
+    seen: list[tuple[int, int]] = []
+    plain = Acks.acknowledge
+
+    def acknowledge(acks: Acks, positions: Iterable[tuple[int, int]]) -> int:
+        taken = list(positions)
+        seen.extend(taken)
+        return plain(acks, taken)
+
+    monkeypatch.setattr(Acks, "acknowledge", acknowledge)
+    return seen
+
+
+@pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Entries of each run that reaches a cursor."""
     seen: list[int] = []
@@ -104,6 +119,21 @@ async def test_positions_of_one_ack_are_runs(kind: SubscriptionType, runs: list[
     assert runs == [15, 5, 10]
     assert scene.subscription.cursor.mark_delete_position == (scene.ledger_id, 19)
     assert await scene.client.names() == ["ACK_RESPONSE"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("gap", [0, 25, ENTRIES - 1])
+async def test_ids_of_one_ack_that_follow_one_another_reach_the_cursor_as_ranges_alone(
+    kind: SubscriptionType, gap: int, runs: list[int], singles: list[tuple[int, int]]
+) -> None:
+    scene = await scene_of(kind)
+    scene.client.feed(scene.ack(*(number for number in range(ENTRIES) if number != gap)))
+    assert runs == [size for size in (gap, ENTRIES - 1 - gap) if size]
+    assert singles == []
+    # One that is alone goes by itself.
+    scene.client.feed(scene.ack(gap))
+    assert singles == [(scene.ledger_id, gap)]
+    assert scene.subscription.cursor.mark_delete_position == (scene.ledger_id, ENTRIES - 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -13,6 +13,7 @@ from broker.service.ports import Sends
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.position import Position
 from foundation.model.topic_name import parse_topic_name
+from foundation.value import Json
 from protocol.bookie_frame import RC_FENCED, RC_IO_ERROR
 from protocol.pulsar_api_pb2 import BaseCommand
 from tests.fakes.client import Client, Port
@@ -73,6 +74,27 @@ class Scene:
             else:
                 found.append((BaseCommand.Type.Name(command.type), -1))
         return found
+
+    async def limit(self, rate: int) -> None:
+        """Sets the publish rate of the topic, in messages a second; 0 takes it away."""
+        namespaces, registry = self.stage.namespaces, self.stage.registry
+        value: Json = (
+            {"publishThrottlingRateInMsg": rate, "publishThrottlingRateInByte": -1} if rate else None
+        )
+        await self.stage.run(namespaces.set_topic_policy(TOPIC, "publishRate", value))
+        await self.stage.run(registry.topic_changed(TOPIC))
+
+    async def answers_at(self, rate: int, count: int) -> list[tuple[str, int]]:
+        """The answers to so many SENDs of one read, since which the rate holds: never more receipts than it allows."""
+        heard: list[tuple[str, int]] = []
+        for tenths in range(20 * (count + 1)):
+            heard += await self.answers()
+            assert [name for name, _ in heard].count("receipt") <= rate + rate * tenths // 10
+            if len(heard) >= count:
+                return heard
+            self.stage.now_ns += 100_000_000
+            await self.stage.fire()
+        raise AssertionError("they wait for ever")
 
     def assert_nothing_is_pending(self) -> None:
         gate = self.client.cnx.gate
@@ -340,12 +362,13 @@ async def test_every_send_is_answered_once_and_in_order_whatever_cuts_its_run(
     expected: list[tuple[str, int]] = []
     heard: list[tuple[str, int]] = []
     fence = pytest.MonkeyPatch()
-    sequence_id = ends = 0
+    sequence_id = ends = rates = 0
     for _ in range(30):
         frames = []
         before = len(expected)
         end = chance.choices(["", "corrupt", "unload", "fence"], [12, 1, 1, 1])[0]
-        if end in ("unload", "fence"):
+        rate = chance.choice([0, 0, 0, 1, 4]) if not end else 0
+        if end in ("unload", "fence") or rate:
             heard += await scene.answers()
         if end == "fence":
             fence.setattr(scene.stage.ledgers, "_store", lambda *_: RC_FENCED)
@@ -362,7 +385,11 @@ async def test_every_send_is_answered_once_and_in_order_whatever_cuts_its_run(
         if end == "corrupt":
             frames += [frame(sequence_id + 1, corrupt=True), *late]
             expected.append(("refused", sequence_id + 1))
+        await scene.limit(rate)
         scene.feed(*frames)
+        if rate:
+            heard += await scene.answers_at(rate, len(frames))
+            rates += 1
         if end == "unload":
             unload = asyncio.ensure_future(scene.stage.registry.unload(parse_topic_name(TOPIC)))
             await asyncio.sleep(0)
@@ -382,6 +409,7 @@ async def test_every_send_is_answered_once_and_in_order_whatever_cuts_its_run(
     assert heard.count(("CLOSE_PRODUCER", -1)) == ends
     assert [answer for answer in heard if answer[1] >= 0] == expected
     assert max(runs) > 3
+    assert rates > 0
     scene.assert_nothing_is_pending()
 
 

@@ -16,6 +16,8 @@ from broker.service.compaction.compacted_ledger import CompactedLedger
 from broker.service.compaction.compaction_source import SourceSegment, segments_of
 from broker.service.lifecycle.deletion.intents import Intent
 from broker.service.lifecycle.deletion.steps import DeletionSteps
+from broker.service.limits.publish_limit import PublishLimit
+from broker.service.policies.values import PublishRate
 from broker.service.subscriptions.backlog import message_expiry
 from broker.service.subscriptions.backlog.message_expiry import MessageExpiry
 from broker.service.topics.dormant_topic import DormantTopic
@@ -155,6 +157,33 @@ def _records_without_cursors() -> object:
     return mock.patch.object(DormantTopic, "take_nodes", take)
 
 
+def _rates_are_ignored() -> object:
+    """A SEND without a token left pauses nothing."""
+    return mock.patch.object(PublishLimit, "count", return_value=False)
+
+
+def _set_rates_begin_anew() -> object:
+    """A rate that is set again comes with a full bucket."""
+    plain = PublishLimit.change
+
+    def change(self: PublishLimit, rate: PublishRate) -> None:
+        self.rate = PublishRate()
+        plain(self, rate)
+
+    return mock.patch.object(PublishLimit, "change", change)
+
+
+def _paused_producers_stay() -> object:
+    """A connection that waits for a rate is forgotten."""
+    return mock.patch.object(PublishLimit, "_release", return_value=None)
+
+
+RATE_BREAKAGES: dict[str, Callable[[], object]] = {
+    "rates-are-ignored": _rates_are_ignored,
+    "set-rates-begin-anew": _set_rates_begin_anew,
+    "paused-producers-stay": _paused_producers_stay,
+}
+"""Noticed in histories with publish rates."""
 LIVES_BREAKAGES: dict[str, Callable[[], object]] = {
     "trims-what-is-needed": _trims_what_is_needed,
     "retention-is-ignored": _retention_is_ignored,

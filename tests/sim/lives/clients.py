@@ -12,7 +12,6 @@ from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.internal_cursors import COMPACTION_CURSOR
 from broker.service.namespaces.namespaces import AlreadyExists, NamespaceNotFound
 from broker.service.policies.table import OFFLOAD_POLICIES
-from broker.service.producer import AccessMode, Producer
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.new_topic import create_shadow
 from broker.service.topics.persistent_topic import PersistentTopic
@@ -22,9 +21,10 @@ from foundation.model.position import EARLIEST
 from foundation.model.topic_name import parse_topic_name
 from foundation.value import Json
 from tests.fakes.messages import message
-from tests.fakes.ports import FakeConsumerPort, FakeProducerPort
+from tests.fakes.ports import FakeConsumerPort
 from tests.sim.lives.broker import SimBroker
 from tests.sim.lives.life import Kind, Life, Sent
+from tests.sim.lives.sending import Receipts
 from tests.sim.metadata import Broken
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ PAUSE_S = 1.0
 RECEIVER_PERMITS = 1000
 LEAKED_ENTRIES = 8
 RUN_LENGTHS = (1, 1, 2, 5)
+RATE_CHANGES = 0.1
+"""Share of a producer's reads before which its topic's publish rate is set."""
 OFFLOADING: Json = {
     "managedLedgerOffloadDriver": "aws-s3",
     "managedLedgerOffloadBucket": "sim",
@@ -42,39 +44,6 @@ OFFLOADING: Json = {
     # An entry is a piece of its own.
     "managedLedgerOffloadReadBufferSizeInBytes": 20,
 }
-
-
-class Receipts(FakeProducerPort):
-    """Notes each confirmed message at the moment of its receipt; each has one answer, and receipts come in order."""
-
-    def __init__(self, history: History, life: Life) -> None:
-        super().__init__()
-        self._history = history
-        self._life = life
-        self.asked: dict[int, Sent] = {}
-        """Messages without an answer."""
-        self._last = -1
-
-    @property
-    def closed(self) -> bool:
-        return "closed" in self.events
-
-    def receipt(self, sequence_id: int, highest: int, ledger_id: int, entry_id: int, size: int) -> None:
-        self._life.sent[sequence_id] = self._answered(sequence_id)
-        if sequence_id < self._last:
-            self._history.defect(Broken(f"{self._life.name}: receipt {sequence_id} after {self._last}"))
-        self._last = sequence_id
-        self._life.positions[ledger_id, entry_id] = sequence_id
-        self._history.state.known(ledger_id)
-        self._history.counts.confirmed += 1
-
-    def refused(self, sequence_id: int, highest_sequence_id: int, size: int, error: BrokerError) -> None:
-        self._answered(sequence_id)
-
-    def _answered(self, sequence_id: int) -> Sent:
-        if sequence_id not in self.asked:
-            self._history.defect(Broken(f"{self._life.name}: two answers to {sequence_id}"))
-        return self.asked.pop(sequence_id)
 
 
 class Slot:
@@ -200,33 +169,24 @@ class Slot:
     async def _use(self, broker: SimBroker, life: Life) -> None:
         history = self._history
         topic = await self._topic(broker, life.name)
-        port = Receipts(history, life)
-        producer = Producer(
-            topic,
-            port,
-            producer_id=0,
-            name=f"p{history.next_life()}",
-            access_mode=AccessMode.SHARED,
-            topic_epoch=None,
-        )
-        await topic.add_producer(producer)
+        port = Receipts(history, life, topic, broker.client)
+        await topic.add_producer(port.producer)
         consumers = [
             await Reading.begin(history, await self._topic(broker, life.name_for(name)), life, name)
             for name in self.kind.subscriptions
         ]
         try:
-            await self._work(life, topic, producer, port, consumers)
+            await self._work(broker, life, topic, port, consumers)
         finally:
             for reading in consumers:
                 reading.leave()
-            if not broker.client.crashed:
-                await topic.remove_producer(producer)
+            await port.leave()
 
     async def _work(
         self,
+        broker: SimBroker,
         life: Life,
         topic: PersistentTopic,
-        producer: Producer,
         port: Receipts,
         consumers: Sequence[Reading],
     ) -> None:
@@ -238,12 +198,27 @@ class Slot:
                 return
             if self.kind.leaks and len(life.sent) >= LEAKED_ENTRIES:
                 return
-            self._send_run(life, producer, port, history.rng.choice(RUN_LENGTHS))
+            # A client whose connection is not read waits.
+            if port.is_read:
+                self._send_run(life, port, history.rng.choice(RUN_LENGTHS))
+            if self.kind.rates and history.rates.random() < RATE_CHANGES:
+                await self._change_rate(broker, life, port)
             for reading in consumers:
                 reading.acknowledge()
             await asyncio.sleep(history.rng.expovariate(1 / PAUSE_S))
 
-    def _send_run(self, life: Life, producer: Producer, port: Receipts, length: int) -> None:
+    async def _change_rate(self, broker: SimBroker, life: Life, port: Receipts) -> None:
+        """Sets another publish rate, or the same one again."""
+        rate = self._history.rates.choice(self.kind.rates)
+        value: Json = {"publishThrottlingRateInMsg": rate, "publishThrottlingRateInByte": -1}
+        base = str(parse_topic_name(life.name).base)
+        port.rate_changes()
+        await broker.namespaces.set_topic_policy(base, "publishRate", value)
+        await broker.registry.topic_changed(base)
+        port.rate_holds(rate)
+        self._history.counts.rates_changed += 1
+
+    def _send_run(self, life: Life, port: Receipts, length: int) -> None:
         """Sends messages as one read of a connection brings them."""
         history = self._history
         first = self._numbers + 1
@@ -253,8 +228,7 @@ class Slot:
             body = b"#%d:%d" % (life.number, number)
             port.asked[number] = Sent(body, history.loop.time())
             bodies.append(message(body, key=life.key_of(number), at_ms=history.clock.now_ms()))
-        history.counts.runs_of_several += length > 1
-        producer.publish(first, 0, 1, bodies, sum(map(len, bodies)), False, False)
+        port.send(first, bodies)
 
 
 class Reading:

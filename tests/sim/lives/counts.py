@@ -12,6 +12,9 @@ class Counts:
     confirmed: int = 0
     runs_of_several: int = 0
     """Runs of more than one SEND."""
+    rates_changed: int = 0
+    paused: int = 0
+    """Times that a producer had to wait for a publish rate."""
     trimmed: int = 0
     compacted: int = 0
     copies_made: int = 0

@@ -2,6 +2,7 @@
 
 * No ledger goes while a confirmed message in it is neither acknowledged by each subscription nor expired, nor while
   retention holds it.
+* No message is read above the publish rate that holds, and a producer that waits for it goes on.
 * Each subscription of a living topic gets every confirmed message that it has not acknowledged and that is not expired.
 * No message that its consumer has acknowledged comes again to it, though messages that it has for too long do.
 * The compacted view has for each key its last confirmed message, or a later one.
@@ -101,6 +102,8 @@ class History:
         self.state.exported = lambda subject: bool(exported(folder, subject))
         # Its own draws: the histories of before stay as they were.
         self.objects = ObjectService(random.Random(seed))
+        self.rates = random.Random(f"{seed} rates")
+        """Draws publish rates."""
         self.counts = Counts()
         self.lives: list[Life] = []
         self.broker: SimBroker | None = None

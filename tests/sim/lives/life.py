@@ -78,6 +78,8 @@ class Kind:
     """Its closed ledgers are copied to object storage at once, and leave the bookies soon."""
     keys: int = 0
     """Keys of its messages, which are compacted now and then; 0 = none."""
+    rates: tuple[int, ...] = ()
+    """Publish rates, messages a second, of which it gets one after the other; 0 = no limit."""
 
     @property
     def keep_ms(self) -> int:
@@ -110,6 +112,15 @@ TIERED_KINDS = (
     Kind("plain", ("quick", "slow")),
 )
 """Of histories with object storage."""
+
+LIMITED_KINDS = (
+    Kind("limited", ("quick", "slow"), rates=(1, 1, 3, 0)),
+    Kind("aged", ("quick", "never"), frozenset({"never"}), ttl_s=20, rates=(2, 5, 0)),
+    Kind("parts", ("quick",), partitions=2, rates=(1, 2)),
+    Kind("brief", ("quick",), namespace="sim/brief", rates=(1, 4, 0)),
+    Kind("plain", ("quick",)),
+)
+"""Of histories with publish rates that come and go."""
 
 
 @dataclass
