@@ -112,13 +112,18 @@ class Peers:
     ) -> ClientWebSocketResponse:
         """Opens a WebSocket at a broker, for one of this broker's clients. Raises as `request`."""
         from aiohttp import ClientError, WSServerHandshakeError
+        from yarl import URL
 
         url = self._url(to, path, query)
         self._broker_at(url)
         session = await self._opened()
         try:
             return await session.ws_connect(
-                url, headers=self._settings.headers, max_msg_size=text_bytes_max, autoclose=False
+                # `encoded`: see `_ask`.
+                URL(url, encoded=True),
+                headers=self._settings.headers,
+                max_msg_size=text_bytes_max,
+                autoclose=False,
             )
         except WSServerHandshakeError as error:
             raise PeerRefused(
@@ -148,7 +153,7 @@ class Peers:
             raise ServiceNotReady(
                 f"broker {to.broker_id} has no {wanted}, which brokerClientTlsEnabled asks for"
             )
-        text = "&".join(f"{key}={quote(value, safe='')}" for key, value in query.items())
+        text = "&".join(f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in query.items())
         return f"{base}{path}?{text}" if text else f"{base}{path}"
 
     def _broker_at(self, url: str) -> Addresses:
@@ -166,11 +171,14 @@ class Peers:
     async def _ask(self, method: str, url: str, body: Json) -> tuple[int, str, Json]:
         # Late: a broker alone sends no requests.
         from aiohttp import ClientError
+        from yarl import URL
 
         session = await self._opened()
+        # `encoded`: the path goes as it is. Made shorter, that of the subscription `..` would be that of its topic.
+        to = URL(url, encoded=True)
         try:
             async with session.request(
-                method, url, json=body, headers=self._settings.headers, allow_redirects=False
+                method, to, json=body, headers=self._settings.headers, allow_redirects=False
             ) as answer:
                 content = await answer.content.read(BYTES_MAX)
                 found = _decoded(content)

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pulsar
 import pytest
 from aiohttp import ClientSession
+from yarl import URL
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.admin.topics.over_owners import RULES
@@ -32,7 +33,8 @@ class Two:
         self.owners: dict[int, BrokerService] = {}
 
     async def ask(self, method: str, path: str, body: object = None, *, at: int = 0) -> tuple[int, object]:
-        url = f"{self.brokers[at].addresses.admin_url}/admin/v2/{path}"
+        # As it is written: a client may send a name of dots.
+        url = URL(f"{self.brokers[at].addresses.admin_url}/admin/v2/{path}", encoded=True)
         async with ClientSession() as session, session.request(method, url, json=body) as answer:
             content = await answer.read()
             return answer.status, json.loads(content) if content else None
@@ -101,6 +103,14 @@ async def test_subscription_that_some_partitions_lack_is_made_there(two: Two) ->
     await (await two.topic(0)).subscribing.create("s", (await two.topic(0)).ledger.last_confirmed)
     assert await two.ask("PUT", f"{PATH}/subscription/s") == (204, None)
     assert await two.subscriptions() == [{"s"}] * PARTITIONS
+
+
+@pytest.mark.parametrize("name", ["..", "%2e%2e", "%2E."])
+async def test_request_about_a_subscription_of_dots_is_none_about_its_topic(two: Two, name: str) -> None:
+    status, body = await two.ask("PUT", f"{PATH}/subscription/{name}/properties", {"a": "b"})
+    assert (status, str(body)[:31]) == (404, "{'reason': 'Subscription .. not"), body
+    for index in range(PARTITIONS):
+        assert not (await two.topic(index)).properties
 
 
 @pytest.mark.parametrize("at", [0, 1])
