@@ -107,10 +107,11 @@ class Peers:
                 return addresses
         raise ServiceNotReady(f"the owner of {topic} is no broker of this cluster")
 
-    async def web_socket(
-        self, to: Addresses, path: str, query: Mapping[str, str], text_bytes_max: int
-    ) -> ClientWebSocketResponse:
-        """Opens a WebSocket at a broker, for one of this broker's clients. Raises as `request`."""
+    async def web_socket(self, to: Addresses, path: str, query: Mapping[str, str]) -> ClientWebSocketResponse:
+        """Opens a WebSocket at a broker, for one of this broker's clients. Raises as `request`.
+
+        Its texts have no limit here: a message is as long as its producer made it, in several chunks if need be.
+        """
         from aiohttp import ClientError, WSServerHandshakeError
         from yarl import URL
 
@@ -122,7 +123,7 @@ class Peers:
                 # `encoded`: see `_ask`.
                 URL(url, encoded=True),
                 headers=self._settings.headers,
-                max_msg_size=text_bytes_max,
+                max_msg_size=0,
                 autoclose=False,
             )
         except WSServerHandshakeError as error:
