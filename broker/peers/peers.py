@@ -8,7 +8,9 @@ are set.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -203,6 +205,8 @@ class Peers:
             await self._close_session()
             self._of = made_with
             self._session = ClientSession(
+                # In UTF-8: with escapes a body could be three times as long as the client's, and above the limit there.
+                json_serialize=partial(json.dumps, ensure_ascii=False, separators=(",", ":")),
                 connector=TCPConnector(ssl=True if context is None else context),
                 timeout=ClientTimeout(total=TIMEOUT_S, sock_connect=CONNECT_S),
             )
@@ -210,8 +214,6 @@ class Peers:
 
 
 def _decoded(content: bytes) -> Json:
-    import json
-
     if not content:
         return None
     try:
