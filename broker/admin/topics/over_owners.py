@@ -17,7 +17,7 @@ from aiohttp.typedefs import Handler
 
 from broker.admin.http.answers import PreconditionFailed, answer, body_of, done, namespace_of, topic_of
 from broker.admin.http.principal import PRINCIPAL
-from broker.admin.http.request_path import NAMESPACE, template_of
+from broker.admin.http.request_path import CHECK_ALONE, NAMESPACE, template_of
 from broker.admin.service_view import BROKER, BrokerView
 from broker.admin.topics.partitioned_stats import joined_stats
 from broker.admin.topics.topic_access import partitioned_shown
@@ -246,14 +246,17 @@ async def _list(request: web.Request, ownership: ClusterOwnership, bundle: str) 
 
 
 async def _ask_bundles(request: web.Request, ownership: ClusterOwnership) -> web.Response:
-    namespace = namespace_of(request)
+    namespace, bundles = namespace_of(request), _bundles(request)
     end = request.rel_url.raw_path.removeprefix(f"/admin/v2/namespaces/{namespace}")
 
-    async def ask(bundle: str) -> OwnerAnswer:
+    async def ask(bundle: str, further: Mapping[str, str] | None = None) -> OwnerAnswer:
         path = f"/admin/v2/namespaces/{namespace}/{bundle}{end}"
-        return await _ask(request, ownership, bundle, f"{namespace}/{bundle}", path, None)
+        return await _ask(request, ownership, bundle, f"{namespace}/{bundle}", path, None, further)
 
-    return await _done(request, await _all_of(_bundles(request), ask))
+    if end.startswith("/unsubscribe/"):
+        # The refusal of one owner changes no topic of another one.
+        await _done(request, await _all_of(bundles, partial(ask, further={CHECK_ALONE: "true"})))
+    return await _done(request, await _all_of(bundles, ask))
 
 
 async def _ask_coordinators(request: web.Request, ownership: ClusterOwnership) -> list[OwnerAnswer]:

@@ -220,6 +220,21 @@ async def test_request_about_a_namespace_asks_the_owners_of_all_bundles(two: Two
     assert all(topic.closed for topic in topics)
 
 
+@pytest.mark.parametrize("at", [0, 1])
+async def test_subscription_in_use_at_one_owner_is_deleted_from_no_topic_of_the_namespace(
+    two: Two, at: int
+) -> None:
+    assert await two.ask("PUT", f"{PATH}/subscription/s") == (204, None)
+    for used, owner in enumerate(two.brokers):
+        index = next(index for index, one in two.owners.items() if one is owner)
+        client = pulsar.Client(owner.addresses.service_url)
+        await asyncio.to_thread(client.subscribe, str(BASE.with_partition(index)), "s")
+        status, body = await two.ask("POST", "namespaces/public/default/unsubscribe/s", at=at)
+        assert (status, body) == (412, {"reason": "Subscription has active connected consumers"}), used
+        assert await two.subscriptions() == [{"s"}] * PARTITIONS
+        await asyncio.to_thread(client.close)
+
+
 async def test_every_rule_is_about_a_route(two: Two) -> None:
     from broker.admin.server import create_app
 
