@@ -204,6 +204,7 @@ class Publication:
         self.outcomes: dict[int, dict[str, Json]] = {}
         """Pulsar's JSON about each message, by its place in the request."""
         self.broker = broker
+        """The broker that was asked."""
         self.name = producer_name or f"rest-{secrets.token_hex(8)}"
         """The name of the producers."""
         self._schema_version = schema_version
