@@ -123,12 +123,18 @@ def watch_failed(watch_id: int, error: int, message: str) -> bytes:
     )
 
 
-def coordinators(watch_id: int, addresses: Sequence[tuple[str, str]]) -> bytes:
-    """WATCH_TC_ASSIGNMENTS_UPDATE: `pulsar://` and `pulsar+ssl://` URL of each coordinator's broker; "" = without one."""
+def coordinators(watch_id: int, addresses: Sequence[tuple[str, str] | None]) -> bytes:
+    """WATCH_TC_ASSIGNMENTS_UPDATE: `pulsar://` and `pulsar+ssl://` URL of each coordinator's broker; "" = without one.
+
+    Left out: those that no broker has (None).
+    """
     update = api.CommandWatchTcAssignmentsUpdate(
         watch_id=watch_id, snapshot=api.TcAssignmentsSnapshot(parallelism=len(addresses))
     )
-    for number, (url, url_tls) in enumerate(addresses):
+    for number, urls in enumerate(addresses):
+        if urls is None:
+            continue
+        url, url_tls = urls
         assignment = update.snapshot.assignments.add(tc_id=number)
         if url:
             assignment.broker_service_url = url

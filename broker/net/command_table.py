@@ -90,7 +90,7 @@ ROWS: Final[Mapping[BaseCommand.Type.ValueType, CommandRow]] = {
         scalable_handlers.watch_coordinators,
         NoRight("it tells the addresses of brokers, which every role knows that connected to one"),
     ),
-    BaseCommand.WATCH_TC_ASSIGNMENTS_CLOSE: CommandRow(scalable_handlers.close, _OWN_WATCH),
+    BaseCommand.WATCH_TC_ASSIGNMENTS_CLOSE: CommandRow(scalable_handlers.close_coordinators, _OWN_WATCH),
     BaseCommand.TC_CLIENT_CONNECT_REQUEST: CommandRow(
         transaction_handlers.handle,
         NoRight(

@@ -16,6 +16,7 @@ from broker.net.topic_list_watcher import TopicListWatchers
 from broker.security.audit import AuditTrail
 from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
+from broker.service.lifecycle.coordinator_watches import CoordinatorWatches
 from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.limits.publish_buffer import PublishBuffer
 from broker.service.topics.topic_registry import TopicRegistry
@@ -110,6 +111,8 @@ class ConnectionContext:
     """Frames of the run that was delivered last."""
     topic_list_watchers: TopicListWatchers = field(init=False)
     """Tell clients of topics that come and go."""
+    coordinator_watches: CoordinatorWatches = field(init=False)
+    """Tell clients of Pulsar 5.0 of coordinators that move."""
     partition_shares: PartitionShares = field(init=False)
     """Shares of the partitions of consumers of Pulsar 5.0."""
     producer_names: ProducerNames = field(default_factory=lambda: ProducerNames(""))
@@ -135,6 +138,9 @@ class ConnectionContext:
         stored = StoredShares(self.metadata, self.spawn)
         self.topic_list_watchers = TopicListWatchers(
             self.registry.events, self.turn, self.call_later, self.now_ns
+        )
+        self.coordinator_watches = CoordinatorWatches(
+            self.registry, lambda: self.coordinators, self.call_later, self.spawn, self.now_ns
         )
         self.partition_shares = PartitionShares(stored, self.due_later, lambda: self.settings.share_grace_s)
         self.publish_buffer = PublishBuffer(self.settings.publish_buffer_bytes_max)

@@ -16,7 +16,7 @@ from broker.net.partition_shares import ShareRegistration
 from broker.net.ports import UNSENT_BYTES_MAX, Connection
 from broker.net.stored_shares import GroupKey, Share
 from broker.security.authorization.access import Access, consume, list_topics, look_up
-from broker.service.transactions.coordinators import ASSIGN_TOPIC
+from broker.service.lifecycle.coordinator_watches import Assignments, CoordinatorWatch
 from foundation.model.errors import BrokerError, InvalidTopicName, NotAllowed, TopicNotFound
 from foundation.model.topic_name import SCALABLE, TopicName, parse_topic_name
 from protocol import answers, scalable_answers
@@ -193,7 +193,7 @@ async def _watch_topics(cnx: Connection, request: CommandWatchScalableTopics) ->
 
 
 def watch_coordinators(cnx: Connection, command: BaseCommand) -> None:
-    """Answers WATCH_TC_ASSIGNMENTS with the addresses of the coordinators, which any LOOKUP tells too."""
+    """Answers WATCH_TC_ASSIGNMENTS with the addresses of the coordinators, which any LOOKUP tells too, and of later ones."""
     request = command.watchTcAssignments
 
     def refuse(error: BrokerError) -> bytes:
@@ -204,20 +204,27 @@ def watch_coordinators(cnx: Connection, command: BaseCommand) -> None:
 
 async def _watch_coordinators(cnx: Connection, request: CommandWatchTcAssignments) -> None:
     _check_enabled(cnx)
-    coordinators = cnx.context.coordinators
-    if coordinators is None:
-        raise NotAllowed("Transactions are not enabled: transactionCoordinatorEnabled=false")
+    watches = cnx.context.coordinator_watches
+    found = await watches.assignments()
     if not cnx.context.settings.coordinators_watched:
         raise NotAllowed(
             "Clients of version 5 have no transactions: transactionCoordinatorScalableTopicsEnabled=false"
         )
-    ownership = cnx.context.registry.ownership
-    addresses = []
-    for number in range(await coordinators.count()):
-        owner = (await ownership.owner_of(ASSIGN_TOPIC.with_partition(number))).addresses
-        addresses.append((owner.service_url, owner.service_url_tls))
-    cnx.send(scalable_answers.coordinators(request.watch_id, addresses))
+    if not cnx.is_open:
+        return  # The connection has lost its watches already; a later one would never end.
+    watch_id, outbox = request.watch_id, cnx.outbox
+
+    def tell(owners: Assignments) -> None:
+        cnx.send(scalable_answers.coordinators(watch_id, owners))
+
+    watches.add(cnx, watch_id, CoordinatorWatch(found, lambda: outbox.writable, tell))
+    tell(found)
+
+
+def close_coordinators(cnx: Connection, command: BaseCommand) -> None:
+    """Handles WATCH_TC_ASSIGNMENTS_CLOSE; no answer is expected."""
+    cnx.context.coordinator_watches.end(cnx, command.watchTcAssignmentsClose.watch_id)
 
 
 def close(cnx: Connection, command: BaseCommand) -> None:
-    """Handles the CLOSE of a lookup and of both watches: nothing was kept for them, and no answer is expected."""
+    """Handles the CLOSE of a lookup and of the watch of topics: nothing was kept, and no answer is expected."""

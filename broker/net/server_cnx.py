@@ -170,6 +170,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.inbox.close()
         for watcher in self.watchers.values():
             watcher.stop()
+        context.coordinator_watches.lose(self)
         context.partition_shares.lose(self.shares.values())
         # Emptied first, so that no callback finds a consumer of the closed connection.
         consumers, self.consumers = iter(list(self.consumers.values())), {}

@@ -8,7 +8,9 @@ are set.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -107,18 +109,24 @@ class Peers:
                 return addresses
         raise ServiceNotReady(f"the owner of {topic} is no broker of this cluster")
 
-    async def web_socket(
-        self, to: Addresses, path: str, query: Mapping[str, str], text_bytes_max: int
-    ) -> ClientWebSocketResponse:
-        """Opens a WebSocket at a broker, for one of this broker's clients. Raises as `request`."""
+    async def web_socket(self, to: Addresses, path: str, query: Mapping[str, str]) -> ClientWebSocketResponse:
+        """Opens a WebSocket at a broker, for one of this broker's clients. Raises as `request`.
+
+        Its texts have no limit here: a message is as long as its producer made it, in several chunks if need be.
+        """
         from aiohttp import ClientError, WSServerHandshakeError
+        from yarl import URL
 
         url = self._url(to, path, query)
         self._broker_at(url)
         session = await self._opened()
         try:
             return await session.ws_connect(
-                url, headers=self._settings.headers, max_msg_size=text_bytes_max, autoclose=False
+                # `encoded`: see `_ask`.
+                URL(url, encoded=True),
+                headers=self._settings.headers,
+                max_msg_size=0,
+                autoclose=False,
             )
         except WSServerHandshakeError as error:
             raise PeerRefused(
@@ -148,7 +156,7 @@ class Peers:
             raise ServiceNotReady(
                 f"broker {to.broker_id} has no {wanted}, which brokerClientTlsEnabled asks for"
             )
-        text = "&".join(f"{key}={quote(value, safe='')}" for key, value in query.items())
+        text = "&".join(f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in query.items())
         return f"{base}{path}?{text}" if text else f"{base}{path}"
 
     def _broker_at(self, url: str) -> Addresses:
@@ -166,11 +174,14 @@ class Peers:
     async def _ask(self, method: str, url: str, body: Json) -> tuple[int, str, Json]:
         # Late: a broker alone sends no requests.
         from aiohttp import ClientError
+        from yarl import URL
 
         session = await self._opened()
+        # `encoded`: the path goes as it is. Made shorter, that of the subscription `..` would be that of its topic.
+        to = URL(url, encoded=True)
         try:
             async with session.request(
-                method, url, json=body, headers=self._settings.headers, allow_redirects=False
+                method, to, json=body, headers=self._settings.headers, allow_redirects=False
             ) as answer:
                 content = await answer.content.read(BYTES_MAX)
                 found = _decoded(content)
@@ -194,6 +205,8 @@ class Peers:
             await self._close_session()
             self._of = made_with
             self._session = ClientSession(
+                # In UTF-8: with escapes a body could be three times as long as the client's, and above the limit there.
+                json_serialize=partial(json.dumps, ensure_ascii=False, separators=(",", ":")),
                 connector=TCPConnector(ssl=True if context is None else context),
                 timeout=ClientTimeout(total=TIMEOUT_S, sock_connect=CONNECT_S),
             )
@@ -201,8 +214,6 @@ class Peers:
 
 
 def _decoded(content: bytes) -> Json:
-    import json
-
     if not content:
         return None
     try:

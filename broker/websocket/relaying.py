@@ -154,7 +154,7 @@ class RelaySession(WebSocketSession):
                 name = part.name
                 local = quote(name.local, safe="")
                 url = f"{path}/{name.domain}/{name.namespace}/{local}{end}"
-                socket = await peers.web_socket(part.owner, url, passed, self.context.settings.text_bytes_max)
+                socket = await peers.web_socket(part.owner, url, passed)
                 self.legs.append(Leg(self, socket, name.partition))
         except BaseException:
             await self.leave()

@@ -6,6 +6,7 @@ passes. A receive that comes to its time limit raises `pulsar.Timeout`, which fa
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -110,8 +111,22 @@ class Admin:
 
     def owner(self, topic: str) -> str:
         """The address of the broker that has the topic, for a client that does not look it up."""
+        return str(self._owner(topic)["brokerUrl"])
+
+    def owner_url(self, topic: str) -> str:
+        """The admin port of the broker that has the topic, for a client that follows no redirect."""
+        return str(self._owner(topic)["httpUrl"])
+
+    def with_owner_of(self, topic: str) -> str:
+        """A non-persistent topic at the broker that has `topic`, for a client with one connection to both."""
+        owner = self.owner(topic)
+        names = (f"non-persistent://public/default/{topic}-{number}" for number in itertools.count())
+        return next(name for name in names if self.owner(name) == owner)
+
+    def _owner(self, topic: str) -> dict[str, Json]:
         with urllib.request.urlopen(f"{self.url}/lookup/v2/topic/{_path(topic)}", timeout=WAIT_S) as answer:
-            return str(json.loads(answer.read())["brokerUrl"])
+            found: dict[str, Json] = json.loads(answer.read())
+            return found
 
     def samples(self) -> list[Sample]:
         """One scrape."""

@@ -28,8 +28,8 @@ BROWSERS: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "g
 TOPICS: Final = "/admin/v2/persistent/public/default"
 
 
-def is_terminated(broker: BrokerProcess, topic: str) -> bool:
-    answer = send(broker.addresses.admin, f"GET {TOPICS}/{topic}/internalStats")
+def is_terminated(admin: Admin, topic: str) -> bool:
+    answer = send(admin.owner_url(topic), f"GET {TOPICS}/{topic}/internalStats")
     assert answer.status == 200, answer
     state = json.loads(answer.body)["state"]
     return str(state) == "Terminated"
@@ -56,15 +56,16 @@ ATTACKS: Final = {
 
 @pytest.mark.parametrize(("headers", "status"), ATTACKS.values(), ids=ATTACKS)
 def test_topic_survives_a_post_of_a_foreign_page(
-    broker: BrokerProcess, topic: str, headers: list[str], status: int
+    admin: Admin, topic: str, headers: list[str], status: int
 ) -> None:
-    answer = send(broker.addresses.admin, f"POST {TOPICS}/{topic}/terminate", *headers, body=b"x")
+    owner = admin.owner_url(topic)
+    answer = send(owner, f"POST {TOPICS}/{topic}/terminate", *headers, body=b"x")
     assert answer.status == status
     assert set(json.loads(answer.body)) == {"reason"}
-    assert not is_terminated(broker, topic)
-    own = send(broker.addresses.admin, f"POST {TOPICS}/{topic}/terminate")
+    assert not is_terminated(admin, topic)
+    own = send(owner, f"POST {TOPICS}/{topic}/terminate")
     assert own.status == 200
-    assert is_terminated(broker, topic), "the request itself is one that terminates"
+    assert is_terminated(admin, topic), "the request itself is one that terminates"
 
 
 @pytest.mark.parametrize("path", ["/admin/v2/clusters", "/metrics", "/nowhere", "/admin/v2/brokers/health"])
@@ -200,11 +201,9 @@ def browsing(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.peer
 @pytest.mark.slow
-def test_page_in_a_browser_changes_and_reads_nothing(
-    broker: BrokerProcess, topic: str, tmp_path: Path
-) -> None:
+def test_page_in_a_browser_changes_and_reads_nothing(admin: Admin, topic: str, tmp_path: Path) -> None:
     with serving() as evil, serving() as control:
-        port = broker.addresses.admin.rpartition(":")[2]
+        port = admin.owner_url(topic).rpartition(":")[2]
         page = PAGE.replace("ADMIN", f"http://localhost:{port}").replace("TOPIC", topic)
         evil.page = page.replace("CONTROL", f"http://localhost:{control.server_port}").encode()
         # The page's `--remote-debugging-port` keeps the browser open until it is stopped.
@@ -216,7 +215,7 @@ def test_page_in_a_browser_changes_and_reads_nothing(
         assert len(control.posts) == 3, (
             "the browser does send text, form and beacon to a server without a guard"
         )
-    assert not is_terminated(broker, topic)
+    assert not is_terminated(admin, topic)
     for server in ("broker", "control"):
         assert outcome[f"{server} text"] == "opaque"
         assert (outcome[f"{server} form"], outcome[f"{server} beacon"]) == ("sent", True)

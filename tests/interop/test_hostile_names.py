@@ -147,7 +147,14 @@ def test_names_that_no_topic_may_have_are_refused_and_store_nothing(tmp_path: Pa
 
 
 def ask_raw(broker: BrokerProcess, method: str, path: str, body: object) -> tuple[int, str]:
-    """Sends the path as it is, without the normalisation of HTTP clients; returns the status and the answer."""
+    """Sends the path as it is, without the normalisation of HTTP clients; returns the status and the answer.
+
+    In a cluster it is sent to the owner as well, with the path that the first broker names.
+    """
+    return _ask_raw_at(broker.addresses.admin, method, path, body)
+
+
+def _ask_raw_at(url: str, method: str, path: str, body: object) -> tuple[int, str]:
     text = json.dumps(body)
     lines = (
         f"{method} {path} HTTP/1.1",
@@ -156,11 +163,16 @@ def ask_raw(broker: BrokerProcess, method: str, path: str, body: object) -> tupl
         f"Content-Length: {len(text)}",
         "Connection: close",
     )
-    port = int(broker.addresses.admin.rpartition(":")[2])
+    port = int(url.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall("\r\n".join((*lines, "", text)).encode())
         answer = b"".join(iter(lambda: connection.recv(65_536), b"")).decode()
-    return int(answer.split(" ", 2)[1]), answer.partition("\r\n\r\n")[2]
+    status, (head, _, content) = int(answer.split(" ", 2)[1]), answer.partition("\r\n\r\n")
+    if status == 307:
+        location = next(line.partition(": ")[2] for line in head.split("\r\n") if line.startswith("Location"))
+        owner, slash, rest = location.removeprefix("http://").partition("/")
+        return _ask_raw_at(owner, method, slash + rest, body)
+    return status, content
 
 
 @pytest.mark.parametrize("name", [".", ".."])

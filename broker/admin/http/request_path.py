@@ -22,6 +22,8 @@ TOPIC: Final = f"/admin/v2/{TOPIC_NAME}"
 """Template of the paths of a topic's routes."""
 SUBSCRIPTION: Final = f"{TOPIC}/subscription/{{subscription}}"
 """Template of the paths of a subscription's routes."""
+CHECK_ALONE: Final = "magnetarCheckOnly"
+"""Parameter with which a broker asks another one whether it would refuse a request about a bundle."""
 _CONFIGURATION: Final = "/admin/v2/brokers/configuration/"
 _KEY_WITHOUT_ROUTE: Final = re.compile(r"(.*?/configuration/+[^/]+/).", re.IGNORECASE | re.DOTALL)
 """A path up to the value of a key, as a client may write it by mistake: with more slashes, or in capitals."""

@@ -17,7 +17,7 @@ from broker.admin.http.answers import (
     is_true,
     namespace_of,
 )
-from broker.admin.http.request_path import NAMESPACE
+from broker.admin.http.request_path import CHECK_ALONE, NAMESPACE
 from broker.admin.service_view import BROKER, RATES, BrokerView
 from broker.admin.topics.stats import rates_of_topic
 from broker.config.server_keys import AT_POSITIONS, BY_TOPICS, EQUAL
@@ -130,10 +130,15 @@ async def clear_backlog(request: web.Request) -> web.Response:
 
 
 async def unsubscribe(request: web.Request) -> web.Response:
-    """Deletes a subscription from all topics of a namespace or bundle; 412 while it has consumers."""
+    """Deletes a subscription from all topics of a namespace or bundle; 412 while it has consumers.
+
+    With `CHECK_ALONE` in the query nothing is deleted.
+    """
     namespace, match = _namespace(request), request.match_info
     registry = request.app[BROKER].registry
-    await namespace_topics.unsubscribe(registry, namespace, _bundle(request), match["subscription"])
+    checks_alone = request.query.get(CHECK_ALONE) == "true"
+    act = namespace_topics.check_unused if checks_alone else namespace_topics.unsubscribe
+    await act(registry, namespace, _bundle(request), match["subscription"])
     return done()
 
 

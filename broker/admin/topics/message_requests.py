@@ -79,6 +79,13 @@ class RestRequest:
     """The schema in the request, or that of texts."""
     messages: Sequence[Json]
     """In the order of the request, for `read_message`."""
+    given: Mapping[str, Json]
+    """The request as the client sent it."""
+
+    def part(self, producer_name: str, places: Sequence[int]) -> Json:
+        """Returns the request for the messages at these places alone, for another broker."""
+        messages: Json = [self.messages[place] for place in places]
+        return {**self.given, "producerName": producer_name, "messages": messages}
 
 
 def read_request(body: Json) -> RestRequest:
@@ -94,6 +101,7 @@ def read_request(body: Json) -> RestRequest:
         schema_version=int(str(found.get("schemaVersion", -1))),
         schema=_schema_in(str(found.get("valueSchema", ""))),
         messages=messages,
+        given=body,
     )
 
 

@@ -17,7 +17,7 @@ from aiohttp.typedefs import Handler
 
 from broker.admin.http.answers import PreconditionFailed, answer, body_of, done, namespace_of, topic_of
 from broker.admin.http.principal import PRINCIPAL
-from broker.admin.http.request_path import NAMESPACE, template_of
+from broker.admin.http.request_path import CHECK_ALONE, NAMESPACE, template_of
 from broker.admin.service_view import BROKER, BrokerView
 from broker.admin.topics.partitioned_stats import joined_stats
 from broker.admin.topics.topic_access import partitioned_shown
@@ -246,14 +246,17 @@ async def _list(request: web.Request, ownership: ClusterOwnership, bundle: str) 
 
 
 async def _ask_bundles(request: web.Request, ownership: ClusterOwnership) -> web.Response:
-    namespace = namespace_of(request)
+    namespace, bundles = namespace_of(request), _bundles(request)
     end = request.rel_url.raw_path.removeprefix(f"/admin/v2/namespaces/{namespace}")
 
-    async def ask(bundle: str) -> OwnerAnswer:
+    async def ask(bundle: str, further: Mapping[str, str] | None = None) -> OwnerAnswer:
         path = f"/admin/v2/namespaces/{namespace}/{bundle}{end}"
-        return await _ask(request, ownership, bundle, f"{namespace}/{bundle}", path, None)
+        return await _ask(request, ownership, bundle, f"{namespace}/{bundle}", path, None, further)
 
-    return await _done(request, await _all_of(_bundles(request), ask))
+    if end.startswith("/unsubscribe/"):
+        # The refusal of one owner changes no topic of another one.
+        await _done(request, await _all_of(bundles, partial(ask, further={CHECK_ALONE: "true"})))
+    return await _done(request, await _all_of(bundles, ask))
 
 
 async def _ask_coordinators(request: web.Request, ownership: ClusterOwnership) -> list[OwnerAnswer]:
@@ -367,10 +370,40 @@ async def copy_subscriptions(broker: BrokerView, name: TopicName, new: range) ->
 async def _ask_about(
     ownership: ClusterOwnership, method: str, name: TopicName, end: str, body: Json
 ) -> PeerAnswer:
+    return await _ask_owner(ownership, method, name, _path_of(name, end), body)
+
+
+async def _ask_owner(
+    ownership: ClusterOwnership, method: str, name: TopicName, path: str, body: Json
+) -> PeerAnswer:
     """Sends a request about a topic to its owner, which may be this broker. Raises as `Peers.request`."""
     owner = await ownership.owner_of(name)
     query = {"authoritative": "true"} if owner.authoritative else {}
-    return await ownership.peers.request(owner.addresses, method, _path_of(name, end), query=query, body=body)
+    return await ownership.peers.request(owner.addresses, method, path, query=query, body=body)
+
+
+def owned_elsewhere(broker: BrokerView, parts: Iterable[TopicName]) -> set[TopicName]:
+    """Returns those of the partitions that this broker does not own."""
+    if not broker.registry.ownership.is_shared:
+        return set()
+    ownership = cluster_of(broker)
+    return {part for part in parts if ownership.bundle_of(part) not in ownership.leases}
+
+
+async def publish_at_owners(broker: BrokerView, bodies: Mapping[TopicName, Json]) -> list[OwnerAnswer]:
+    """Sends each body of `POST /topics/…` to the owner of its partition; returns the outcomes in their order."""
+    ownership = cluster_of(broker)
+
+    async def ask(part: TopicName) -> OwnerAnswer:
+        local = quote(part.base.local, safe="")
+        path = f"/topics/{part.domain}/{part.namespace}/{local}/partitions/{part.partition}"
+        try:
+            found = await _ask_owner(ownership, "POST", part, path, bodies[part])
+        except BrokerError as error:
+            return OwnerAnswer(str(part), error=error)
+        return OwnerAnswer(str(part), found.body)
+
+    return await _all_of([*bodies], ask)
 
 
 def _path_of(name: TopicName, end: str) -> str:

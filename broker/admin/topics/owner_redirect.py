@@ -11,7 +11,6 @@ from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
-from yarl import URL
 
 from broker.admin.service_view import BROKER
 from broker.service.namespaces.bundles import bundles_of
@@ -79,8 +78,10 @@ def sent_on(request: web.Request, to: Addresses, *, authoritative: bool) -> web.
     base = to.admin_url_tls if request.secure else to.admin_url or to.admin_url_tls
     if not base:
         raise ServiceNotReady("The owner of the topic has no admin port of this kind")
-    path = request.rel_url.update_query(authoritative="true" if authoritative else "false")
-    return web.Response(status=307, headers={"Location": str(URL(base).join(path))})
+    url = request.rel_url.update_query(authoritative="true" if authoritative else "false")
+    # As a text: joined by yarl, the path of the subscription `..` would become that of its topic.
+    location = f"{base}{url.raw_path}?{url.raw_query_string}"
+    return web.Response(status=307, headers={"Location": location})
 
 
 async def _bundle_of(request: web.Request, registry: TopicRegistry) -> str | None:

@@ -1,7 +1,7 @@
 """`POST /topics/…`: publishes the messages of a request and answers with their ids.
 
 A request is a producer of its own on each partition that gets a message, so the limits, quotas and access modes of the topic
-hold for it. It leaves again when every message has its outcome.
+hold for it. It leaves again when every message has its outcome. Other brokers are asked to publish to their partitions.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
+from collections.abc import Sequence, Set
 from typing import Final, NamedTuple
 
 from aiohttp import web
@@ -24,7 +25,9 @@ from broker.admin.topics.message_requests import (
     read_message,
     read_request,
 )
+from broker.admin.topics.over_owners import OwnerAnswer, owned_elsewhere, publish_at_owners
 from broker.admin.topics.topic_access import check_namespace
+from broker.peers.peers import PeerRefused
 from broker.schemas.schema import Schema, SchemaType
 from broker.service.ports import SinglePort
 from broker.service.producer import Producer
@@ -63,7 +66,8 @@ async def produce(request: web.Request) -> web.Response:
     count = await broker.registry.partitions.count(name)
     if not count and not await broker.registry.exists(name):
         raise TopicNotFound(f"Topic {name} not found")
-    return await _published(request, [name.with_partition(index) for index in range(count)] or [name], wanted)
+    parts = [name.with_partition(index) for index in range(count)]
+    return await _published(request, parts or [name], wanted, owned_elsewhere(broker, parts))
 
 
 async def produce_to_partition(request: web.Request) -> web.Response:
@@ -77,7 +81,13 @@ async def produce_to_partition(request: web.Request) -> web.Response:
     return await _published(request, [part], wanted)
 
 
-async def _published(request: web.Request, parts: list[TopicName], wanted: RestRequest) -> web.Response:
+async def _published(
+    request: web.Request,
+    parts: list[TopicName],
+    wanted: RestRequest,
+    elsewhere: Set[TopicName] = frozenset(),
+) -> web.Response:
+    """Publishes to these partitions; those of `elsewhere` have other owners."""
     broker = request.app[BROKER]
     version, schema = await _schema(broker, parts[0].base, wanted)
     messages = await _encoded(broker, wanted, schema)
@@ -88,9 +98,12 @@ async def _published(request: web.Request, parts: list[TopicName], wanted: RestR
     publication = Publication(broker, wanted.producer_name, version, f"{peer[0]}:{peer[1]}" if peer else "")
     try:
         for part in dict.fromkeys(chosen):
-            await publication.join(part)
+            if part not in elsewhere:
+                await publication.join(part)
+        await _publish_elsewhere(publication, wanted, chosen, elsewhere)
         for place, (part, one) in enumerate(zip(chosen, messages, strict=True)):
-            await publication.send(place, part, one)
+            if part not in elsewhere:
+                await publication.send(place, part, one)
             if place % _MESSAGES_PER_SLICE == _MESSAGES_PER_SLICE - 1:
                 await asyncio.sleep(0)
         await publication.wait_for_all(len(messages))
@@ -101,6 +114,44 @@ async def _published(request: web.Request, parts: list[TopicName], wanted: RestR
         {**publication.outcomes[place], "schemaVersion": number} for place in range(len(messages))
     ]
     return answer({"messagePublishResults": results, "schemaVersion": number})
+
+
+async def _publish_elsewhere(
+    publication: Publication,
+    wanted: RestRequest,
+    chosen: Sequence[TopicName],
+    elsewhere: Set[TopicName],
+) -> None:
+    """Has the owners of partitions publish their messages. Raises a refusal where all refuse and none is left for here."""
+    places: dict[TopicName, list[int]] = {}
+    for place, part in enumerate(chosen):
+        if part in elsewhere:
+            places.setdefault(part, []).append(place)
+    if not places:
+        return
+    bodies = {part: wanted.part(publication.name, of) for part, of in places.items()}
+    answers = await publish_at_owners(publication.broker, bodies)
+    errors = [one.error for one in answers if one.error is not None]
+    if len(errors) == len(answers) and elsewhere.issuperset(chosen):
+        raise errors[0]
+    for (part, of), one in zip(places.items(), answers, strict=True):
+        publication.outcomes.update(zip(of, _outcomes(part, one, len(of)), strict=True))
+
+
+def _outcomes(part: TopicName, answered: OwnerAnswer, count: int) -> list[dict[str, Json]]:
+    """Returns the outcome of each of `count` messages of a partition at another broker."""
+    body, error = answered.body, answered.error
+    results = body.get("messagePublishResults") if isinstance(body, dict) else None
+    found = [one for one in results if isinstance(one, dict)] if isinstance(results, list) else []
+    if len(found) == count:
+        return found
+    # Another error than a refusal: the owner may have got the messages, and its answer is lost.
+    stored = "" if isinstance(error, PeerRefused) else "; the message may be stored"
+    return [_refusal(part.partition, f"{error or 'no outcome came'}{stored}")] * count
+
+
+def _refusal(partition: int, reason: str) -> dict[str, Json]:
+    return {"errorMsg": reason, "messageId": str(partition), "errorCode": _NOT_PUBLISHED}
 
 
 async def _schema(broker: BrokerView, name: TopicName, wanted: RestRequest) -> tuple[bytes, Schema]:
@@ -152,8 +203,10 @@ class Publication:
         """`producer_name` is empty for a name that no other producer has."""
         self.outcomes: dict[int, dict[str, Json]] = {}
         """Pulsar's JSON about each message, by its place in the request."""
-        self._broker = broker
-        self._name = producer_name or f"rest-{secrets.token_hex(8)}"
+        self.broker = broker
+        """The broker that was asked."""
+        self.name = producer_name or f"rest-{secrets.token_hex(8)}"
+        """The name of the producers."""
         self._schema_version = schema_version
         self._address = address
         self._lanes: dict[TopicName, PublicationLane] = {}
@@ -163,22 +216,22 @@ class Publication:
 
     async def join(self, name: TopicName) -> None:
         """Adds a producer to the topic, opened if need be. BrokerErrors refuse."""
-        topic = await self._broker.registry.get(name, create=True)
+        topic = await self.broker.registry.get(name, create=True)
         topic.check_may_publish(encrypted=False)
         lane = PublicationLane(self, name.partition)
         lane.producer = Producer(
             topic,
             lane,
             producer_id=len(self._lanes),
-            name=self._name,
+            name=self.name,
             connection=self,
             address=self._address,
             client_version=_VERSION,
             schema_version=self._schema_version,
-            connected_at_ms=self._broker.environment.wall_ms(),
+            connected_at_ms=self.broker.environment.wall_ms(),
         )
         await topic.add_producer(lane.producer)
-        lane.next_sequence_id = topic.last_sequence_id(self._name) + 1
+        lane.next_sequence_id = topic.last_sequence_id(self.name) + 1
         self._lanes[name] = lane
 
     async def send(self, place: int, name: TopicName, one: _Encoded) -> None:
@@ -194,9 +247,9 @@ class Publication:
         sequence_id = one.message.sequence_id
         if sequence_id is None:
             sequence_id, lane.next_sequence_id = lane.next_sequence_id, lane.next_sequence_id + 1
-        now_ms = self._broker.environment.wall_ms()
-        body = entry_of(one.message, one.payload, self._name, sequence_id, now_ms, self._schema_version)
-        limit = self._broker.settings.int("maxMessageSize")
+        now_ms = self.broker.environment.wall_ms()
+        body = entry_of(one.message, one.payload, self.name, sequence_id, now_ms, self._schema_version)
+        limit = self.broker.settings.int("maxMessageSize")
         if len(body) > limit:
             lane.note_refusal(place, f"The message has {len(body)} bytes; maxMessageSize={limit} are allowed")
         else:
@@ -250,9 +303,7 @@ class PublicationLane(SinglePort):
 
     def note_refusal(self, place: int, reason: str) -> None:
         """Notes that a message is not stored."""
-        self._note(
-            place, {"errorMsg": reason, "messageId": str(self._partition), "errorCode": _NOT_PUBLISHED}
-        )
+        self._note(place, _refusal(self._partition, reason))
 
     def _note(self, place: int, outcome: dict[str, Json]) -> None:
         self._publication.outcomes[place] = outcome

@@ -77,15 +77,22 @@ async def clear_backlog(
                 one.acknowledge_through(topic.ledger.last_confirmed)
 
 
+async def check_unused(
+    registry: TopicRegistry, namespace: str, bundle: Bundle | None, subscription: str
+) -> None:
+    """Raises SubscriptionInUse where a subscription has consumers on one of the topics."""
+    async for open_topic in in_slices(registry.open_in(namespace), registry.now_ns):
+        found = open_topic.subscriptions.get(subscription)
+        if found is not None and found.consumers and (bundle is None or bundle.has(str(open_topic.name))):
+            raise SubscriptionInUse("Subscription has active connected consumers")
+
+
 async def unsubscribe(
     registry: TopicRegistry, namespace: str, bundle: Bundle | None, subscription: str
 ) -> None:
     """Deletes a subscription from every topic that has it. SubscriptionInUse if it has consumers on one of them."""
     # All topics are looked at before the first deletion, so that a refusal changes none of them.
-    async for open_topic in in_slices(registry.open_in(namespace), registry.now_ns):
-        found = open_topic.subscriptions.get(subscription)
-        if found is not None and found.consumers and (bundle is None or bundle.has(str(open_topic.name))):
-            raise SubscriptionInUse("Subscription has active connected consumers")
+    await check_unused(registry, namespace, bundle, subscription)
     async for topic in _opened(registry, namespace, bundle):
         one = topic.subscriptions.get(subscription)
         if one is not None:

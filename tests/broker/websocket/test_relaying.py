@@ -29,7 +29,7 @@ class Two:
 
     async def connect(self, path: str, *, at: int = 0) -> Socket:
         url = f"{self.brokers[at].addresses.admin_url}/ws/v2/{path}"
-        return Socket(await self._http.ws_connect(url, autoclose=False))
+        return Socket(await self._http.ws_connect(url, autoclose=False, max_msg_size=0))
 
     async def ask(self, method: str, path: str, body: object = None) -> int:
         url = f"{self.brokers[0].addresses.admin_url}/admin/v2/{path}"
@@ -73,6 +73,17 @@ async def test_messages_of_a_topic_of_another_broker_are_sent_and_acknowledged(t
     subscription = two.brokers[1].registry.topics[str(NAME)].subscriptions["s"]
     assert isinstance(subscription, Subscription)
     await until(lambda: subscription.cursor.backlog == 0)
+
+
+async def test_message_that_is_longer_with_its_id_than_a_client_may_send_comes_from_its_owner(
+    two: Two,
+) -> None:
+    await two.owned_by(1, NAME)
+    consumer = await two.connect(f"consumer/{TOPIC}/s")
+    # In base64 some fifty characters less than `webSocketMaxTextFrameSize`.
+    large = "x" * 786_380
+    assert [one["result"] for one in await (await two.connect(f"producer/{TOPIC}")).publish(large)] == ["ok"]
+    assert await consumer.payloads(1) == [large]
 
 
 async def test_session_over_partitions_of_both_brokers_is_one(two: Two) -> None:

@@ -42,6 +42,8 @@ public final class Version5 {
         Message<String> receive(Duration longest) throws PulsarClientException;
     }
 
+    /** Follows a broker that sends a request to the topic's owner. */
+    static final HttpClient HTTP = HttpClient.newBuilder().followRedirects(HttpClient.Redirect.ALWAYS).build();
     static final int MESSAGES = 60;
     static final Duration ARRIVES = Duration.ofSeconds(60);
     static final Duration SILENCE = Duration.ofMillis(500);
@@ -114,7 +116,7 @@ public final class Version5 {
         do {
             check(System.nanoTime() < until, "acknowledgements did not reach the broker");
             Thread.sleep(20);
-            stats = HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString()).body();
+            stats = HTTP.send(request, HttpResponse.BodyHandlers.ofString()).body();
         } while (!stats.contains("\"unackedMessages\"") || stats.matches("(?s).*\"unackedMessages\": ?[1-9].*"));
     }
 
@@ -124,7 +126,7 @@ public final class Version5 {
                 .header("Content-Type", "application/json")
                 .PUT(HttpRequest.BodyPublishers.ofString(partitions == 0 ? "" : String.valueOf(partitions)))
                 .build();
-        HttpResponse<String> answer = HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString());
+        HttpResponse<String> answer = HTTP.send(request, HttpResponse.BodyHandlers.ofString());
         check(answer.statusCode() / 100 == 2, answer.statusCode() + " " + answer.body());
     }
 

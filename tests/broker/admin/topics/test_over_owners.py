@@ -11,11 +11,14 @@ from dataclasses import replace
 import pulsar
 import pytest
 from aiohttp import ClientSession
+from yarl import URL
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.admin.topics.over_owners import RULES
+from broker.compaction.entry_content import read_entry
 from broker.compose.broker_service import BrokerService
 from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.model.position import Position
 from foundation.model.topic_name import parse_topic_name
 from tests.support.memory_broker import memory_broker
 
@@ -32,7 +35,8 @@ class Two:
         self.owners: dict[int, BrokerService] = {}
 
     async def ask(self, method: str, path: str, body: object = None, *, at: int = 0) -> tuple[int, object]:
-        url = f"{self.brokers[at].addresses.admin_url}/admin/v2/{path}"
+        # As it is written: a client may send a name of dots.
+        url = URL(f"{self.brokers[at].addresses.admin_url}/admin/v2/{path}", encoded=True)
         async with ClientSession() as session, session.request(method, url, json=body) as answer:
             content = await answer.read()
             return answer.status, json.loads(content) if content else None
@@ -103,6 +107,14 @@ async def test_subscription_that_some_partitions_lack_is_made_there(two: Two) ->
     assert await two.subscriptions() == [{"s"}] * PARTITIONS
 
 
+@pytest.mark.parametrize("name", ["..", "%2e%2e", "%2E."])
+async def test_request_about_a_subscription_of_dots_is_none_about_its_topic(two: Two, name: str) -> None:
+    status, body = await two.ask("PUT", f"{PATH}/subscription/{name}/properties", {"a": "b"})
+    assert (status, str(body)[:31]) == (404, "{'reason': 'Subscription .. not"), body
+    for index in range(PARTITIONS):
+        assert not (await two.topic(index)).properties
+
+
 @pytest.mark.parametrize("at", [0, 1])
 async def test_statistics_of_partitions_are_summed_over_their_owners(two: Two, at: int) -> None:
     assert await two.ask("PUT", f"{PATH}/subscription/s") == (204, None)
@@ -139,6 +151,59 @@ async def test_partitions_are_terminated_compacted_and_unloaded_at_their_owners(
     assert all(topic.closed for topic in topics)
 
 
+async def published(two: Two, body: object, at: int) -> tuple[int, list[dict[str, object]]]:
+    """Publishes over REST; returns the status and the outcomes."""
+    url = f"{two.brokers[at].addresses.admin_url}/topics/{PATH}"
+    async with ClientSession() as session, session.post(url, json=body) as answer:
+        found = await answer.json()
+        assert isinstance(found, dict)
+        return answer.status, found.get("messagePublishResults", [found])
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_messages_over_rest_are_published_at_the_owners_of_their_partitions(two: Two, at: int) -> None:
+    messages = [{"payload": f"é{number}"} for number in range(2 * PARTITIONS)]
+    status, results = await published(two, {"producerName": "rp", "messages": messages}, at)
+    assert (status, len(results)) == (200, 2 * PARTITIONS)
+    assert {(one["errorCode"], one["schemaVersion"]) for one in results} == {(0, 0)}
+    # Each message is where its id says.
+    for number, one in enumerate(results):
+        ledger_id, entry_id, index = map(int, str(one["messageId"]).split(":"))
+        entry = await (await two.topic(index)).ledger.read_entry(Position(ledger_id, entry_id))
+        metadata, payload = read_entry(entry.body)
+        assert (metadata.producer_name, bytes(payload).decode()) == ("rp", f"é{number}")
+    assert sorted(str(one["messageId"]).split(":")[2] for one in results) == sorted("001122334455")
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_messages_over_rest_with_one_key_go_to_one_partition_whichever_broker_is_asked(
+    two: Two, at: int
+) -> None:
+    keyed = {"messages": [{"payload": "x", "key": key} for key in "abcdefgh"]}
+    _, results = await published(two, keyed, at)
+    _, others = await published(two, keyed, 1 - at)
+    indexes = [str(one["messageId"]).split(":")[2] for one in results]
+    assert indexes == [str(one["messageId"]).split(":")[2] for one in others]
+    assert len(set(indexes)) > 1
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_messages_over_rest_that_an_owner_refuses_have_its_reason(two: Two, at: int) -> None:
+    ended = next(index for index, owner in two.owners.items() if owner is two.brokers[1 - at])
+    await (await two.topic(ended)).terminate()
+    messages = [{"payload": "x"} for _ in range(PARTITIONS)]
+    status, results = await published(two, {"messages": messages}, at)
+    refused = [one for one in results if one["errorCode"] != 0]
+    assert (status, len(results), len(refused)) == (200, PARTITIONS, 1)
+    assert (refused[0]["messageId"], refused[0]["errorCode"]) == (str(ended), 2)
+    assert "terminated" in str(refused[0]["errorMsg"])
+    for index in range(PARTITIONS):
+        await (await two.topic(index)).terminate()
+    status, (refusal,) = await published(two, {"messages": [{"payload": "x"}]}, at)
+    assert status >= 400
+    assert "terminated" in str(refusal["reason"])
+
+
 async def test_new_partitions_get_the_subscriptions_of_the_first_one_wherever_they_are(two: Two) -> None:
     assert await two.ask("PUT", f"{PATH}/subscription/s") == (204, None)
     assert await two.ask("POST", f"{PATH}/partitions", PARTITIONS + 4) == (204, None)
@@ -153,6 +218,21 @@ async def test_request_about_a_namespace_asks_the_owners_of_all_bundles(two: Two
     assert [set(topic.subscriptions) for topic in topics] == [set()] * PARTITIONS
     assert await two.ask("PUT", "namespaces/public/default/unload") == (204, None)
     assert all(topic.closed for topic in topics)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_subscription_in_use_at_one_owner_is_deleted_from_no_topic_of_the_namespace(
+    two: Two, at: int
+) -> None:
+    assert await two.ask("PUT", f"{PATH}/subscription/s") == (204, None)
+    for used, owner in enumerate(two.brokers):
+        index = next(index for index, one in two.owners.items() if one is owner)
+        client = pulsar.Client(owner.addresses.service_url)
+        await asyncio.to_thread(client.subscribe, str(BASE.with_partition(index)), "s")
+        status, body = await two.ask("POST", "namespaces/public/default/unsubscribe/s", at=at)
+        assert (status, body) == (412, {"reason": "Subscription has active connected consumers"}), used
+        assert await two.subscriptions() == [{"s"}] * PARTITIONS
+        await asyncio.to_thread(client.close)
 
 
 async def test_every_rule_is_about_a_route(two: Two) -> None:

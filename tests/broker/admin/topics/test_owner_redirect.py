@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 from aiohttp import ClientSession
+from yarl import URL
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.compose.broker_service import BrokerService
@@ -31,12 +32,12 @@ async def two() -> AsyncIterator[tuple[BrokerService, BrokerService]]:
         yield owner, other
 
 
-async def asked(broker: BrokerService, method: str, path: str) -> tuple[int, str]:
+async def asked(broker: BrokerService, method: str, path: str, root: str = "/admin/v2/") -> tuple[int, str]:
+    # As it is written: a client may send a name of dots.
+    url = URL(f"{broker.addresses.admin_url}{root}{path}", encoded=True)
     async with (
         ClientSession() as session,
-        session.request(
-            method, f"{broker.addresses.admin_url}/admin/v2/{path}", allow_redirects=False
-        ) as answer,
+        session.request(method, url, allow_redirects=False) as answer,
     ):
         return answer.status, answer.headers.get("Location", "")
 
@@ -65,11 +66,21 @@ async def test_requests_about_a_topic_go_to_its_owner(
     assert (await asked(owner, method, path))[0] != 307
 
 
+@pytest.mark.parametrize("name", ["..", ".", "%2e%2e", "a%2Fb", "%c3%a4"])
+async def test_path_at_the_owner_is_that_of_the_request(
+    two: tuple[BrokerService, BrokerService], name: str
+) -> None:
+    owner, other = two
+    path = f"{PATH}/subscription/{name}/properties"
+    to = f"{owner.addresses.admin_url}/admin/v2/{path}?authoritative=false"
+    assert await asked(other, "PUT", path) == (307, to)
+
+
 async def test_published_messages_go_to_the_owner(two: tuple[BrokerService, BrokerService]) -> None:
     owner, other = two
     path = f"topics/{PATH}"
     to = f"{owner.addresses.admin_url}/{path}?authoritative=false"
-    assert await asked(other, "POST", f"../../{path}") == (307, to)
+    assert await asked(other, "POST", path, root="/") == (307, to)
 
 
 async def test_requests_about_a_bundle_go_to_its_owner(two: tuple[BrokerService, BrokerService]) -> None:

@@ -310,14 +310,23 @@ async fn read_compacted(bench: &Bench) -> Outcome {
 }
 
 async fn ask(admin: &str, method: &str, path: &str) -> Result<String, Failure> {
-    let host = admin.trim_start_matches("http://");
-    let mut stream = TcpStream::connect(host).await?;
-    let request =
-        format!("{method} /admin/v2/{path}/compaction HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    Ok(answer)
+    let mut url = format!("{admin}/admin/v2/{path}/compaction");
+    loop {
+        let (host, path) = url
+            .trim_start_matches("http://")
+            .split_once('/')
+            .ok_or("a URL without a path")?;
+        let mut stream = TcpStream::connect(host).await?;
+        let request = format!("{method} /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        // Another broker may have the topic.
+        match answer.lines().find_map(|line| line.strip_prefix("Location: ")) {
+            Some(location) => url = location.to_string(),
+            None => return Ok(answer),
+        }
+    }
 }
 
 /// The client subscribes twice after a seek, itself and for a moment its former self, which only a shared subscription
