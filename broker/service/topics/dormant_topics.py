@@ -12,7 +12,8 @@ from typing import Final
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import OffloadRules
 from broker.service.policies.effective_policies import EffectivePolicies
-from broker.service.topics.dormant_due import due_ns_of
+from broker.service.settings import ServiceSettings
+from broker.service.topics.dormant_due import due_ns_of, settings_that_count
 from broker.service.topics.dormant_topic import NEVER, DormantTopic, record_of
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.loop.clock import CallLater
@@ -234,6 +235,13 @@ class DormantTopics:
                 of_second = self._due[second] = {}
                 heapq.heappush(self._seconds, second)
             of_second[name] = None
+
+    def reconfigure(
+        self, before: tuple[ServiceSettings, OffloadRules], after: tuple[ServiceSettings, OffloadRules]
+    ) -> None:
+        """Plans all topics anew where a setting has changed that a moment follows from; `after` is in force already."""
+        if settings_that_count(*before) != settings_that_count(*after):
+            self.plan_all(name for name, _ in self)
 
     def plan_all(self, names: Iterable[str]) -> None:
         """Plans these topics anew in slices: their policies have changed. Iterates over the names when their turn comes."""

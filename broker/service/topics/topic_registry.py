@@ -320,14 +320,14 @@ class TopicRegistry:
 
     def reconfigure(self, ledger_settings: ManagedLedgerSettings, settings: ServiceSettings) -> None:
         """Takes new settings for later topics now, and for those that are open in slices, the first one now."""
-        self._ledger_settings = ledger_settings
-        self.settings = settings
+        before = self.settings, self._ledger_settings.offload
+        self.settings, self._ledger_settings = settings, ledger_settings
         # One object for all topics, so open topics see the new limits without being told.
         self.policies.settings = settings
         # Before the topics, which look which of these limits are in force.
         self.limits.reconfigure(settings)
         self._reconfigure_slice(iter(list(self.topics.values())))
-        self.dormant.plan_all(name for name, _ in self.dormant)
+        self.dormant.reconfigure(before, (settings, ledger_settings.offload))
 
     def _reconfigure_slice(self, topics: Iterator[Topic]) -> None:
         # Each topic takes the settings of the moment, so the slices of two changes may overlap.
