@@ -115,8 +115,11 @@ class DormantTopics:
         self._not_frozen = 0
         self.reading: set[str] = set()
         """Topics whose records are being read from the store; one that is opened or deleted meanwhile leaves it."""
+        self.filled_parts: set[str] = set()
+        """Parts of the topics, by the names of `TopicOwnership.bundle_of`, whose records are made or being made."""
         self.filled = False
-        """True once every topic on disk is open or has a record; False before, and where topics do not fall asleep."""
+        """True once every topic on disk that this broker owns is open or has a record; False before, and where topics do
+        not fall asleep."""
 
     def __iter__(self) -> Iterator[tuple[str, DormantTopic]]:
         """Iterates over full names and records; topics may come and go between two of them."""
@@ -128,7 +131,7 @@ class DormantTopics:
 
     @property
     def filling(self) -> bool:
-        """True from a start until every topic on disk has its record: sums over topics are too small until then."""
+        """True while topics on disk that this broker owns lack their records: sums over topics are too small until then."""
         return bool(self._policies.settings.dormant_after_s) and not self.filled
 
     @property
@@ -184,6 +187,15 @@ class DormantTopics:
             self._environment.changed.note(parse_topic_name(name).ledger_name)
             if not records.count:
                 del self._of_namespace[namespace]
+
+    async def forget_part(self, part: str, namespace: str, has: Callable[[str], bool]) -> None:
+        """Forgets the records of a part that another broker may own next: they would hide what it does. In slices."""
+        self.filled_parts.discard(part)
+        # Those that are being read would come later.
+        self.reading -= {name for name in self.reading if has(name)}
+        async for name in in_slices(self.names(namespace), self._environment.now_ns):
+            if has(name):
+                self.drop(name)
 
     def _count(self, record: DormantTopic, sign: int) -> None:
         self.count += sign

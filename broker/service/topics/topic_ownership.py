@@ -7,7 +7,7 @@ brokers it is a `ClusterOwnership` (`broker/cluster`), which asks the metadata s
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
@@ -208,6 +208,14 @@ class TopicOwnership:
     def bundle_of(self, name: TopicName) -> str:
         """Returns the part of the topics that has one owner: all of them."""
         return ""
+
+    def parts(self) -> Collection[str]:
+        """Returns the parts of the topics that this broker owns now, by the names of `bundle_of`."""
+        return ("",)
+
+    def owns(self, name: TopicName) -> bool:
+        """Returns True for a topic that this broker may open now. Raises NamespaceNotFound."""
+        return self.bundle_of(name) in self.parts()
 
     async def owner_of(self, name: TopicName, *, authoritative: bool = False) -> Owner:
         """Returns the broker that serves the topic, which need not exist; `authoritative` as the lookup says it."""
