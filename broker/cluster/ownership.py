@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -115,6 +115,7 @@ class ClusterOwnership(TopicOwnership):
             lambda bundle, flag: self.owner_of_bundle(bundle, authoritative=flag),
         )
         """Gives bundles up."""
+        self.parts = self.hand_over.staying
         self._is_connected = True
         """False while the store does not answer."""
         self._is_joined = False
@@ -290,15 +291,6 @@ class ClusterOwnership(TopicOwnership):
     def bundle_of(self, name: TopicName) -> str:
         """Returns the topic's bundle as `tenant/namespace/range`. Raises NamespaceNotFound."""
         return f"{name.namespace}/{bundles_of(self._namespaces, name.namespace).of(str(name))}"
-
-    def parts(self) -> Collection[str]:
-        """Returns the bundles of this broker without those that it gives up."""
-        return [bundle for bundle in self.leases if bundle not in self.hand_over.leaving]
-
-    def owns(self, name: TopicName) -> bool:
-        """Returns True for a topic of such a bundle. Raises NamespaceNotFound."""
-        bundle = self.bundle_of(name)
-        return bundle in self.leases and bundle not in self.hand_over.leaving
 
     # News of leases and of the session
 

@@ -81,7 +81,7 @@ def refill_reads(cursors: ActiveCursors, reader: str, place: tuple[int, int]) ->
 
 
 class ReplayedCursor:
-    """What a replay knows of a cursor beyond its read position."""
+    """The part of a cursor that a replay needs beside its read position."""
 
     __slots__ = ("mark_delete_position",)
 

@@ -177,6 +177,8 @@ class TopicOwnership:
         """This broker's addresses. Set before the first client connects: the ports are known once they are open."""
         self.close_bundle: Callable[[str, Successor | None], Awaitable[None]] = _nothing_is_open
         """Closes the topics of a bundle, which a successor has next; set once there is a registry of topics."""
+        self.parts: Callable[[], Collection[str]] = _all_together
+        """Returns the parts of the topics that this broker owns now, by the names of `bundle_of`."""
         self.delete_elsewhere: Callable[[TopicName], Awaitable[bool]] = _nobody_else_owns
         """Has another broker that owns the topic delete it with its clients; False where this broker has to."""
         self.load_report: Callable[[], Awaitable[dict[str, Json]]] = _nothing_is_measured
@@ -208,14 +210,6 @@ class TopicOwnership:
     def bundle_of(self, name: TopicName) -> str:
         """Returns the part of the topics that has one owner: all of them."""
         return ""
-
-    def parts(self) -> Collection[str]:
-        """Returns the parts of the topics that this broker owns now, by the names of `bundle_of`."""
-        return ("",)
-
-    def owns(self, name: TopicName) -> bool:
-        """Returns True for a topic that this broker may open now. Raises NamespaceNotFound."""
-        return self.bundle_of(name) in self.parts()
 
     async def owner_of(self, name: TopicName, *, authoritative: bool = False) -> Owner:
         """Returns the broker that serves the topic, which need not exist; `authoritative` as the lookup says it."""
@@ -253,6 +247,11 @@ class TopicOwnership:
 
     async def at_end(self) -> None:
         """Ends connections to other brokers; nothing is asked of them any more."""
+
+
+def _all_together() -> Collection[str]:
+    """Stands for `parts` at a broker that owns every topic."""
+    return ("",)
 
 
 async def _nobody_else_owns(_name: TopicName) -> bool:

@@ -257,12 +257,10 @@ class SomeBundles(TopicOwnership):
         super().__init__()
         self._namespaces = scene.registry.namespaces
         self.owned: set[str] = set()
+        self.parts = lambda: {*self.owned}
 
     def bundle_of(self, name: TopicName) -> str:
         return f"{name.namespace}/{bundles_of(self._namespaces, name.namespace).of(str(name))}"
-
-    def parts(self) -> set[str]:
-        return {*self.owned}
 
 
 class Shared(Scene):
