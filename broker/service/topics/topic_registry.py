@@ -128,7 +128,8 @@ class TopicRegistry:
         self._on_fenced = self._close_fenced
         self._opening: dict[str, asyncio.Task[Topic]] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}
-        self._ended = EndedTopics(self.now_ns)
+        self.ended = EndedTopics(self.now_ns)
+        """Topics that were closed a short while ago."""
         self._of_namespace: dict[str, dict[str, Topic]] = {}
 
     @cached_property
@@ -312,7 +313,7 @@ class TopicRegistry:
             if not self._of_namespace[namespace]:
                 del self._of_namespace[namespace]
             self.environment.changed.note(topic.name.ledger_name)
-            self._ended.add(topic)
+            self.ended.add(topic)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("! closing %s: %s", name, error)
 
