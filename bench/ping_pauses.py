@@ -36,6 +36,7 @@ WAYS: Final = {
 """By title, the setting of a scrape; a broker each."""
 LIST: Final = "/admin/v2/persistent/public/default"
 IDLE_S: Final = 5
+SETTLE_S: Final = 0.05
 ASK: Final = """
 import sys, urllib.request
 asked = urllib.request.Request(sys.argv[1], headers={"Accept-Encoding": "gzip"})
@@ -162,6 +163,8 @@ async def measure(title: str, folder: Path, clients: int, rounds: int) -> None:
                 began = time.perf_counter()
                 answer = await request()
                 took_s = time.perf_counter() - began
+                # A PING that waits at this moment counts.
+                await asyncio.sleep(SETTLE_S)
                 wait_ms = probe.take_worst_ms()
                 ours.send(True)
                 cpu_ms = await asyncio.to_thread(ours.recv)
