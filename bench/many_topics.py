@@ -1,6 +1,6 @@
-"""Memory of a topic, by part: dormant, open, with a subscription, with a subscription, a producer and a consumer.
+"""Memory of a topic, by part: dormant, open, with a subscription, with clients, and busy: with clients and messages.
 
-`python -m bench.many_topics [--topics 4000] [--only dormant open subscribed connected stored] [--parts 40]`, a minute
+`python -m bench.many_topics [--topics 4000] [--only dormant open subscribed connected busy stored] [--parts 40]`, a minute
 
 Starts a broker with the embedded store in a process of its own for each kind, opens the topics, and prints
 
@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
@@ -37,15 +37,18 @@ from bookie_stub.compose.bookie import Bookie
 from bookkeeper.client.embedded import EmbeddedLedgerClient
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.compose.broker_service import BrokerService
+from broker.service.topics import ended_topics
 from broker.service.topics.dormant_topic import NOT_KNOWN
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.loop import clock
 from foundation.loop.turn import Turn
 from foundation.model.position import LATEST
 from foundation.model.topic_name import TopicName, parse_topic_name
+from protocol.pulsar_api_pb2 import MessageMetadata
 from tests.support.bookie_settings import for_directory
+from tests.support.command_json import Json
 from tests.support.memory_broker import broker_with
-from tests.support.raw_client import RawConnection
+from tests.support.raw_client import RawConnection, build_command, payload_frame
 
 PART_TOPICS: Final = 500
 WARM_TOPICS: Final = 200
@@ -53,6 +56,12 @@ WARM_TOPICS: Final = 200
 OWN: Final = ("bookie_stub", "bookkeeper", "broker", "entry_cache", "foundation", "magnetar", "protocol")
 """Packages whose classes are parts."""
 PERMITS: Final = 1_000
+MESSAGES: Final = 10
+"""Of a busy topic; all of them are acknowledged."""
+BODY: Final = bytes(100)
+SETTLE_S: Final = 5
+"""Time after which the cache has no entry of a busy topic any more, and its acknowledgements are stored: what stays is the
+topic's own."""
 STORED: Final = "stored"
 """The kind of topics that are on disk when the broker starts."""
 
@@ -99,6 +108,8 @@ class Topics:
     async def dormant(self) -> None:
         """Makes one with a subscription and lets it fall asleep."""
         await self._registry.fall_asleep(await self._subscribed(), NOT_KNOWN)
+        for _ in self._registry.ended.take_apart():
+            pass
 
     async def wake(self, count: int) -> list[float]:
         """Opens so many of the dormant ones; returns the sorted times in ms."""
@@ -126,12 +137,31 @@ class Topics:
         await connection.receive("SUCCESS")
         connection.send("FLOW", consumer_id=self._made, messagePermits=PERMITS)
 
+    async def busy(self) -> None:
+        """Opens one as `connected`, through which messages go that its consumer acknowledges."""
+        await self.connected()
+        connection, number, found = self._connection, self._made, list[Json]()
+        for sequence_id in range(MESSAGES):
+            command = build_command("SEND", {"producer_id": number, "sequence_id": sequence_id})
+            metadata = MessageMetadata(producer_name="p", sequence_id=sequence_id, publish_time=1)
+            connection.send_bytes(payload_frame(command, metadata, BODY))
+        while len(found) < MESSAGES:
+            frame = await connection.receive("MESSAGE", "SEND_RECEIPT")
+            if frame.type_name == "SEND_RECEIPT":
+                continue
+            position = frame.command.message.message_id
+            found.append({"ledgerId": position.ledgerId, "entryId": position.entryId})
+        connection.send("ACK", consumer_id=number, ack_type="Individual", message_id=found, request_id=number)
+        while (await connection.receive("ACK_RESPONSE", "SEND_RECEIPT")).type_name == "SEND_RECEIPT":
+            pass
+
 
 KINDS: Final[dict[str, Callable[[Topics], Awaitable[None]]]] = {
     "dormant": Topics.dormant,
     "open": Topics.open,
     "subscribed": Topics.subscribed,
     "connected": Topics.connected,
+    "busy": Topics.busy,
 }
 
 
@@ -238,22 +268,27 @@ async def measure_stored(folder: Path, *, backlog: bool) -> None:
         await stored_topics.measure(service, time.perf_counter() - began, os.getpid())
 
 
-async def measure(kind: str, topics: int, parts_shown: int, folder: Path) -> None:
-    """Makes topics of one kind and prints their memory."""
-    make = KINDS[kind]
-    async with embedded_broker(folder) as service:
+async def measure(kind: str, topics: int, parts_shown: int, folder: Path, settings: Sequence[str]) -> None:
+    """Makes topics of one kind and prints their memory; `settings` as `KEY=VALUE`."""
+    make, settle_s = KINDS[kind], SETTLE_S if kind == "busy" else 0
+    # As two minutes later: closed topics stay whole for as long.
+    ended_topics.KEPT_NS = 0  # type: ignore[misc]
+    async with embedded_broker(folder, *settings) as service:
         connection = await RawConnection.open(service.addresses.service_url)
         await connection.connect()
         made = Topics(service, connection)
         for _ in range(WARM_TOPICS):
             await make(made)
+        await asyncio.sleep(settle_s)
         before_bytes = resident_bytes()
         for _ in range(topics):
             await make(made)
+        await asyncio.sleep(settle_s)
         each_bytes = (resident_bytes() - before_bytes) / topics
         before = all_objects()
         for _ in range(PART_TOPICS):
             await make(made)
+        await asyncio.sleep(settle_s)
         parts = new_parts(before)
         del before
         waking = await made.wake(PART_TOPICS) if kind == "dormant" else []
@@ -294,6 +329,7 @@ if __name__ == "__main__":
     parser.add_argument("--topics", type=int, default=4_000)
     parser.add_argument("--only", nargs="+", choices=[*KINDS, STORED], default=[*KINDS, STORED])
     parser.add_argument("--parts", type=int, default=60, help="classes that are printed")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of the broker")
     parser.add_argument("--backlog", action="store_true", help="topics on disk have messages, which expire")
     parser.add_argument(
         "--prepared", type=Path, help="folder of the topics on disk, written if absent, read if not"
@@ -315,10 +351,11 @@ if __name__ == "__main__":
                         measure_stored(shutil.copytree(prepared, folder / "run"), backlog=given.backlog)
                     )
             else:
-                asyncio.run(measure(kind, given.topics, given.parts, folder))
+                asyncio.run(measure(kind, given.topics, given.parts, folder, given.set))
     else:
         # A process each: memory that another kind has freed would hide what this one takes.
         for each in given.only:
             options = ["--topics", str(given.topics), "--parts", str(given.parts), "--only", each]
             options += ["--prepared", str(given.prepared)] if given.prepared else []
+            options += ["--set", *given.set] if given.set else []
             subprocess.run([sys.executable, "-m", "bench.many_topics", *options], check=True)

@@ -33,6 +33,7 @@ from broker.managed_ledger.managed_ledger_info import (
 from broker.managed_ledger.records.pulsar_records import StoredCursor, encode_cursor, encode_ledger_list
 from broker.net.topic_list_watcher import WatchedList
 from broker.service.policies import table
+from broker.service.topics.topic_list_hash import TopicListHash
 from broker.service.topics.topic_lists import TopicsPattern
 from foundation.model.position import Position
 from foundation.model.topic_name import parse_topic_name
@@ -189,7 +190,7 @@ async def measure(service: BrokerService, started_s: float, pid: int) -> None:
         await service.partitioned.create(parse_topic_name("persistent://public/default/parts"), PARTITIONS)
     async with shown("a list of the namespace", pauses):
         names = await registry.names("public/default")
-    watched = WatchedList(TopicsPattern(".*"), names)
+    watched = WatchedList(TopicsPattern(".*"), TopicListHash(names))
     told = [0]
 
     def tell(frame: bytes) -> None:

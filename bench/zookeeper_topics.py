@@ -1,4 +1,4 @@
-"""Topics on ZooKeeper: creation, a start, the list of their namespace, partitions, and openings.
+"""Topics on ZooKeeper: creation, a start, the records behind it, the list of their namespace, partitions, and openings.
 
 `python -m bench.zookeeper_topics [--topics 100000]`, some minutes; needs Java and Maven
 
@@ -20,6 +20,7 @@ from bench import processes, stored_topics
 from bookie_stub.compose.bookie import Bookie
 from bookkeeper.client.embedded import EmbeddedLedgerClient
 from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
+from broker.cluster.unowned_bundles import LOOK_INTERVAL_S
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.loop import clock
 from foundation.loop.turn import Turn
@@ -31,6 +32,7 @@ from tests.support.memory_broker import broker_with
 
 POM: Final = Path(__file__).parents[1] / "tests/bookie_stub/java/pom.xml"
 OPENED: Final = 500
+IDLE_S: Final = 30
 
 
 async def main(topics: int, zookeeper: str, folder: Path) -> None:
@@ -56,6 +58,18 @@ async def main(topics: int, zookeeper: str, folder: Path) -> None:
         async with stored_topics.shown("a list of the namespace", pauses):
             names = await registry.names("public/default")
         print(f"  {len(names):,} names, {sum(map(len, names)):,} bytes")
+        dormant = registry.dormant
+        async with stored_topics.shown(f"records filled, {LOOK_INTERVAL_S} s of waiting among it", pauses):
+            while dormant.filling or dormant.count < topics:  # noqa: ASYNC110 - nobody waits for it
+                await asyncio.sleep(0.05)
+        print(f"  {dormant.count:,} dormant topics, {processes.memory(os.getpid()).rss:,.0f} MiB")
+        probe.cancel()
+        cpu = time.process_time()
+        await asyncio.sleep(IDLE_S)
+        print(
+            f"idle: {(time.process_time() - cpu) / IDLE_S * 100:.2f} % of a core over {IDLE_S} s", flush=True
+        )
+        probe = asyncio.create_task(pauses.run())
         parts = parse_topic_name("persistent://public/default/parts")
         async with stored_topics.shown(f"{stored_topics.PARTITIONS:,} partitions created", pauses):
             await service.partitioned.create(parts, stored_topics.PARTITIONS)

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from entry_cache.cursor_watcher import Acknowledged, CursorWatcher
+from entry_cache.cursor_watcher import AcknowledgingCursor, CursorWatcher
 from foundation.model.position import Position
 
 NAMES_KEPT: Final = 100
@@ -69,17 +69,17 @@ class ActiveCursors:
     def __iter__(self) -> Iterator[str]:
         return iter(self._positions)
 
-    def add(self, name: str, position: Position | None, acknowledged: Acknowledged | None = None) -> None:
+    def add(self, name: str, position: Position | None, cursor: AcknowledgingCursor | None = None) -> None:
         """Makes a cursor active; without a position it counts as a reader but has no rank.
 
-        `acknowledged` is handed to the watcher: the cursor would begin there again after a reconnect.
+        `cursor` is handed to the watcher: after a reconnect it would begin after its mark-delete position.
         """
         if name not in self._positions:
             self._positions[name] = None
             self.count += 1
             self._first_names = None
         if self.watcher is not None:
-            self.watcher.added(name, acknowledged)
+            self.watcher.added(name, cursor)
         self.update(name, position)
 
     def update(self, name: str, position: Position | None) -> None:

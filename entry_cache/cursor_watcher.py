@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from foundation.model.position import Position
 
-Acknowledged = Callable[[], Position]
-"""Returns the mark-delete position of a cursor."""
+
+class AcknowledgingCursor(Protocol):
+    """The part of a log's cursor that a policy reads: the cursor itself, so that none needs a function of its own."""
+
+    @property
+    def mark_delete_position(self) -> Position:
+        """The last position up to which every entry is acknowledged."""
+        ...
 
 
 class CursorWatcher(Protocol):
     """Hears of every change of the active cursors of one log, after it has happened."""
 
-    def added(self, name: str, acknowledged: Acknowledged | None) -> None:
+    def added(self, name: str, cursor: AcknowledgingCursor | None) -> None:
         """A cursor became active, or reports again that it is; `moved` may follow."""
         ...
 

@@ -6,10 +6,10 @@ default would do: Java on `schema_version`, C++ on `server_version`. Used by `br
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from protocol import pulsar_api_pb2 as api
-from protocol.frame import frame_of, message_id_of
+from protocol.frame import frame_of, frame_of_parts, message_id_of
 
 NO_REQUEST_ID = 2**64 - 1
 """Request id of commands that answer no request."""
@@ -269,25 +269,35 @@ def last_message_id(
     )
 
 
+def names_of_namespace(topics: Sequence[str]) -> bytes:
+    """Encodes a part of the list of `topics_of_namespace`."""
+    return api.CommandGetTopicsOfNamespaceResponse(topics=topics).SerializePartialToString()
+
+
 def topics_of_namespace(
-    request_id: int, topics: Sequence[str], topics_hash: str, *, filtered: bool, changed: bool
+    request_id: int, topics: Iterable[bytes], topics_hash: str, *, filtered: bool, changed: bool
 ) -> bytes:
-    """GET_TOPICS_OF_NAMESPACE_RESPONSE. `changed` False: the client has the list already, and `topics` is empty."""
-    return frame_of(
-        api.CommandGetTopicsOfNamespaceResponse(
-            request_id=request_id, topics=topics, filtered=filtered, topics_hash=topics_hash, changed=changed
-        )
+    """GET_TOPICS_OF_NAMESPACE_RESPONSE. `topics`: parts of the list; none with `changed` False, as the client has it."""
+    return frame_of_parts(
+        api.CommandGetTopicsOfNamespaceResponse(request_id=request_id),
+        topics,
+        api.CommandGetTopicsOfNamespaceResponse(filtered=filtered, topics_hash=topics_hash, changed=changed),
     )
 
 
+def watched_names(topics: Sequence[str]) -> bytes:
+    """Encodes a part of the list of `watch_topic_list_success`."""
+    return api.CommandWatchTopicListSuccess(topic=topics).SerializePartialToString()
+
+
 def watch_topic_list_success(
-    request_id: int, watcher_id: int, topics: Sequence[str], topics_hash: str
+    request_id: int, watcher_id: int, topics: Iterable[bytes], topics_hash: str
 ) -> bytes:
-    """WATCH_TOPIC_LIST_SUCCESS with the topics that match now."""
-    return frame_of(
-        api.CommandWatchTopicListSuccess(
-            request_id=request_id, watcher_id=watcher_id, topic=topics, topics_hash=topics_hash
-        )
+    """WATCH_TOPIC_LIST_SUCCESS with the topics that match now, in parts of `watched_names`."""
+    return frame_of_parts(
+        api.CommandWatchTopicListSuccess(request_id=request_id, watcher_id=watcher_id),
+        topics,
+        api.CommandWatchTopicListSuccess(topics_hash=topics_hash),
     )
 
 

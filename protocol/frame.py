@@ -9,6 +9,7 @@ All numbers are big-endian. The total size does not count its own four bytes; th
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Final
 
 from google.protobuf.message import Message
@@ -52,6 +53,18 @@ def frame_of(part: Message) -> bytes:
     command = _HEADS[part.DESCRIPTOR] + varint(len(body)) + body
     size = len(command)
     return SIZES.pack(size + 4, size) + command
+
+
+def frame_of_parts(first: Message, parts: Iterable[bytes], last: Message) -> bytes:
+    """Returns the frame of a command with a long list, of which the parts are encodings made before.
+
+    By protobuf's rules encodings of one message in a row are one encoding, whose fields are those of all. `first` and `last`
+    have the fields before and after the list; `last` has a required one.
+    """
+    encoded = [first.SerializePartialToString(), *parts, last.SerializePartialToString()]
+    head = _HEADS[first.DESCRIPTOR] + varint(sum(map(len, encoded)))
+    size = len(head) + sum(map(len, encoded))
+    return b"".join([SIZES.pack(size + 4, size), head, *encoded])
 
 
 def message_id_of(

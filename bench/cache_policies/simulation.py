@@ -287,14 +287,16 @@ class _Cursor:
             self._unacknowledged.clear()
             self._replays.clear()
             self._owed = 0.0
-            self.log.active.add(self.name, self._position(), self._mark_delete)
+            self.log.active.add(self.name, self._position(), self)
         else:
             self.log.active.remove(self.name, self.log.simulation.now_ns)
 
     def _position(self) -> Position:
         return Position(self.log.ledger_id, self.next)
 
-    def _mark_delete(self) -> Position:
+    @property
+    def mark_delete_position(self) -> Position:
+        """The last position up to which every entry is acknowledged."""
         return Position(self.log.ledger_id, self.acknowledged)
 
     def step(self, now_s: float) -> None:

@@ -43,6 +43,10 @@ class HandOver:
         self._namespaces = namespaces
         self._find_owner = find_owner
 
+    def staying(self) -> list[str]:
+        """Returns the bundles of this broker without those that it gives up."""
+        return [bundle for bundle in self._leases if bundle not in self.leaving]
+
     def check(self, bundle: str) -> None:
         """Raises OwnerUncertain for a bundle that is given up, in Apache's words."""
         if bundle in self.leaving:

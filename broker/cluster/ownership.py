@@ -115,6 +115,7 @@ class ClusterOwnership(TopicOwnership):
             lambda bundle, flag: self.owner_of_bundle(bundle, authoritative=flag),
         )
         """Gives bundles up."""
+        self.parts = self.hand_over.staying
         self._is_connected = True
         """False while the store does not answer."""
         self._is_joined = False

@@ -37,7 +37,7 @@ from broker.compose.backlog_rounds import start_backlog_rounds
 from broker.compose.cache_counts import CacheCounts
 from broker.compose.cache_passes import CachePasses
 from broker.compose.cache_settings import EntryCacheSettings
-from broker.compose.cluster_membership import divide_group_rates, ownership_of, serve
+from broker.compose.cluster_membership import begin_shared_work, ownership_of, serve
 from broker.compose.confirmed_rights import ConfirmedRights
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.compose.ledger_upkeep import LedgerUpkeep
@@ -289,7 +289,7 @@ class BrokerService:
         self._timers.every(INACTIVE_INTERVAL_S, self._look_for_inactive_topics)
         self._resume_deletions()
         self._timers.every(DELETIONS_INTERVAL_S, self._resume_deletions)
-        divide_group_rates(self.registry, self._timers, self._tasks)
+        begin_shared_work(self.registry, self._timers, self._tasks)
         start_backlog_rounds(self.registry, self._dormancy, self._timers, self._tasks)
         self._publish_counts()
         return self.addresses

@@ -10,13 +10,12 @@ from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.timers import Timers
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.service.lifecycle import namespace_topics
-from broker.service.namespaces.bundles import Bundle, bundles_of
+from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.successor import Successor
 from broker.service.topics.topic_ownership import TopicOwnership
 from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import ASSIGN_TOPIC
-from foundation.loop.slices import in_slices
 from foundation.settings.settings import Settings
 
 
@@ -81,16 +80,24 @@ def serve(registry: TopicRegistry) -> TopicRegistry:
     return registry
 
 
-def divide_group_rates(registry: TopicRegistry, timers: Timers, tasks: BackgroundTasks) -> None:
-    """Divides the rates of resource groups with the other brokers of the store from now on."""
+def begin_shared_work(registry: TopicRegistry, timers: Timers, tasks: BackgroundTasks) -> None:
+    """Begins the work with the other brokers of the store: rates of resource groups, bundles that nobody has."""
     if not registry.ownership.is_shared:
         return
     # Late, as above.
     from broker.cluster.group_shares import SHARE_INTERVAL_S, GroupShares
+    from broker.cluster.ownership import ClusterOwnership
+    from broker.cluster.unowned_bundles import LOOK_INTERVAL_S, UnownedBundles
 
     store, broker = registry.environment.metadata, registry.ownership.owner.broker_id
     shares = GroupShares(store, registry.resource_groups, registry.limits, broker)
     timers.every(SHARE_INTERVAL_S, lambda: tasks.spawn(shares.tick(), "shares of resource groups"))
+    ownership, namespaces = registry.ownership, registry.namespaces
+    assert isinstance(ownership, ClusterOwnership)
+    unowned = UnownedBundles(
+        ownership, store, namespaces, lambda: bool(registry.settings.dormant_after_s), registry.now_ns
+    )
+    timers.every(LOOK_INTERVAL_S, lambda: tasks.spawn(unowned.look(), "bundles without an owner"))
 
 
 async def unload_bundle(registry: TopicRegistry, bundle: str, successor: Successor | None = None) -> None:
@@ -106,10 +113,4 @@ async def unload_bundle(registry: TopicRegistry, bundle: str, successor: Success
         finally:
             # Also where a topic could not store its last acknowledgements: a record would hide what the next owner does.
             if registry.ownership.is_shared:
-                await _forget_dormant(registry, namespace, found)
-
-
-async def _forget_dormant(registry: TopicRegistry, namespace: str, bundle: Bundle) -> None:
-    async for name in in_slices(registry.dormant.names(namespace), registry.now_ns):
-        if bundle.has(name):
-            registry.dormant.drop(name)
+                await registry.dormant.forget_part(bundle, namespace, found.has)

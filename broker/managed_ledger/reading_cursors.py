@@ -114,7 +114,7 @@ class ReadingCursors:
     def activated(self, cursor: CursorView) -> None:
         """Caches entries for this cursor from now on."""
         position = self._tracked(cursor)
-        self.active.add(cursor.reader.name, position, lambda: cursor.mark_delete_position)
+        self.active.add(cursor.reader.name, position, cursor)
         # A replay of the access record needs both positions to rebuild the order of the cursors.
         self._note(CursorChange.ADDED, cursor, position)
         self._note(CursorChange.ACKNOWLEDGED, cursor, cursor.mark_delete_position)

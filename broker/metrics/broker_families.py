@@ -56,7 +56,7 @@ BROKER: Final = (
     gauge(
         "magnetar_dormant_topics_filling",
         "dormant.filling",
-        "1 from a start until every topic on disk has its record: sums over topics are too small until then.",
+        "1 while topics on disk that this broker owns lack their records: sums over topics are too small until then.",
     ),
     counter(
         "magnetar_deletions_resumed_total",

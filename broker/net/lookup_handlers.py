@@ -11,7 +11,9 @@ from broker.net.ports import Connection
 from broker.net.topic_list_watcher import WatchedList
 from broker.security.authorization.access import Access, list_topics, look_up
 from broker.service.topics.namespace_names import without_system
-from broker.service.topics.topic_lists import PatternNotLinear, TopicsPattern, topics_hash
+from broker.service.topics.topic_list_hash import TopicListHash
+from broker.service.topics.topic_lists import PatternNotLinear, TopicsPattern, parts_of, topics_hash
+from foundation.loop.slices import in_slices
 from foundation.model.errors import (
     BrokerError,
     InvalidTopicName,
@@ -168,13 +170,14 @@ async def _topics_of_namespace(cnx: Connection, request: CommandGetTopicsOfNames
     filtered = pattern is not None
     if pattern is not None:
         topics = await pattern.choose(topics)
-    current = topics_hash(topics)
+    now_ns = cnx.context.registry.now_ns
+    current = await topics_hash(topics, now_ns)
     # A client without a hash has no list yet, so an absent hash never counts as equal.
     changed = not request.topics_hash or request.topics_hash != current
+    parts = parts_of(topics if changed else ())
+    encoded = [answers.names_of_namespace(part) async for part in in_slices(parts, now_ns)]
     cnx.send(
-        answers.topics_of_namespace(
-            request.request_id, topics if changed else (), current, filtered=filtered, changed=changed
-        )
+        answers.topics_of_namespace(request.request_id, encoded, current, filtered=filtered, changed=changed)
     )
 
 
@@ -251,7 +254,7 @@ async def _watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
         cnx.watchers[request.watcher_id] = watcher
     current = watcher.topics.hash()
     # A client that reconnects sends the hash of its list; an equal one spares the names.
-    shown = () if request.topics_hash == current else list(watcher.topics)
+    shown = () if request.topics_hash == current else watcher.topics.encoded()
     cnx.send(answers.watch_topic_list_success(request.request_id, request.watcher_id, shown, current))
 
 
@@ -263,9 +266,12 @@ async def _list_to_watch(cnx: Connection, namespace: str, pattern: TopicsPattern
     stop = registry.events.watch(namespace, lambda name, exists: meanwhile.append((name, exists)))
     try:
         topics = await pattern.choose(without_system(await registry.names(namespace, non_persistent=False)))
+        listed = TopicListHash()
+        async for _ in in_slices(listed.fill(topics), registry.now_ns):
+            pass
     finally:
         stop()
-    found = WatchedList(pattern, topics)
+    found = WatchedList(pattern, listed)
     for name, exists in meanwhile:
         found.note(name, exists)
     return found

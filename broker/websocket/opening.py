@@ -19,6 +19,7 @@ from broker.websocket.errors import InvalidQuery
 from broker.websocket.parameters import dead_letter_topic
 from broker.websocket.producing import ProducerLane, ProducerSession
 from broker.websocket.rights import SessionRights
+from foundation.loop.slices import in_slices
 from foundation.model.errors import BrokerError, TopicNotFound
 from foundation.model.topic_name import PERSISTENT, TopicName, parse_topic_name
 
@@ -132,7 +133,8 @@ async def topics_of(
     if not found:
         raise TopicNotFound(f"no topic matches {pattern[:100]!r}")
     # A partition fits by the name of its topic, which stands for all partitions.
-    return list(dict.fromkeys(parse_topic_name(name).base for name in found))
+    bases = {parse_topic_name(name).base: None async for name in in_slices(found, registry.now_ns)}
+    return [*bases]
 
 
 async def parts_of(partitioned: PartitionedTopics, name: TopicName) -> list[tuple[int, TopicName]]:

@@ -80,10 +80,21 @@ def refill_reads(cursors: ActiveCursors, reader: str, place: tuple[int, int]) ->
     return 1 if position > place else cursors.rank(reader)
 
 
+class ReplayedCursor:
+    """The part of a cursor that a replay needs beside its read position."""
+
+    __slots__ = ("mark_delete_position",)
+
+    def __init__(self, mark_delete_position: Position) -> None:
+        """Begins with the position of the event that names the cursor first."""
+        self.mark_delete_position = mark_delete_position
+        """Everything up to here is acknowledged."""
+
+
 class ReplayedLog:
     """The part of a managed ledger that a replay needs: its cursors and what they acknowledged."""
 
-    __slots__ = ("acknowledged", "by_mark_delete", "cache", "counts_reads", "cursors")
+    __slots__ = ("by_mark_delete", "by_name", "cache", "counts_reads", "cursors")
 
     def __init__(self, cache: EntryCache, opened: Recorded) -> None:
         """`opened` is the OPEN event of the log."""
@@ -98,8 +109,19 @@ class ReplayedLog:
         cache.attach_cursors(
             self.cursors, opened.at_ns, counts_reads=self.counts_reads, by_mark_delete=self.by_mark_delete
         )
-        self.acknowledged: dict[str, Position] = {}
-        """By cursor, its mark-delete position."""
+        self.by_name: dict[str, ReplayedCursor] = {}
+        """Every cursor that an event has named."""
+
+    def acknowledge(self, name: str, position: Position) -> None:
+        """Notes the mark-delete position of a cursor, which may not have been active yet."""
+        self.known(name, position).mark_delete_position = position
+
+    def known(self, name: str, position: Position) -> ReplayedCursor:
+        """Returns the cursor; one that comes for the first time has acknowledged up to the position."""
+        cursor = self.by_name.get(name)
+        if cursor is None:
+            cursor = self.by_name[name] = ReplayedCursor(position)
+        return cursor
 
     def move(self, name: str, position: Position) -> None:
         """Moves a cursor, unless cursors count by their mark-delete positions."""
@@ -275,22 +297,20 @@ class RepeatedInputs:
 
     def _cursor_added(self, event: Recorded) -> None:
         log = self.log_of(event)
-        name, acknowledged = event.reader, log.acknowledged
-        acknowledged.setdefault(name, event.position)
-        log.cursors.add(name, event.position, lambda: acknowledged[name])
+        log.cursors.add(event.reader, event.position, log.known(event.reader, event.position))
 
     def _cursor_moved(self, event: Recorded) -> None:
         self.log_of(event).move(event.reader, event.position)
 
     def _acknowledge(self, event: Recorded) -> None:
         log = self.log_of(event)
-        log.acknowledged[event.reader] = event.position
+        log.acknowledge(event.reader, event.position)
         if log.by_mark_delete:
             log.cursors.update(event.reader, event.position)
 
     def _cursor_left(self, event: Recorded) -> None:
         log = self.log_of(event)
-        log.acknowledged[event.reader] = event.position
+        log.acknowledge(event.reader, event.position)
         log.cursors.remove(event.reader, event.at_ns)
 
     def _cursor_forgotten(self, event: Recorded) -> None:

@@ -5,10 +5,18 @@ from __future__ import annotations
 from broker.compose.cache_settings import EntryCacheSettings
 from entry_cache.reader import Reader
 from foundation.model.entry import Buffer, Entry
+from foundation.model.position import Position
 from tests.fakes.whole_cache import WholeCache
 
 SECOND = 1_000_000_000
 READER = Reader("reader", 1)
+
+
+class Acknowledging:
+    """A log's cursor, of which the cache knows nothing but what it has acknowledged."""
+
+    def __init__(self, ledger_id: int, entry_id: int) -> None:
+        self.mark_delete_position = Position(ledger_id, entry_id)
 
 
 def new_manager(

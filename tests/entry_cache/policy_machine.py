@@ -23,6 +23,7 @@ from entry_cache.observe.decisions import Decisions
 from entry_cache.reader import Reader
 from foundation.model.entry import Entry
 from foundation.model.position import Position
+from tests.entry_cache.cache_fakes import Acknowledging
 from tests.fakes.whole_cache import Removals, WholeCache
 
 LOGS = 2
@@ -79,7 +80,7 @@ class PolicyMachine(RuleBasedStateMachine):
         )
         self.caches = [self.manager.open(str(number)) for number in range(LOGS)]
         self.cursors = [ActiveCursors(RETURN_NS, 0) for _ in range(LOGS)]
-        self.acknowledged: dict[tuple[int, str], Position] = {}
+        self.of_log: dict[tuple[int, str], Acknowledging] = {}
         self.came_ns: dict[tuple[int, str], int] = {}
         self.departed: dict[tuple[int, str], tuple[Position, int]] = {}
         """By departed cursor, its mark-delete position and the time until which it is expected back."""
@@ -142,16 +143,17 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @rule(log=logs, name=names, entry=entry_ids)
     def come(self, log: int, name: str, entry: int) -> None:
-        self.acknowledged[log, name] = Position(log, entry - 1)
+        cursor = self.of_log.setdefault((log, name), Acknowledging(log, -1))
+        cursor.mark_delete_position = Position(log, entry - 1)
         if name not in self.cursors[log]:
             self.came_ns[log, name] = self.now
         self.departed.pop((log, name), None)
-        self.cursors[log].add(name, Position(log, entry), lambda: self.acknowledged[log, name])
+        self.cursors[log].add(name, Position(log, entry), cursor)
 
     @rule(log=logs, name=names)
     def leave(self, log: int, name: str) -> None:
         if name in self.cursors[log]:
-            self.departed[log, name] = (self.acknowledged[log, name], self.now + RETURN_NS)
+            self.departed[log, name] = (self.of_log[log, name].mark_delete_position, self.now + RETURN_NS)
         self.cursors[log].remove(name, self.now)
 
     @rule(log=logs, name=names, count=strategies.integers(1, 6), kept=strategies.booleans())
@@ -182,7 +184,8 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @rule(log=logs, name=names, entry=entry_ids)
     def acknowledge(self, log: int, name: str, entry: int) -> None:
-        self.acknowledged[log, name] = Position(log, entry)
+        cursor = self.of_log.setdefault((log, name), Acknowledging(log, -1))
+        cursor.mark_delete_position = Position(log, entry)
 
     @rule(log=logs, name=names, entry=entry_ids)
     def replay(self, log: int, name: str, entry: int) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from functools import partial
 
 import pytest
 from hypothesis import given, strategies
 
 from entry_cache.active_cursors import ActiveCursors, count_to
 from foundation.model.position import Position
-from tests.entry_cache.cache_fakes import SECOND, new_manager
+from tests.entry_cache.cache_fakes import SECOND, Acknowledging, new_manager
 
 names = strategies.sampled_from("abcdef")
 places = strategies.one_of(
@@ -60,16 +59,16 @@ def test_counting_policies_keep_nothing_of_cursors_that_left(policy: str) -> Non
     cache = new_manager(policy=policy).open("log")
     cursors = ActiveCursors(SECOND, 0)
     cache.attach_cursors(cursors)
-    functions = []
+    of_log = []
     for number in range(2000):
-        acknowledged = partial(Position, 1, number)
-        functions.append(weakref.ref(acknowledged))
-        cursors.add(f"c{number}", Position(1, number), acknowledged)
+        cursor = Acknowledging(1, number)
+        of_log.append(weakref.ref(cursor))
+        cursors.add(f"c{number}", Position(1, number), cursor)
         cursors.remove(f"c{number}", number)
-    del acknowledged
+    del cursor
     assert cursors.watcher is None
     assert (len(cursors), cursors.places, cursors.first_names) == (0, [], ())
-    assert not any(function() for function in functions), "it would keep a whole managed cursor alive"
+    assert not any(cursor() for cursor in of_log), "a whole managed cursor would stay alive"
 
 
 def test_added_entries_are_cached_while_a_cursor_is_active_and_shortly_after() -> None:

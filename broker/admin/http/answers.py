@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aiohttp import web
 
 from broker.admin.http.bounded_json import parse_json
+from broker.service.topics.topic_lists import parts_of
 from foundation.http.careful_handler import FAULTS_OF_PEERS
+from foundation.loop.slices import in_slices
 from foundation.model.errors import BrokerError, InvalidTopicName
 from foundation.model.position import EARLIEST, LATEST, Position
 from foundation.model.topic_name import TopicName, parse_topic_name
@@ -78,6 +80,12 @@ class NotBuilt(BrokerError):
 def answer(value: Json) -> web.Response:
     """Returns 200 with the value as JSON."""
     return web.Response(body=json.dumps(value).encode(), content_type="application/json")
+
+
+async def answer_names(names: Sequence[str], now_ns: Callable[[], int]) -> web.Response:
+    """Returns 200 with the names as a JSON list, encoded in slices: 100,000 names in one piece take 20 to 50 ms."""
+    parts = [json.dumps(part)[1:-1].encode() async for part in in_slices(parts_of(names), now_ns)]
+    return web.Response(body=b"[" + b", ".join(parts) + b"]", content_type="application/json")
 
 
 def time_text(ms: float) -> str:

@@ -11,6 +11,7 @@ from broker.admin.http.answers import (
     BadRequest,
     PreconditionFailed,
     answer,
+    answer_names,
     done,
     is_true,
     namespace_of,
@@ -114,7 +115,7 @@ async def topics(request: web.Request) -> web.Response:
     found = await broker.registry.names(
         namespace, persistent=mode != "NON_PERSISTENT", non_persistent=mode != "PERSISTENT"
     )
-    return answer(list(found))
+    return await answer_names(found, broker.registry.now_ns)
 
 
 def _all_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:

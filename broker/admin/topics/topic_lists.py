@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from broker.admin.http.answers import answer, is_true, namespace_of
+from broker.admin.http.answers import answer_names, is_true, namespace_of
 from broker.admin.service_view import BROKER
-from broker.service.namespaces.bundles import bundles_of
+from broker.service.namespaces.bundles import Bundle, bundles_of
 from broker.service.topics.namespace_names import without_system
+from foundation.loop.slices import in_slices
 
 _LIST = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}"
 
@@ -24,8 +25,8 @@ async def names(request: web.Request) -> web.Response:
             str(one): one for one in bundles_of(request.app[BROKER].namespaces, namespace_of(request)).all()
         }
         # Each other text, as in Pulsar, is a bundle without topics.
-        found = [name for name in found if bundles[bundle].has(name)] if bundle in bundles else []
-    return answer([*found])
+        found = await _of_bundle(request, found, bundles[bundle]) if bundle in bundles else []
+    return await _answer(request, found)
 
 
 async def names_in_bundle(request: web.Request) -> web.Response:
@@ -34,7 +35,7 @@ async def names_in_bundle(request: web.Request) -> web.Response:
     bundle = bundles_of(request.app[BROKER].namespaces, namespace).find(
         namespace, request.match_info["bundle"]
     )
-    return answer([name for name in found if bundle.has(name)])
+    return await _answer(request, await _of_bundle(request, found, bundle))
 
 
 async def partitioned_names(request: web.Request) -> web.Response:
@@ -42,7 +43,16 @@ async def partitioned_names(request: web.Request) -> web.Response:
     broker, namespace = request.app[BROKER], namespace_of(request)
     broker.namespaces.policies(namespace)  # Raises NamespaceNotFound for a namespace that does not exist.
     found = await broker.registry.partitions.names(namespace, request.match_info["domain"])
-    return answer([*_without_system(request, found)])
+    return await _answer(request, _without_system(request, found))
+
+
+async def _answer(request: web.Request, found: list[str]) -> web.Response:
+    return await answer_names(found, request.app[BROKER].registry.now_ns)
+
+
+async def _of_bundle(request: web.Request, found: list[str], bundle: Bundle) -> list[str]:
+    now_ns = request.app[BROKER].registry.now_ns
+    return [name async for name in in_slices(found, now_ns) if bundle.has(name)]
 
 
 async def _names(request: web.Request) -> list[str]:

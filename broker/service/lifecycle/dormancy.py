@@ -127,7 +127,7 @@ class Dormancy:
         """True during a run; the next one leaves itself out."""
 
     async def run(self) -> None:
-        """Lets idle topics fall asleep and does what is due; to be called every few seconds."""
+        """Lets idle topics fall asleep, does what is due, and frees closed topics; to be called every few seconds."""
         if self.running:
             return
         self.running = True
@@ -136,6 +136,8 @@ class Dormancy:
             for topics in in_groups(await self._ready_to_sleep()):
                 await asyncio.gather(*[self._sleep(topic, defects) for topic in topics])
             await self.do_due(self._registry.dormant.take_due(self._registry.now_ns(), DUE_PER_RUN))
+            async for _ in in_slices(self._registry.ended.take_apart(), self._registry.now_ns):
+                pass
         finally:
             self.running = False
             defects.report(self.title)

@@ -1,4 +1,7 @@
-"""DormantFilling: gives every topic on disk its record, in the background after a start.
+"""DormantFilling: gives every topic on disk that this broker owns its record, in the background.
+
+A broker with a store of its own owns all topics from the start. On a shared store it owns bundles, which come and go: each
+is filled once it is here, and what it lacks is filled again now and then, as partitions that another broker has made.
 
 Clients that return after a start come first: they wait for their topics. Records that were made between the objects of these
 topics would also scatter them in memory, and each message would cost a tenth more.
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import Final
 
 from broker.managed_ledger.managed_ledger_info import ROOT, read_nodes
@@ -19,6 +23,7 @@ from broker.service.topics.stored_record import record_of_stored
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.model.errors import BrokerError
 from foundation.model.topic_name import PERSISTENT, TopicName
+from foundation.units import NS_PER_SECOND
 
 log = logging.getLogger("magnetar")
 
@@ -26,15 +31,21 @@ QUIET_S: Final = 1.0
 """Time without an opened topic after which the filling goes on."""
 WAITS_MAX: Final = 30
 """So often the filling waits for such a time, at most: expiry and sums need the records."""
+SHARED_PAUSE_S: Final = 0.01
+"""Pause after each group of reads on a shared store: 2,000 topics a second at most, three reads each, of a server that has
+others to serve."""
+REFILL_NS: Final = 600 * NS_PER_SECOND
+"""Time after which a broker on a shared store lists its topics again."""
 
 
 class DormantFilling:
-    """Fills the records of one broker once."""
+    """Fills the records of one broker."""
 
     def __init__(self, registry: TopicRegistry, dormancy: Dormancy) -> None:
         """`dormancy` opens the topics that were left open."""
         self._registry, self._dormancy = registry, dormancy
         self._loads = self._waits = 0
+        self._listed_ns = registry.now_ns()
         self.title = "records of dormant topics"
         """Name of the work, for log lines."""
         self.running = False
@@ -42,42 +53,67 @@ class DormantFilling:
 
     async def run(self) -> None:
         """Fills what is missing; does nothing once all is filled, and where topics do not fall asleep."""
-        dormant = self._registry.dormant
-        if self.running or dormant.filled or not self._registry.settings.dormant_after_s:
+        registry, dormant = self._registry, self._registry.dormant
+        if self.running or not registry.settings.dormant_after_s:
             return
-        if self._registry.ownership.is_shared:
-            # Which of the topics on disk are this broker's is not known before somebody asks for them.
-            dormant.filled = True
-            return
+        owned = {*registry.ownership.parts()}
+        # A bundle that was divided is none any more.
+        dormant.filled_parts &= owned
+        parts = owned - dormant.filled_parts
+        dormant.filled = not parts
+        if registry.ownership.is_shared and registry.now_ns() - self._listed_ns >= REFILL_NS:
+            self._listed_ns = registry.now_ns()
+            parts = owned
+        if parts:
+            await self._run(parts)
+
+    async def _run(self, parts: set[str]) -> None:
+        registry, dormant = self._registry, self._registry.dormant
         self.running = True
+        self._waits = 0
+        # Now: one that is given up and taken again meanwhile is to be filled once more.
+        dormant.filled_parts |= parts
         defects = Defects()
         try:
-            left_open = await self._fill(defects)
+            before = dormant.count
+            left_open = await self._fill(parts, defects)
             await self._dormancy.do_due(left_open)
-            dormant.filled = True
-            log.info("%d topics on disk are dormant, %d were left open", dormant.count, len(left_open))
+            dormant.filled = dormant.filled_parts >= {*registry.ownership.parts()}
+            if dormant.count != before or left_open:
+                log.info("%d topics on disk are dormant, %d were left open", dormant.count, len(left_open))
         except BrokerError as error:
+            dormant.filled_parts -= parts
             log.warning("! %s could not be read, tried again: %s", self.title, error)
         finally:
             dormant.reading.clear()
             self.running = False
             defects.report(self.title)
 
-    async def _fill(self, defects: Defects) -> list[str]:
-        """Adds the records; returns the names of topics that must be opened. Raises MetadataError."""
+    async def _fill(self, parts: Collection[str], defects: Defects) -> list[str]:
+        """Adds the records of these parts; returns the names of topics that must be opened. Raises BrokerError."""
         left_open: list[str] = []
-        namespaces = self._registry.namespaces
-        for namespace in [one for tenant in namespaces.tenants() for one in namespaces.names(tenant)]:
-            parts = await self._registry.environment.metadata.children(f"{ROOT}/{namespace}/{PERSISTENT}")
+        registry, metadata = self._registry, self._registry.environment.metadata
+        for namespace in self._namespaces_of(parts):
+            nodes = await metadata.children(f"{ROOT}/{namespace}/{PERSISTENT}")
             # A group takes a turn of the loop or more: some milliseconds.
-            for group in in_groups(parts):
+            for group in in_groups(nodes):
                 await self._let_openings_pass()
-                names = [TopicName.of_ledger_name(f"{namespace}/{PERSISTENT}/{part}") for part in group]
-                waiting = [name for name in names if self._lacks_record(name)]
-                self._registry.dormant.reading = {str(name) for name in waiting}
+                names = [TopicName.of_ledger_name(f"{namespace}/{PERSISTENT}/{node}") for node in group]
+                # Without those that are given up by now.
+                owned = {*registry.ownership.parts()}.intersection(parts)
+                waiting = [name for name in names if self._lacks_record(name, owned)]
+                registry.dormant.reading = {str(name) for name in waiting}
                 await asyncio.gather(*[self._add(name, left_open, defects) for name in waiting])
-                await asyncio.sleep(0)
+                await asyncio.sleep(SHARED_PAUSE_S if waiting and metadata.is_shared else 0)
         return left_open
+
+    def _namespaces_of(self, parts: Collection[str]) -> list[str]:
+        namespaces = self._registry.namespaces
+        every = [one for tenant in namespaces.tenants() for one in namespaces.names(tenant)]
+        if not self._registry.ownership.is_shared:
+            return every
+        wanted = {part.rpartition("/")[0] for part in parts}
+        return [one for one in every if one in wanted]
 
     async def _let_openings_pass(self) -> None:
         """Waits while topics are opened."""
@@ -86,11 +122,11 @@ class DormantFilling:
             self._waits += 1
             await asyncio.sleep(QUIET_S)
 
-    def _lacks_record(self, name: TopicName) -> bool:
+    def _lacks_record(self, name: TopicName, owned: Collection[str]) -> bool:
         registry = self._registry
-        if is_of_brokers(name, self._dormancy.kept) or registry.dormant.get(str(name)) is not None:
+        if registry.dormant.get(str(name)) is not None or is_of_brokers(name, self._dormancy.kept):
             return False
-        return registry.is_settled(name)
+        return registry.ownership.bundle_of(name) in owned and registry.is_settled(name)
 
     async def _add(self, name: TopicName, left_open: list[str], defects: Defects) -> None:
         registry, metadata = self._registry, self._registry.environment.metadata

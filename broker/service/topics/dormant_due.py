@@ -26,11 +26,41 @@ from broker.service.policies import table
 from broker.service.policies.backlog_quota import AGE, EVICTION, SIZE
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.values import WITHOUT_SUBSCRIPTIONS
+from broker.service.settings import ServiceSettings
 from broker.service.topics.dormant_topic import NEVER, NOT_KNOWN, DormantTopic, OffloadTimes
 from foundation.model.topic_name import TopicName
 from foundation.units import MIB, MS_PER_SECOND, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND
 
 _MS_PER_MINUTE: Final = 60 * MS_PER_SECOND
+
+
+def settings_that_count(settings: ServiceSettings, rules: OffloadRules) -> tuple[object, ...]:
+    """Returns the part of the broker's settings from which moments follow: they stay while it is the same.
+
+    `rules`: the broker's, about copies of ledgers.
+    """
+    return (
+        rules,
+        settings.topic_policies,
+        settings.ttl_s,
+        settings.ttl_interval_min,
+        settings.quotas_checked,
+        settings.quota_interval_s,
+        settings.quota_bytes,
+        settings.quota_age_s,
+        settings.quota_age_precise,
+        settings.quota_reaction,
+        settings.retention_minutes,
+        settings.retention_mib,
+        settings.trim_interval_s,
+        settings.subscription_expires_min,
+        settings.subscription_interval_min,
+        settings.delete_inactive,
+        settings.inactive_mode,
+        settings.inactive_after_s,
+        settings.inactive_frequency_s,
+        settings.close_inactive,
+    )
 
 
 def due_ns_of(

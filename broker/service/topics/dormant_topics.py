@@ -12,7 +12,8 @@ from typing import Final
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import OffloadRules
 from broker.service.policies.effective_policies import EffectivePolicies
-from broker.service.topics.dormant_due import due_ns_of
+from broker.service.settings import ServiceSettings
+from broker.service.topics.dormant_due import due_ns_of, settings_that_count
 from broker.service.topics.dormant_topic import NEVER, DormantTopic, record_of
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.loop.clock import CallLater
@@ -114,8 +115,11 @@ class DormantTopics:
         self._not_frozen = 0
         self.reading: set[str] = set()
         """Topics whose records are being read from the store; one that is opened or deleted meanwhile leaves it."""
+        self.filled_parts: set[str] = set()
+        """Parts of the topics, by the names of `TopicOwnership.bundle_of`, whose records are made or being made."""
         self.filled = False
-        """True once every topic on disk is open or has a record; False before, and where topics do not fall asleep."""
+        """True once every topic on disk that this broker owns is open or has a record; False before, and where topics do
+        not fall asleep."""
 
     def __iter__(self) -> Iterator[tuple[str, DormantTopic]]:
         """Iterates over full names and records; topics may come and go between two of them."""
@@ -127,7 +131,7 @@ class DormantTopics:
 
     @property
     def filling(self) -> bool:
-        """True from a start until every topic on disk has its record: sums over topics are too small until then."""
+        """True while topics on disk that this broker owns lack their records: sums over topics are too small until then."""
         return bool(self._policies.settings.dormant_after_s) and not self.filled
 
     @property
@@ -184,6 +188,15 @@ class DormantTopics:
             if not records.count:
                 del self._of_namespace[namespace]
 
+    async def forget_part(self, part: str, namespace: str, has: Callable[[str], bool]) -> None:
+        """Forgets the records of a part that another broker may own next: they would hide what it does. In slices."""
+        self.filled_parts.discard(part)
+        # Those that are being read would come later.
+        self.reading -= {name for name in self.reading if has(name)}
+        async for name in in_slices(self.names(namespace), self._environment.now_ns):
+            if has(name):
+                self.drop(name)
+
     def _count(self, record: DormantTopic, sign: int) -> None:
         self.count += sign
         self.backlog += sign * record.backlog
@@ -234,6 +247,13 @@ class DormantTopics:
                 of_second = self._due[second] = {}
                 heapq.heappush(self._seconds, second)
             of_second[name] = None
+
+    def reconfigure(
+        self, before: tuple[ServiceSettings, OffloadRules], after: tuple[ServiceSettings, OffloadRules]
+    ) -> None:
+        """Plans all topics anew where a setting has changed that a moment follows from; `after` is in force already."""
+        if settings_that_count(*before) != settings_that_count(*after):
+            self.plan_all(name for name, _ in self)
 
     def plan_all(self, names: Iterable[str]) -> None:
         """Plans these topics anew in slices: their policies have changed. Iterates over the names when their turn comes."""

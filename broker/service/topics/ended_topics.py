@@ -8,7 +8,7 @@ the references are cut some time after the close, when work that still went on w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -41,12 +41,16 @@ class EndedTopics:
         self._topics: deque[tuple[int, PersistentTopic]] = deque()
 
     def add(self, topic: Topic) -> None:
-        """Takes a topic that was closed; those of some time ago lose their parts."""
-        now_ns, topics = self._now_ns(), self._topics
+        """Takes a topic that was closed."""
         if isinstance(topic, PersistentTopic):
-            topics.append((now_ns, topic))
-        while topics and topics[0][0] <= now_ns - KEPT_NS:
+            self._topics.append((self._now_ns(), topic))
+
+    def take_apart(self) -> Iterator[None]:
+        """Takes the parts of the topics that were closed some time ago; yields after each."""
+        topics, until_ns = self._topics, self._now_ns() - KEPT_NS
+        while topics and topics[0][0] <= until_ns:
             _take_apart(topics.popleft()[1])
+            yield
 
 
 def _take_apart(topic: PersistentTopic) -> None:

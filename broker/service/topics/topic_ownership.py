@@ -7,7 +7,7 @@ brokers it is a `ClusterOwnership` (`broker/cluster`), which asks the metadata s
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
@@ -177,6 +177,8 @@ class TopicOwnership:
         """This broker's addresses. Set before the first client connects: the ports are known once they are open."""
         self.close_bundle: Callable[[str, Successor | None], Awaitable[None]] = _nothing_is_open
         """Closes the topics of a bundle, which a successor has next; set once there is a registry of topics."""
+        self.parts: Callable[[], Collection[str]] = _all_together
+        """Returns the parts of the topics that this broker owns now, by the names of `bundle_of`."""
         self.delete_elsewhere: Callable[[TopicName], Awaitable[bool]] = _nobody_else_owns
         """Has another broker that owns the topic delete it with its clients; False where this broker has to."""
         self.load_report: Callable[[], Awaitable[dict[str, Json]]] = _nothing_is_measured
@@ -245,6 +247,11 @@ class TopicOwnership:
 
     async def at_end(self) -> None:
         """Ends connections to other brokers; nothing is asked of them any more."""
+
+
+def _all_together() -> Collection[str]:
+    """Stands for `parts` at a broker that owns every topic."""
+    return ("",)
 
 
 async def _nobody_else_owns(_name: TopicName) -> bool:

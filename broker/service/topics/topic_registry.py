@@ -128,7 +128,8 @@ class TopicRegistry:
         self._on_fenced = self._close_fenced
         self._opening: dict[str, asyncio.Task[Topic]] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}
-        self._ended = EndedTopics(self.now_ns)
+        self.ended = EndedTopics(self.now_ns)
+        """Topics that were closed a short while ago."""
         self._of_namespace: dict[str, dict[str, Topic]] = {}
 
     @cached_property
@@ -312,7 +313,7 @@ class TopicRegistry:
             if not self._of_namespace[namespace]:
                 del self._of_namespace[namespace]
             self.environment.changed.note(topic.name.ledger_name)
-            self._ended.add(topic)
+            self.ended.add(topic)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("! closing %s: %s", name, error)
 
@@ -320,14 +321,14 @@ class TopicRegistry:
 
     def reconfigure(self, ledger_settings: ManagedLedgerSettings, settings: ServiceSettings) -> None:
         """Takes new settings for later topics now, and for those that are open in slices, the first one now."""
-        self._ledger_settings = ledger_settings
-        self.settings = settings
+        before = self.settings, self._ledger_settings.offload
+        self.settings, self._ledger_settings = settings, ledger_settings
         # One object for all topics, so open topics see the new limits without being told.
         self.policies.settings = settings
         # Before the topics, which look which of these limits are in force.
         self.limits.reconfigure(settings)
         self._reconfigure_slice(iter(list(self.topics.values())))
-        self.dormant.plan_all(name for name, _ in self.dormant)
+        self.dormant.reconfigure(before, (settings, ledger_settings.offload))
 
     def _reconfigure_slice(self, topics: Iterator[Topic]) -> None:
         # Each topic takes the settings of the moment, so the slices of two changes may overlap.

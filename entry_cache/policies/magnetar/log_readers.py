@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Final
 
 from entry_cache.active_cursors import ActiveCursors, CursorPlace, count_to
-from entry_cache.cursor_watcher import Acknowledged
+from entry_cache.cursor_watcher import AcknowledgingCursor
 from entry_cache.policies.magnetar.reader_view import NO_READERS, ReaderView
 from entry_cache.policies.magnetar.reading_cursor import SPEED_GUESS, DepartedCursor, ReadingCursor
 from entry_cache.policy import NO_LIMIT
@@ -91,17 +91,17 @@ class LogReaders:
 
     # Reports of the active cursors
 
-    def added(self, name: str, acknowledged: Acknowledged | None) -> None:
+    def added(self, name: str, cursor: AcknowledgingCursor | None) -> None:
         """A cursor became active, or reports again that it is; `moved` may follow."""
-        cursor = self._cursors.get(name)
-        if cursor is None:
-            cursor = self._cursors[name] = ReadingCursor(name)
-            self._round.append(cursor)
+        reading = self._cursors.get(name)
+        if reading is None:
+            reading = self._cursors[name] = ReadingCursor(name)
+            self._round.append(reading)
         self._version += 1
         self.forgotten(name)
-        if acknowledged is not None:
-            cursor.acknowledged = acknowledged
-        self._look_soon_at(cursor)
+        if cursor is not None:
+            reading.of_log = cursor
+        self._look_soon_at(reading)
 
     def moved(self, name: str, before: Position | None, position: Position | None) -> None:
         """Notes a cursor's new position. A cursor that moves has not stopped."""
@@ -125,12 +125,12 @@ class LogReaders:
         cursor = self._cursors.pop(name)
         self._version += 1
         continue_ns = self._active.continue_caching_ns
-        if cursor.acknowledged is not None and continue_ns > 0:
-            departed = DepartedCursor(name, cursor.acknowledged(), now_ns)
+        if cursor.of_log is not None and continue_ns > 0:
+            departed = DepartedCursor(name, cursor.of_log.mark_delete_position, now_ns)
             self._departed[name] = departed
             insort(self._returning, departed.place)
         cursor.removed = True
-        cursor.acknowledged = None  # The function would keep the whole cursor of the managed ledger alive.
+        cursor.of_log = None  # The whole cursor of the managed ledger would stay alive.
         self._removed_in_round += 1
         # Views drop removed cursors as they meet them. A log that no pass looks at has no views, so compact here.
         if self._removed_in_round > len(self._cursors) + REMOVED_KEPT:
@@ -245,8 +245,10 @@ class LogReaders:
         cursor.look(position, now_ns)
         if cursor.stopped is not (now_ns - cursor.moved_ns > patience_ns):
             self._change_sides(cursor, position)
-        if cursor.acknowledged is not None:
-            self._acknowledged_by_slow_so_far = min(self._acknowledged_by_slow_so_far, cursor.acknowledged())
+        if cursor.of_log is not None:
+            self._acknowledged_by_slow_so_far = min(
+                self._acknowledged_by_slow_so_far, cursor.of_log.mark_delete_position
+            )
 
     def _change_sides(self, cursor: ReadingCursor, position: Position) -> None:
         """Moves the place of a cursor that has stopped, or that has not after all by a longer patience."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from entry_cache.active_cursors import CursorPlace
-from entry_cache.cursor_watcher import Acknowledged
+from entry_cache.cursor_watcher import AcknowledgingCursor
 from foundation.model.position import Position
 
 SPEED_GUESS: Final = 1000.0
@@ -18,10 +18,10 @@ class ReadingCursor:
     __slots__ = (
         "_seen_position",
         "_speed",
-        "acknowledged",
         "look_soon",
         "moved_ns",
         "name",
+        "of_log",
         "removed",
         "stopped",
     )
@@ -30,8 +30,8 @@ class ReadingCursor:
         """Begins with a guessed speed."""
         self.name = name
         """The cursor's name, unique within the log."""
-        self.acknowledged: Acknowledged | None = None
-        """Returns its mark-delete position; None if the managed ledger did not say, or after the removal."""
+        self.of_log: AcknowledgingCursor | None = None
+        """The log's cursor, which knows its mark-delete position; None if the log did not say, or after the removal."""
         self.removed = False
         """True once the cursor is no longer active."""
         self.stopped = False

@@ -42,6 +42,14 @@ class FourBundles(SimpleNamespace):
         """Those of each namespace."""
         self.groups: dict[str, str] = {}
         """Anti-affinity groups by namespace."""
+        self.listed: list[str] = []
+        """Those that lists show."""
+
+    def tenants(self) -> list[str]:
+        return sorted({name.partition("/")[0] for name in self.listed})
+
+    def names(self, tenant: str) -> list[str]:
+        return [name for name in self.listed if name.startswith(f"{tenant}/")]
 
     def exists(self, namespace: str) -> bool:
         return namespace not in self.missing

@@ -20,7 +20,7 @@ from entry_cache.policy import NO_LIMIT
 from entry_cache.size_bound import entries_share
 from foundation.model.entry import Entry
 from foundation.model.position import EARLIEST, LATEST, Position
-from tests.entry_cache.cache_fakes import READER, SECOND, new_entry, new_manager
+from tests.entry_cache.cache_fakes import READER, SECOND, Acknowledging, new_entry, new_manager
 from tests.entry_cache.observe.test_replay import MS, Recording, replay_of
 from tests.fakes.whole_cache import WholeCache
 
@@ -38,7 +38,7 @@ def full_of_topics(topics: int) -> WholeCache:
 def insert_topic(manager: WholeCache, topic: int) -> None:
     cache = manager.open(f"t{topic}")
     cache.attach_cursors(ActiveCursors(0, 0))
-    cache.cursors.add("s", Position(topic, 0), lambda: Position(topic, -1))
+    cache.cursors.add("s", Position(topic, 0), Acknowledging(topic, -1))
     cache.insert_run([Entry(topic, 0, b"", bytes(100), 1)], 1, 0)
 
 
@@ -122,12 +122,12 @@ def watching(cursors: ActiveCursors) -> LogReaders:
     return cursors.watcher
 
 
-def crowd(count: int) -> tuple[ActiveCursors, dict[str, Position]]:
+def crowd(count: int) -> tuple[ActiveCursors, dict[str, Acknowledging]]:
     cursors = watched(0)
-    acknowledged = {f"c{number}": Position(1, number - 1) for number in range(count)}
-    for number, name in enumerate(acknowledged):
-        cursors.add(name, Position(1, number), lambda name=name: acknowledged[name])  # type: ignore[misc]
-    return cursors, acknowledged
+    of_log = {f"c{number}": Acknowledging(1, number - 1) for number in range(count)}
+    for number, (name, cursor) in enumerate(of_log.items()):
+        cursors.add(name, Position(1, number), cursor)
+    return cursors, of_log
 
 
 def test_view_knows_all_positions_when_it_looks_at_few_cursors() -> None:
@@ -145,16 +145,16 @@ def test_view_knows_all_positions_when_it_looks_at_few_cursors() -> None:
 
 
 def test_view_treats_entries_as_unacknowledged_until_all_cursors_were_seen() -> None:
-    cursors, acknowledged = crowd(3 * LOOKS_PER_VIEW)
+    cursors, of_log = crowd(3 * LOOKS_PER_VIEW)
     first = watching(cursors).view(0, SECOND)
     assert first.may_return_to((0, 0)), "some have not been seen at all"
-    for name in acknowledged:
-        acknowledged[name] = Position(1, 9000)
+    for cursor in of_log.values():
+        cursor.mark_delete_position = Position(1, 9000)
     for now_ns in range(1, 4 * SECOND, SECOND // 5):
         view = watching(cursors).view(now_ns, SECOND)
         assert view.may_return_to((1, 9001))
     assert not view.may_return_to((1, 9000))
-    acknowledged["c7"] = Position(1, 50)
+    of_log["c7"].mark_delete_position = Position(1, 50)
     cursors.update("c7", Position(1, 0))  # A seek: it is seen with the next view.
     assert watching(cursors).view(4 * SECOND, SECOND).may_return_to((1, 51))
 
@@ -175,7 +175,7 @@ def test_stopped_cursors_protect_nothing_when_there_are_many() -> None:
 
 def test_departed_cursor_is_expected_after_its_mark_delete_position() -> None:
     cursors = watched(100)
-    cursors.add("a", Position(1, 8), lambda: Position(1, 4))
+    cursors.add("a", Position(1, 8), Acknowledging(1, 4))
     cursors.remove("a", 10)
     view = watching(cursors).view(11, SECOND)
     assert (view.slowest, view.may_return_to((1, 5)), view.may_return_to((1, 4))) == (
@@ -191,23 +191,13 @@ def test_departed_cursor_is_expected_after_its_mark_delete_position() -> None:
     assert not last.is_expected(EARLIEST)
 
 
-class Acknowledging:
-    """A cursor's own state, which is to be freed when it is gone."""
-
-    def __init__(self, position: Position) -> None:
-        self.position = position
-
-    def acknowledged(self) -> Position:
-        return self.position
-
-
 def churn(cursors: ActiveCursors, times: int) -> list[weakref.ref[Acknowledging]]:
     """So many cursors come, and go for good."""
     states = []
     for number in range(times):
-        state = Acknowledging(Position(1, 0))
+        state = Acknowledging(1, 0)
         states.append(weakref.ref(state))
-        cursors.add(f"gone{number}", Position(1, 1), state.acknowledged)
+        cursors.add(f"gone{number}", Position(1, 1), state)
         cursors.remove(f"gone{number}", number)
         cursors.forget(f"gone{number}")
     return states
@@ -217,7 +207,7 @@ def test_scan_queues_drop_removed_cursors_when_no_view_is_made() -> None:
     cursors = watched(100)
     states = churn(cursors, 5000)
     assert not any(state() for state in states)
-    cursors.add("a", Position(1, 5), lambda: Position(1, 4))
+    cursors.add("a", Position(1, 5), Acknowledging(1, 4))
     looks = watching(cursors).looks
     view = watching(cursors).view(SECOND, 5 * SECOND)
     assert watching(cursors).looks - looks <= 2 * REMOVED_KEPT
@@ -225,10 +215,10 @@ def test_scan_queues_drop_removed_cursors_when_no_view_is_made() -> None:
 
 
 def test_round_continues_after_removed_cursors_are_compacted() -> None:
-    cursors, acknowledged = crowd(5 * LOOKS_PER_VIEW)
-    for name in acknowledged:
-        acknowledged[name] = Position(1, 9000)
-    acknowledged["c4999"] = Position(1, 50)
+    cursors, of_log = crowd(5 * LOOKS_PER_VIEW)
+    for cursor in of_log.values():
+        cursor.mark_delete_position = Position(1, 9000)
+    of_log["c4999"].mark_delete_position = Position(1, 50)
     times = iter(range(0, 100 * SECOND, SECOND))
     for _ in range(12):  # The first looks are done, and a round has begun that has not come to the last.
         view = watching(cursors).view(next(times), SECOND)
@@ -237,7 +227,7 @@ def test_round_continues_after_removed_cursors_are_compacted() -> None:
     for _ in range(10):
         view = watching(cursors).view(next(times), SECOND)
         assert view.may_return_to((1, 51))
-    acknowledged["c4999"] = Position(1, 9000)
+    of_log["c4999"].mark_delete_position = Position(1, 9000)
     views = 0
     while view.may_return_to((1, 51)):
         view = watching(cursors).view(next(times), SECOND)
@@ -249,11 +239,11 @@ def test_round_continues_after_removed_cursors_are_compacted() -> None:
 def test_cursor_is_looked_at_once_when_added_twice() -> None:
     cursors = watched(0)
     for _ in range(2):
-        cursors.add("a", Position(1, 5), lambda: Position(1, 4))
+        cursors.add("a", Position(1, 5), Acknowledging(1, 4))
     watching(cursors).view(0, SECOND)
     assert watching(cursors).looks == 1
     for _ in range(500):
-        cursors.add("a", Position(1, 5), lambda: Position(1, 4))
+        cursors.add("a", Position(1, 5), Acknowledging(1, 4))
     watching(cursors).view(1, SECOND)
     assert watching(cursors).looks == 2
 
@@ -266,7 +256,7 @@ def test_overdue_cursors_are_forgotten_by_removals_but_not_by_queries() -> None:
     cursors = ActiveCursors(100, 0)
     cache.attach_cursors(cursors)
     for number in range(3 * LOOKS_PER_VIEW):
-        cursors.add(f"c{number}", Position(1, number), lambda: Position(1, 0))
+        cursors.add(f"c{number}", Position(1, number), Acknowledging(1, 0))
         cursors.remove(f"c{number}", number // LOOKS_PER_VIEW)
     cache.insert_run([new_entry(entry_id) for entry_id in range(10)], 0, 0)
     assert watching(cursors).expected_from(1, 101) == 1
@@ -396,7 +386,7 @@ def test_shorter_grace_time_holds_for_a_cursor_that_has_left() -> None:
     cursors = ActiveCursors(settings.continue_caching_ns, 0)
     manager.open("log").attach_cursors(cursors, 0, counts_reads=True, by_mark_delete=False)
     readers = watching(cursors)
-    cursors.add("s", Position(1, 5), lambda: Position(1, 2))
+    cursors.add("s", Position(1, 5), Acknowledging(1, 2))
     cursors.remove("s", SECOND)
     assert readers.names_returning(Position(1, 9), 2 * SECOND) == ("s",)
     assert readers.expected_from(1, 2 * SECOND) == 3

@@ -8,7 +8,7 @@ from entry_cache.active_cursors import NAMES_KEPT
 from entry_cache.observe.cache_events import Op
 from entry_cache.observe.expected_level import count_expected
 from foundation.model.position import Position
-from tests.entry_cache.cache_fakes import new_entry
+from tests.entry_cache.cache_fakes import Acknowledging, new_entry
 from tests.entry_cache.observe.test_explain import Room
 
 
@@ -16,7 +16,7 @@ from tests.entry_cache.observe.test_explain import Room
 def test_explain_names_departed_cursors_expected_back(policy: str) -> None:
     """As the level counts it: where the policy waits for them, and while it does."""
     room = Room(policy=policy)
-    room.cursors.add("gone", Position(1, 0), lambda: Position(1, -1))
+    room.cursors.add("gone", Position(1, 0), Acknowledging(1, -1))
     room.cursors.add("tail", Position(1, 9))
     room.insert(new_entry(0), expected=0)
     room.cursors.remove("gone", room.now)

@@ -22,7 +22,7 @@ from entry_cache.reader import Reader
 from foundation.model.entry import Entry
 from foundation.model.position import Position
 from foundation.model.time_histogram import TimeHistogram
-from tests.entry_cache.cache_fakes import READER, SECOND, new_entry, new_manager, new_run
+from tests.entry_cache.cache_fakes import READER, SECOND, Acknowledging, new_entry, new_manager, new_run
 from tests.fakes.whole_cache import WholeCache
 
 
@@ -140,7 +140,7 @@ def test_position_reads_expect_entries_after_a_cursor(
 def test_position_reads_expect_a_departed_cursor_for_a_while(by_position: WholeCache) -> None:
     cache = by_position.open("log")
     assert cache.cursors is not None
-    cache.cursors.add("tail", Position(1, 4), lambda: Position(1, 1))
+    cache.cursors.add("tail", Position(1, 4), Acknowledging(1, 1))
     cache.cursors.remove("tail", 0)
     assert walked([cache], by_position.eviction_stats.expectations)[0] == (2, 70), (
         "it begins behind what it has acknowledged"

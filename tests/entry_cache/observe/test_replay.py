@@ -19,7 +19,7 @@ from entry_cache.observe.replay import Replay
 from entry_cache.observe.totals import totals_of
 from foundation.model.entry import Entry
 from foundation.model.position import Position
-from tests.entry_cache.cache_fakes import new_entry, new_run
+from tests.entry_cache.cache_fakes import Acknowledging, new_entry, new_run
 from tests.fakes.whole_cache import WholeCache
 
 MS = 1_000_000
@@ -40,7 +40,7 @@ class Recording:
         self.reader = self.cache.reader("sub")
         self.cursors = ActiveCursors(continue_ns, 0)
         self.cache.attach_cursors(self.cursors, 0, counts_reads=True)
-        self.cursors.add("sub", Position(1, 0), lambda: Position(1, -1))
+        self.cursors.add("sub", Position(1, 0), Acknowledging(1, -1))
         self.cache.listener.cursor_changed(CursorChange.ADDED, self.cache, self.reader, Position(1, 0))
         self.cache.listener.cursor_changed(
             CursorChange.ACKNOWLEDGED, self.cache, self.reader, Position(1, -1)

@@ -15,6 +15,7 @@ from entry_cache.expected_reads import has_expected_reads
 from entry_cache.policies.magnetar.magnetar import Magnetar as Ours
 from foundation.model.entry import Entry
 from foundation.model.position import Position
+from tests.entry_cache.cache_fakes import Acknowledging
 from tests.entry_cache.policy_machine import NAMES, TTL_NS, PolicyMachine
 from tests.fakes.whole_cache import WholeCache
 
@@ -138,7 +139,7 @@ def test_size_pass_slice_limits_looks_at_new_segments() -> None:
         for topic in topics:
             cache = manager.open(f"t{topic}")
             cache.attach_cursors(ActiveCursors(0, now_ns))
-            cache.cursors.add("s", Position(topic + 1, 0), lambda: Position(1, -1))
+            cache.cursors.add("s", Position(topic + 1, 0), Acknowledging(1, -1))
             cache.insert_run([Entry(topic + 1, 0, b"", bytes(100), 1)], 1, now_ns + topic)
 
     def first_slice() -> int:

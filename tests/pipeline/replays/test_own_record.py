@@ -15,6 +15,7 @@ from entry_cache.reader import Reader
 from foundation.model.entry import Entry
 from foundation.model.position import Position
 from pipeline.replays.objects import WhatIf
+from tests.entry_cache.cache_fakes import Acknowledging
 from tests.entry_cache.observe.test_replay import Recording
 
 US = 1000
@@ -37,7 +38,7 @@ class Workload(Recording):
         self.random = random.Random(17)
         self.readers: dict[str, Reader] = {}
         self.at = dict.fromkeys(LAGS, 0)
-        self.acknowledged = dict.fromkeys(LAGS, Position(1, -1))
+        self.of_log = {name: Acknowledging(1, -1) for name in LAGS}
         self.last_tick_ns = 0
         for name in LAGS:
             self.join(name)
@@ -45,7 +46,7 @@ class Workload(Recording):
 
     def join(self, name: str) -> None:
         self.readers[name] = self.cache.reader(name)
-        self.cursors.add(name, Position(1, 0), lambda: self.acknowledged[name])
+        self.cursors.add(name, Position(1, 0), self.of_log[name])
         self.tell(name, CursorChange.ADDED, Position(1, 0))
 
     def append(self, entries: list[Entry]) -> None:
@@ -72,8 +73,8 @@ class Workload(Recording):
                 asked = [run for name, _ in asked if (run := self.read(name, first + PER_ROUND))]
                 self.end_turn()
             for name, at in self.at.items():
-                self.acknowledged[name] = Position(1, at - 1)
-                self.tell(name, CursorChange.ACKNOWLEDGED, self.acknowledged[name])
+                self.of_log[name].mark_delete_position = Position(1, at - 1)
+                self.tell(name, CursorChange.ACKNOWLEDGED, Position(1, at - 1))
 
     def turn(self) -> None:
         """Begins the next turn of the loop, before it a periodic pass that is due."""

@@ -7,15 +7,20 @@ from typing import Any
 
 import pytest
 
+from broker.compose.cluster_membership import unload_bundle
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
+from broker.managed_ledger.opening import create_ledger_list
 from broker.service.lifecycle import dormant_filling
 from broker.service.lifecycle.dormancy import Dormancy
-from broker.service.lifecycle.dormant_filling import DormantFilling
+from broker.service.lifecycle.dormant_filling import REFILL_NS, DormantFilling
 from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
+from broker.service.namespaces.bundles import bundles_of
 from broker.service.topics.dormant_topic import NEVER, DormantTopic
+from broker.service.topics.new_topic import store_topic
+from broker.service.topics.topic_ownership import TopicOwnership
 from foundation.model.errors import MetadataError
 from foundation.model.position import EARLIEST
-from foundation.model.topic_name import parse_topic_name
+from foundation.model.topic_name import TopicName, parse_topic_name
 from tests.fakes.messages import SENT_AT_MS
 from tests.fakes.stage import SHARED, TOPIC, Stage
 
@@ -241,3 +246,145 @@ async def test_broker_whose_topics_stay_open_fills_no_records() -> None:
     scene = await (await with_backlog()).started(dormant_after_s=0)
     assert scene.registry.dormant.count == 0
     assert not scene.registry.dormant.filled
+
+
+class SomeBundles(TopicOwnership):
+    """The ownership of a broker that shares its store."""
+
+    is_shared = True
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__()
+        self._namespaces = scene.registry.namespaces
+        self.owned: set[str] = set()
+        self.parts = lambda: {*self.owned}
+
+    def bundle_of(self, name: TopicName) -> str:
+        return f"{name.namespace}/{bundles_of(self._namespaces, name.namespace).of(str(name))}"
+
+
+class Shared(Scene):
+    """A broker that owns no bundle yet, after another one has left topics with a backlog in each."""
+
+    bundles: SomeBundles
+
+    @classmethod
+    async def of(cls, topics: int = 12, **settings: Any) -> Shared:
+        earlier = Scene()
+        for number in range(topics):
+            topic = await earlier.open(f"{TOPIC}-{number}")
+            await earlier.run(topic.subscribing.create("s", EARLIEST))
+            await earlier.publish(topic, 3)
+        await earlier.run(earlier.registry.close())
+        found = cls(earlier, **settings)
+        await found.run(found.namespaces.open())
+        found.registry.ownership = found.bundles = SomeBundles(found)
+        return found
+
+    def of_bundle(self, bundle: str) -> list[str]:
+        """The topics of a bundle, of all twelve."""
+        names = [f"{TOPIC}-{number}" for number in range(12)]
+        return sorted(name for name in names if self.bundles.bundle_of(parse_topic_name(name)) == bundle)
+
+    async def fill(self) -> list[str]:
+        await self.run(self.filling.run())
+        return sorted(name for name, _ in self.registry.dormant)
+
+
+ONE = f"{NAMESPACE}/0x00000000_0x40000000"
+OTHER = f"{NAMESPACE}/0x80000000_0xc0000000"
+
+
+async def test_each_bundle_is_filled_once_this_broker_has_it() -> None:
+    scene = await Shared.of()
+    assert await scene.fill() == []
+    assert not scene.registry.dormant.filling, "it has no topics"
+    scene.bundles.owned = {ONE}
+    assert await scene.fill() == scene.of_bundle(ONE) != []
+    scene.bundles.owned = {ONE, OTHER}
+    both = sorted([*scene.of_bundle(ONE), *scene.of_bundle(OTHER)])
+    assert await scene.fill() == both
+    assert scene.registry.dormant.backlog == 3 * len(both)
+    assert scene.registry.loads == 0
+
+
+async def test_sums_are_too_small_until_a_taken_bundle_is_filled() -> None:
+    scene = await Shared.of()
+    scene.bundles.owned = {ONE}
+    children = scene.metadata.children
+
+    async def refused(key: str) -> list[str]:
+        raise MetadataError("no answer")
+
+    scene.metadata.children = refused  # type: ignore[method-assign]
+    assert await scene.fill() == []
+    assert scene.registry.dormant.filling
+    scene.metadata.children = children  # type: ignore[method-assign]
+    assert await scene.fill() == scene.of_bundle(ONE)
+    assert not scene.registry.dormant.filling
+
+
+async def test_messages_expire_in_a_topic_of_a_taken_bundle_that_nobody_has_opened() -> None:
+    scene = await Shared.of(ttl_s=600)
+    scene.bundles.owned = {ONE}
+    await scene.fill()
+    await scene.later(610_000)
+    assert scene.registry.dormant.backlog == 0
+    assert scene.registry.loads == len(scene.of_bundle(ONE))
+
+
+async def test_bundle_that_was_given_up_and_taken_again_is_filled_anew() -> None:
+    scene = await Shared.of()
+    scene.bundles.owned = {ONE, OTHER}
+    await scene.fill()
+    await scene.run(unload_bundle(scene.registry, ONE))
+    assert sorted(name for name, _ in scene.registry.dormant) == scene.of_bundle(OTHER)
+    # No run has seen the broker without it.
+    assert await scene.fill() == sorted([*scene.of_bundle(ONE), *scene.of_bundle(OTHER)])
+
+
+async def test_bundle_that_is_given_up_during_the_reads_gets_no_record_of_them() -> None:
+    scene = await Shared.of()
+    scene.bundles.owned = {ONE}
+    get, gate = scene.metadata.get, asyncio.Event()
+
+    async def late(key: str) -> object:
+        found = await get(key)
+        await gate.wait()
+        return found
+
+    scene.metadata.get = late  # type: ignore[method-assign, assignment]
+    filling = asyncio.ensure_future(scene.filling.run())
+    await scene.settle()
+    scene.metadata.get = get  # type: ignore[method-assign]
+    await scene.run(unload_bundle(scene.registry, ONE))
+    gate.set()
+    await scene.run(filling)
+    assert scene.registry.dormant.count == 0
+    assert await scene.fill() == scene.of_bundle(ONE)
+
+
+async def test_topic_that_another_broker_has_stored_gets_its_record_after_a_while() -> None:
+    scene = await Shared.of(topics=11)
+    scene.bundles.owned = {scene.bundles.bundle_of(parse_topic_name(f"{TOPIC}-11"))}
+    before = await scene.fill()
+    await create_ledger_list(
+        parse_topic_name(f"{TOPIC}-11").ledger_name,
+        scene.environment,
+        scene.registry.ledger_settings_of(parse_topic_name(f"{TOPIC}-11")),
+        {},
+    )
+    assert await scene.fill() == before
+    scene.now_ns += REFILL_NS
+    assert await scene.fill() == sorted([*before, f"{TOPIC}-11"])
+
+
+async def test_partition_of_a_bundle_that_another_broker_has_gets_no_record_here() -> None:
+    scene = await Shared.of()
+    name = parse_topic_name(f"{TOPIC}-new")
+    await scene.run(store_topic(scene.registry, name))
+    assert scene.registry.dormant.count == 0
+    scene.bundles.owned = {scene.bundles.bundle_of(name)}
+    await scene.run(scene.deletions.topic(name, force=False))
+    await scene.run(store_topic(scene.registry, name))
+    assert [name for name, _ in scene.registry.dormant] == [str(name)]
