@@ -77,6 +77,7 @@ class ClusterCounts:
     """Operations of one history."""
 
     confirmed: int = 0
+    runs_of_several: int = 0
     committed: int = 0
     takeovers: int = 0
     killed: int = 0
