@@ -4,7 +4,7 @@ Processes are killed, stopped, paused and cut off; sessions expire; followers of
 come late, answers are lost; clocks differ; bundles are unloaded, and their nodes removed by hand. The statements:
 
 * A broker takes a topic, by fencing or by the first write of its list, only while its own session has the lease; so it
-  writes the nodes of cursors.
+  writes the nodes of cursors. One whose lease somebody else removed may do so until it hears of that.
 * A broker removes a lease only if it was its own when it read that a moment before, in the same session; and nobody gives a
   bundle up with topics of it open.
 * Each confirmed message is at its position for ever, and at no other; a message is twice in the log only where its producer
@@ -90,6 +90,8 @@ class ClusterCounts:
     removed: int = 0
     removed_late: int = 0
     """Leases of others that were the remover's when it read them."""
+    written_late: int = 0
+    """Writes under a lease that somebody else had removed, before its former owner could know."""
     clock_jumps: int = 0
     bookies_down: int = 0
     shed: int = 0
