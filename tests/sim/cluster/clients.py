@@ -115,7 +115,7 @@ class Link:
         self.name = name
         self.is_served = True
         self.process: ClusterProcess | None = None
-        """The broker that it is connected to."""
+        """The broker that it is connected to, or asks for the owner first."""
         self.waited_s = 0.0
         """How long it has not been served although nothing hindered that."""
         self._turn = 0
@@ -136,9 +136,8 @@ class Link:
     async def _open(self) -> tuple[ClusterProcess, PersistentTopic]:
         self._turn += 1
         places = self.history.places
-        found = await find(
-            self.history, places[(self._turn + self.history.rng.randint(0, 1)) % len(places)], self.name
-        )
+        self.process = places[(self._turn + self.history.rng.randint(0, 1)) % len(places)]
+        found = await find(self.history, self.process, self.name)
         self.history.faults.disturb_opening(found)
         topic = await call(self.history, found, lambda: found.registry.get(self.name, create=True))
         assert isinstance(topic, PersistentTopic)

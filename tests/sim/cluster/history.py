@@ -12,7 +12,7 @@ come late, answers are lost; clocks differ; bundles are unloaded, and their node
 * No lookup takes more than three steps, unless the leader changes meanwhile.
 * A leader moves a bundle for balance once within the grace period.
 * While a broker is well, and neither the owner of a topic, the leader where it has none, nor the broker that a client is
-  connected to is hindered by a fault, the client is served within a bound.
+  connected to, or asks, is hindered by a fault, the client is served within a bound.
 * A broker that is well has no topic open without a lease, and none whose acknowledgements it does not store any more.
 * After the faults all brokers know each other and one leader; every bundle has one owner, which all brokers name, and topics
   are open there alone.
@@ -394,7 +394,7 @@ class ClusterHistory:
     def _is_hindered(self, link: Link) -> bool:
         """Returns True while a broker that the client needs is there and disturbed: its session has to end first.
 
-        It needs the topic's owner, without one the leader, and the broker that it is connected to.
+        It needs the topic's owner, without one the leader, and the broker that it is connected to, or asks first.
         """
         owner = self._process_with(f"{BUNDLES}/{self.bundle_of(link.name)}")
         needed = (link.process, owner or self._process_with(LEADER))
