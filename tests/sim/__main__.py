@@ -120,7 +120,9 @@ def _run_cluster(seeds: range, *, transactions: bool) -> int:
             print(f"seed {seed} FAILED, cluster: {error}", flush=True)
     print(f"{len(seeds)} histories of several brokers: {counts.text()}")
     print(f"{len(seeds)} seeds in {time.monotonic() - began:.1f} s, {len(failed)} failed {failed or ''}")
-    return 1 if failed else 0
+    if not counts.runs_of_several:
+        print("FAILED: no run had more than one SEND")
+    return 1 if failed or not counts.runs_of_several else 0
 
 
 def _show_cluster(seed: int, *, transactions: bool) -> int:

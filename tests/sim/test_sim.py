@@ -226,7 +226,7 @@ def simulate_all_sessions(seeds: range) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_simulated_cluster_breaks_no_statement(seed: int) -> None:
     counts = simulate_cluster(seed)
-    assert min(counts.confirmed, counts.takeovers, counts.unloaded) > 0
+    assert min(counts.confirmed, counts.runs_of_several, counts.takeovers, counts.unloaded) > 0
 
 
 def test_simulated_clusters_meet_each_fault() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,7 +16,6 @@ from foundation.model.position import EARLIEST
 from foundation.model.topic_name import TopicName
 from tests.fakes.messages import message
 from tests.fakes.ports import FakeConsumerPort, FakeProducerPort
-from tests.fakes.sends import send
 from tests.sim.cluster.process import ClusterProcess
 from tests.sim.metadata import Broken
 
@@ -29,6 +28,8 @@ HOPS_MAX = 3
 REQUEST_S = 4.0
 """After which a client gives a request up."""
 IN_FLIGHT = 20
+RUN_LENGTHS = (1, 1, 2, 5)
+"""Messages that a producer sends at once, drawn each time."""
 KEEPER, WORKER = "keeper", "worker"
 """Subscriptions: one acknowledges nothing, so that everything stays; the other acknowledges what it gets."""
 
@@ -114,7 +115,7 @@ class Link:
         self.name = name
         self.is_served = True
         self.process: ClusterProcess | None = None
-        """The broker that it is connected to."""
+        """The broker that it is connected to, or asks for the owner first."""
         self.waited_s = 0.0
         """How long it has not been served although nothing hindered that."""
         self._turn = 0
@@ -135,9 +136,8 @@ class Link:
     async def _open(self) -> tuple[ClusterProcess, PersistentTopic]:
         self._turn += 1
         places = self.history.places
-        found = await find(
-            self.history, places[(self._turn + self.history.rng.randint(0, 1)) % len(places)], self.name
-        )
+        self.process = places[(self._turn + self.history.rng.randint(0, 1)) % len(places)]
+        found = await find(self.history, self.process, self.name)
         self.history.faults.disturb_opening(found)
         topic = await call(self.history, found, lambda: found.registry.get(self.name, create=True))
         assert isinstance(topic, PersistentTopic)
@@ -230,12 +230,20 @@ class Publisher(Link):
         producer.name = f"{self.name.local}-{history.next_number()}"
         await call(history, process, lambda: topic.add_producer(producer))
         try:
-            for number in list(self.pending):
-                self._send(producer, port, number)
+            again = list(self.pending)
+            while again:
+                length = history.rng.choice(RUN_LENGTHS)
+                # Sequence ids of a run follow one another; a receipt that came may leave a gap.
+                length = next(
+                    (n for n in range(1, min(length, len(again))) if again[n] != again[0] + n), length
+                )
+                self._send_run(producer, port, again[:length])
+                del again[:length]
             while not (port.is_over or process.client.crashed or not process.is_up):
                 if not self.stops and len(self.pending) < IN_FLIGHT:
-                    self._number += 1
-                    self._send(producer, port, self._number)
+                    length = history.rng.choice(RUN_LENGTHS)
+                    first, self._number = self._number + 1, self._number + length
+                    self._send_run(producer, port, range(first, first + length))
                 elif self.stops and not self.pending:
                     history.served(self)
                 await asyncio.sleep(history.rng.expovariate(2.0))
@@ -246,13 +254,18 @@ class Publisher(Link):
             if not process.client.crashed:
                 process.spawn(topic.remove_producer(producer), "producer leaves")
 
-    def _send(self, producer: Producer, port: Receipts, number: int) -> None:
-        self.pending[number] = None
+    def _send_run(self, producer: Producer, port: Receipts, numbers: Sequence[int]) -> None:
+        """Sends messages as one read of a connection brings them."""
+        for number in numbers:
+            self.pending[number] = None
         if port.is_closed:
             return
-        self.sent[number] = self.sent.get(number, 0) + 1
+        for number in numbers:
+            self.sent[number] = self.sent.get(number, 0) + 1
+        bodies = [message(self.body(number)) for number in numbers]
+        self.history.counts.runs_of_several += len(bodies) > 1
         try:
-            send(producer, number, message(self.body(number)))
+            producer.publish(numbers[0], 0, 1, bodies, sum(map(len, bodies)), False, False)
         except BrokerError as error:
             raise Unserved(f"{type(error).__name__}: {error}") from error
 

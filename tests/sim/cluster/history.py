@@ -4,7 +4,7 @@ Processes are killed, stopped, paused and cut off; sessions expire; followers of
 come late, answers are lost; clocks differ; bundles are unloaded, and their nodes removed by hand. The statements:
 
 * A broker takes a topic, by fencing or by the first write of its list, only while its own session has the lease; so it
-  writes the nodes of cursors.
+  writes the nodes of cursors. One whose lease somebody else removed may do so until it hears of that.
 * A broker removes a lease only if it was its own when it read that a moment before, in the same session; and nobody gives a
   bundle up with topics of it open.
 * Each confirmed message is at its position for ever, and at no other; a message is twice in the log only where its producer
@@ -12,7 +12,7 @@ come late, answers are lost; clocks differ; bundles are unloaded, and their node
 * No lookup takes more than three steps, unless the leader changes meanwhile.
 * A leader moves a bundle for balance once within the grace period.
 * While a broker is well, and neither the owner of a topic, the leader where it has none, nor the broker that a client is
-  connected to is hindered by a fault, the client is served within a bound.
+  connected to, or asks, is hindered by a fault, the client is served within a bound.
 * A broker that is well has no topic open without a lease, and none whose acknowledgements it does not store any more.
 * After the faults all brokers know each other and one leader; every bundle has one owner, which all brokers name, and topics
   are open there alone.
@@ -77,6 +77,7 @@ class ClusterCounts:
     """Operations of one history."""
 
     confirmed: int = 0
+    runs_of_several: int = 0
     committed: int = 0
     takeovers: int = 0
     killed: int = 0
@@ -89,6 +90,8 @@ class ClusterCounts:
     removed: int = 0
     removed_late: int = 0
     """Leases of others that were the remover's when it read them."""
+    written_late: int = 0
+    """Writes under a lease that somebody else had removed, before its former owner could know."""
     clock_jumps: int = 0
     bookies_down: int = 0
     shed: int = 0
@@ -391,7 +394,7 @@ class ClusterHistory:
     def _is_hindered(self, link: Link) -> bool:
         """Returns True while a broker that the client needs is there and disturbed: its session has to end first.
 
-        It needs the topic's owner, without one the leader, and the broker that it is connected to.
+        It needs the topic's owner, without one the leader, and the broker that it is connected to, or asks first.
         """
         owner = self._process_with(f"{BUNDLES}/{self.bundle_of(link.name)}")
         needed = (link.process, owner or self._process_with(LEADER))
