@@ -36,7 +36,7 @@ from broker.security.principal import NOBODY
 from broker.service.transactions.transaction_limits import OpenTransactions
 from foundation.loop.slices import Slice, in_slices
 from foundation.model.errors import BrokerError, NotAllowed
-from foundation.tls.peer import common_name
+from foundation.tls.listener import common_name
 from protocol import answers
 from protocol.commands import parse_command, parse_send
 from protocol.errors import ProtocolError

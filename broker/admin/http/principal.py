@@ -23,7 +23,7 @@ from broker.security.authentication.credentials import (
     checked_role,
 )
 from broker.security.principal import NOBODY, Principal
-from foundation.tls.peer import common_name
+from foundation.tls.listener import common_name
 
 PRINCIPAL = web.RequestKey("principal", Principal)
 """The roles of a request; NOBODY without authentication."""

@@ -17,7 +17,7 @@ from broker.config import load_broker_settings
 from broker.net.listener import bind
 from foundation.tls.certificates import Certificates
 from foundation.tls.contexts import ServerFiles, server_context
-from foundation.tls.peer import common_name
+from foundation.tls.listener import common_name
 from tests.support.certificates import Certificates as Made
 
 CONNECTIONS_MAX = 2

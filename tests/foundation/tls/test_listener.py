@@ -14,8 +14,7 @@ from cryptography.x509.oid import NameOID
 
 from foundation.tls.certificates import Certificates
 from foundation.tls.contexts import ServerFiles, server_context
-from foundation.tls.listener import TlsListener
-from foundation.tls.peer import common_name
+from foundation.tls.listener import TlsListener, common_name
 from tests.support.certificates import Certificates as Made
 
 WAIT_S = 60.0
