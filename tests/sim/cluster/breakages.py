@@ -11,12 +11,12 @@ from broker.cluster.balance import Balance
 from broker.cluster.leases import Leases
 from broker.cluster.members import Members
 from broker.cluster.ownership import ClusterOwnership
-from broker.cluster.records import decode_owner
+from broker.cluster.records import BUNDLES, decode_owner
 from broker.managed_ledger import opening
 from broker.managed_ledger.cursor_record import CursorRecord
 from broker.service.successor import Successor
 from broker.service.topics.topic_ownership import Addresses, Owner
-from foundation.model.errors import BadVersion
+from foundation.model.errors import BadVersion, MetadataError
 from foundation.model.topic_name import TopicName
 from tests.sim.followers import FollowerStore
 
@@ -83,10 +83,13 @@ def _leases_outlive_their_session() -> object:
 
 
 def _opens_before_it_has_returned() -> object:
-    """Topics open while the leases of a new session are not taken yet, under conditions of the former one."""
+    """Topics open, and are written, while the leases of a new session are not taken yet, under those of the former one."""
 
     def condition(self: ClusterOwnership, name: TopicName) -> Check:
-        return self.leases.check(self.bundle_of(name))
+        bundle = self.bundle_of(name)
+        if bundle not in self.leases:
+            raise MetadataError(f"this broker has no lease of {bundle}")
+        return Check(f"{BUNDLES}/{bundle}", 0)
 
     patches = contextlib.ExitStack()
     patches.enter_context(mock.patch.object(ClusterOwnership, "_check_certain"))
