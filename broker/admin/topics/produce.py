@@ -132,7 +132,7 @@ async def _publish_elsewhere(
     bodies = {part: wanted.part(publication.name, of) for part, of in places.items()}
     answers = await publish_at_owners(publication.broker, bodies)
     errors = [one.error for one in answers if one.error is not None]
-    if len(errors) == len(answers) and elsewhere.issuperset(chosen):
+    if len(errors) == len(answers) and elsewhere >= set(chosen):
         raise errors[0]
     for (part, of), one in zip(places.items(), answers, strict=True):
         publication.outcomes.update(zip(of, _outcomes(part, one, len(of)), strict=True))

@@ -7,7 +7,7 @@ store has all coordinators for ever, and keeps no watch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,7 +53,7 @@ class CoordinatorWatches:
         """`coordinators` returns those of the broker, None without transactions."""
         self._registry, self._coordinators = registry, coordinators
         self._call_later, self._spawn, self._now_ns = call_later, spawn, now_ns
-        self._watches: dict[Hashable, dict[int, CoordinatorWatch]] = {}
+        self._watches: dict[object, dict[int, CoordinatorWatch]] = {}
         """By client and watch id."""
         self._is_looking = False
 
@@ -77,7 +77,7 @@ class CoordinatorWatches:
             found.append(by_bundle[bundle])
         return found
 
-    def add(self, client: Hashable, watch_id: int, watch: CoordinatorWatch) -> None:
+    def add(self, client: object, watch_id: int, watch: CoordinatorWatch) -> None:
         """Keeps a watch, in place of one with its id. NotAllowed beyond the limit of a client."""
         if not self._registry.ownership.is_shared:
             return
@@ -91,18 +91,21 @@ class CoordinatorWatches:
             self._is_looking = True
             self._look_later()
 
-    def end(self, client: Hashable, watch_id: int) -> None:
+    def end(self, client: object, watch_id: int) -> None:
         """Ends a watch; an unknown one is no error."""
         watches = self._watches.get(client)
         if watches is not None and watches.pop(watch_id, None) is not None and not watches:
             del self._watches[client]
 
-    def lose(self, client: Hashable) -> None:
+    def lose(self, client: object) -> None:
         """Ends the watches of a client that has gone."""
         self._watches.pop(client, None)
 
     def _look_later(self) -> None:
-        self._call_later(INTERVAL_S, lambda: self._spawn(self._look(), "watches of coordinators"))
+        self._call_later(INTERVAL_S, self._begin_look)
+
+    def _begin_look(self) -> None:
+        self._spawn(self._look(), "watches of coordinators")
 
     async def _look(self) -> None:
         try:

@@ -148,6 +148,7 @@ async def test_new_frame_has_all_its_time() -> None:
     assert not client.transport.closing
 
 
+@pytest.mark.one_broker("fills the receive memory of one process")
 @pytest.mark.parametrize("copy", ["true", "false"])
 async def test_broker_ends_half_frames_above_the_limit_and_serves_others(tmp_path: Path, copy: str) -> None:
     """With the real event loop, which crashes when a stream is closed while it asks for memory."""

@@ -176,7 +176,16 @@ async def answers_to_stranger(broker: BrokerProcess, name: str) -> list[BaseComm
         await other.close()
 
 
-@pytest.mark.parametrize("name", [BaseCommand.Type.Name(kind) for kind in ROWS])
+ALONE: Final = pytest.mark.one_broker("a raw client may not look up the coordinator that it uses")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[ALONE] if name == "END_TXN" else [])
+        for name in (BaseCommand.Type.Name(kind) for kind in ROWS)
+    ],
+)
 async def test_command_of_a_role_without_rights_is_refused_and_changes_nothing(
     guarded: BrokerProcess, name: str
 ) -> None:

@@ -238,6 +238,7 @@ def test_view_of_a_real_broker_is_printed(
     assert isinstance(json.loads(capsys.readouterr().out), dict)
 
 
+@pytest.mark.one_broker("asks for the bookie inside the process")
 def test_embedded_bookie_has_a_line_of_figures(
     tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
