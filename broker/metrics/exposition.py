@@ -12,7 +12,7 @@ of prometheus-client's registry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappush, heapreplace
 from typing import Final
@@ -151,12 +151,18 @@ class Block:
         families = zip(self._families, self._parts, strict=True)
         return self._bytes + sum(len(_head(family, openmetrics)) for family, parts in families if parts)
 
-    def text(self, openmetrics: bool) -> Iterator[bytes]:
-        """Yields the text family by family; nothing for a family without a series."""
+    def text(self, openmetrics: bool, is_last: Callable[[], bool]) -> Iterator[bytes]:
+        """Yields the text family by family; nothing for a family without a series.
+
+        Forgets each part that it yields while `is_last` says so: nobody else reads it.
+        """
         for family, parts in zip(self._families, self._parts, strict=True):
             if parts:
                 yield _head(family, openmetrics)
-                yield from parts
+                for place, part in enumerate(parts):
+                    if is_last():
+                        parts[place] = b""
+                    yield part
 
 
 def _lines(name: str, labels: Sequence[str], values: Row) -> str:
@@ -187,6 +193,8 @@ class TopicExposition:
 
     def __init__(self, settings: ExpositionSettings, windows: TopicWindows) -> None:
         """`windows` has the rates. When they roll between two slices, later topics show the new window."""
+        self.readers = 0
+        """Scrapes that share the text and have not read all of it; 0 keeps all of the text."""
         self._settings = settings
         self._windows = windows
         self._cluster = f'{{cluster="{escape(settings.cluster)}"'
@@ -243,25 +251,34 @@ class TopicExposition:
         return sum(block.size(openmetrics) for block in blocks) + sum(map(len, others))
 
     def chunks(self, openmetrics: bool) -> Iterator[bytes]:
-        """Yields the text in pieces of about 256 KiB, without the `# EOF` that ends an OpenMetrics answer."""
+        """Yields the text in pieces of about 256 KiB, without the `# EOF` that ends an OpenMetrics answer.
+
+        The last reader frees the text on its way: to free that of 100,000 topics in one piece takes 25 ms.
+        """
         pending: list[bytes] = []
         pending_bytes = 0
-        for part in self._parts(openmetrics):
-            pending.append(part)
-            pending_bytes += len(part)
-            if pending_bytes >= BYTES_PER_CHUNK:
-                yield b"".join(pending)
-                pending = []
-                pending_bytes = 0
-        yield b"".join(pending)
+        try:
+            for part in self._parts(openmetrics):
+                pending.append(part)
+                pending_bytes += len(part)
+                if pending_bytes >= BYTES_PER_CHUNK:
+                    yield b"".join(pending)
+                    pending = []
+                    pending_bytes = 0
+            yield b"".join(pending)
+        finally:
+            self.readers -= 1
+
+    def _is_last(self) -> bool:
+        return self.readers == 1
 
     def _parts(self, openmetrics: bool) -> Iterator[bytes]:
         for block in self._blocks_of_topics():
-            yield from block.text(openmetrics)
+            yield from block.text(openmetrics, self._is_last)
         yield from self._left_out(openmetrics)
-        yield from self._ledgers.text(openmetrics)
+        yield from self._ledgers.text(openmetrics, self._is_last)
         yield from self._bucket_texts(openmetrics)
-        yield from self._totals.text(openmetrics)
+        yield from self._totals.text(openmetrics, self._is_last)
 
     def _blocks_of_topics(self) -> tuple[Block, ...]:
         return (

@@ -9,8 +9,10 @@ comes from `exposition.py`, the rest from prometheus-client's registry (`collect
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -114,6 +116,8 @@ class Scraper:
         self._garbage = GarbageTimes()
         self._registry: CollectorRegistry | None = None
         self._writing: dict[Chosen, asyncio.Task[TopicExposition]] = {}
+        # Scrapes that share the text that is being written.
+        self._readers: Counter[Chosen] = Counter()
 
     async def run_windows(self, topics_s: float, broker_s: float) -> None:
         """Closes windows until cancelled: every `topics_s` for topics, every `broker_s` for cache and process."""
@@ -171,7 +175,8 @@ class Scraper:
             writing = self._writing[chosen] = asyncio.create_task(self._write(chosen))
             # By a callback, so that a text which failed is forgotten too: otherwise every later scrape would share
             # its error.
-            writing.add_done_callback(lambda _: self._writing.pop(chosen))
+            writing.add_done_callback(partial(self._written, chosen))
+        self._readers[chosen] += 1
         # Shielded: a scraper that gives up must not cancel the text that others wait for.
         exposition = await asyncio.shield(writing)
         broker: list[bytes] = []
@@ -181,6 +186,13 @@ class Scraper:
         end = EOF if openmetrics else b""
         size = sum(map(len, broker)) + exposition.size(openmetrics) + len(end)
         return Scrape(content_type, size, chain(broker, exposition.chunks(openmetrics), [end]))
+
+    def _written(self, chosen: Chosen, writing: asyncio.Task[TopicExposition]) -> None:
+        del self._writing[chosen]
+        # Before the first of them reads: the last one frees the text.
+        readers = self._readers.pop(chosen)
+        if not writing.cancelled() and writing.exception() is None:
+            writing.result().readers = readers
 
     async def _write(self, chosen: Chosen) -> TopicExposition:
         settings, windows, sums = self._settings, self._topic_windows, self._source.sums

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from aiohttp import web
@@ -125,6 +127,39 @@ async def test_overlapping_scrapes_share_one_text() -> None:
     assert 'topic="persistent://public/default/t499"' in second
     await scraper.scrape("")
     assert broker.times_read == 2
+
+
+async def test_overlapping_scrapes_get_the_whole_text_each_at_its_own_pace() -> None:
+    scraper = FakeBroker(topics=2_000).scraper()
+    await scraper.scrape("")
+    quick, slow = await asyncio.gather(scraper.scrape(""), scraper.scrape(""))
+    first, second = [next(quick.chunks)], list[bytes]()
+    for chunk in quick.chunks:
+        first.append(chunk)
+        second += islice(slow.chunks, len(first) % 2)
+    second += slow.chunks
+    assert len(first) > 5
+    assert (len(b"".join(first)), len(b"".join(second))) == (quick.size, slow.size)
+    for found in (first, second):
+        assert (
+            b"".join(found).count(
+                b'pulsar_topics_count{cluster="standalone",namespace="public/default"} 2000'
+            )
+            == 1
+        )
+        assert b"".join(found).count(b"pulsar_in_messages_total{") == 2_000
+
+
+async def test_text_is_freed_while_its_last_scrape_is_read() -> None:
+    scraper = FakeBroker(topics=2_000).scraper()
+    await scraper.scrape("")
+    tracemalloc.start()
+    try:
+        scrape = await scraper.scrape("")
+        sizes = [tracemalloc.get_traced_memory()[0] for _ in scrape.chunks]
+    finally:
+        tracemalloc.stop()
+    assert sizes[-1] < sizes[0] - scrape.size / 2
 
 
 async def test_cancelled_scrape_leaves_the_shared_text_to_the_others() -> None:

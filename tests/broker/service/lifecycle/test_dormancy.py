@@ -15,7 +15,6 @@ from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
 from broker.service.policies import table
 from broker.service.policies.backlog_quota import EVICTION
 from broker.service.topics.dormant_topic import NEVER, DormantTopic
-from broker.service.topics.ended_topics import KEPT_NS
 from broker.service.topics.new_topic import create_shadow
 from foundation.model.errors import MetadataError, QuotaRefused
 from foundation.model.position import EARLIEST, LATEST
@@ -70,17 +69,6 @@ async def test_idle_topic_falls_asleep_and_wakes_with_its_backlog_in_order() -> 
     _, _, port = await scene.consume(await scene.open(), EXCLUSIVE, permits=10)
     assert [entry_id for _, entry_id in port.keys] == [0, 1, 2, 3, 4]
     assert scene.registry.dormant.get(TOPIC) is None
-
-
-async def test_memory_of_topics_that_fell_asleep_is_freed_although_no_other_topic_closes() -> None:
-    scene = Scene()
-    await scene.with_backlog()
-    topic = scene.registry.topics[TOPIC]
-    await scene.sleep()
-    await scene.later(KEPT_NS // 1_000_000 - 1)
-    assert hasattr(topic, "ledger"), "work that began before may go on with it"
-    await scene.later(1)
-    assert not hasattr(topic, "ledger")
 
 
 async def test_sums_over_dormant_topics_are_kept() -> None:

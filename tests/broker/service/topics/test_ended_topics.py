@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from broker.service.consumer import SubscriptionType
+from broker.service.lifecycle.dormancy import Dormancy
+from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
 from broker.service.topics.ended_topics import KEPT_NS
 from foundation.model.position import EARLIEST
 from foundation.model.topic_name import parse_topic_name
@@ -68,3 +70,18 @@ async def test_closed_topic_is_freed_after_a_while(end: str, kind: SubscriptionT
     await stage.fire()
     after = counts()
     assert {name: number for name, number in after.items() if number > before.get(name, 0)} == {}
+
+
+async def test_memory_of_closed_topics_is_freed_although_no_other_topic_closes() -> None:
+    stage = Stage()
+    dormancy = Dormancy(
+        stage.registry, InactiveTopicRounds(stage.registry, stage.deletions, lambda: stage.now_ns)
+    )
+    topic = await stage.open()
+    await stage.run(stage.registry.unload(topic.name))
+    stage.now_ns += KEPT_NS - 1
+    await stage.run(dormancy.run())
+    assert hasattr(topic, "ledger"), "work that began before may go on with it"
+    stage.now_ns += 1
+    await stage.run(dormancy.run())
+    assert not hasattr(topic, "ledger")
