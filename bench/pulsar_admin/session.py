@@ -155,9 +155,7 @@ def _run_shell(
     outputs = _HEAD.split(text)[1:]
     if len(outputs) != len(part):
         sys.exit(f"pulsar-shell ran {len(outputs)} of {len(part)} commands:\n{text[-2000:]}")
-    return [
-        Outcome(one, _SUMMARY.sub("", output).strip()) for one, output in zip(part, outputs, strict=True)
-    ]
+    return [Outcome(one, _SUMMARY.sub("", output).strip()) for one, output in zip(part, outputs, strict=True)]
 
 
 def _run_perf(pulsar_home: Path, environment: dict[str, str], line: str) -> Outcome:
