@@ -32,12 +32,14 @@ def main() -> int:
     parser.add_argument("pulsar_home", type=Path, help="folder of an unpacked Apache Pulsar")
     parser.add_argument("admin_url", help="admin address of the broker, such as http://localhost:8080")
     parser.add_argument("--against", help="admin address of another broker to compare with")
+    parser.add_argument("--cluster", action="store_true", help="the addresses are of clusters of two brokers")
     parser.add_argument("--out", type=Path, help="file for the outputs of all commands, side by side")
     parser.add_argument("--page", type=Path, help="Markdown file for the comparison")
     arguments = parser.parse_args()
     if arguments.page is not None and arguments.against is None:
         parser.error("--page needs --against")
-    brokers = [Broker.at(url) for url in (arguments.admin_url, arguments.against) if url is not None]
+    find = Broker.leader_at if arguments.cluster else Broker.at
+    brokers = [find(url) for url in (arguments.admin_url, arguments.against) if url is not None]
     with ThreadPoolExecutor() as pool:
         sessions = list(pool.map(lambda broker: run(arguments.pulsar_home, broker), brokers))
     print(summary(sessions[0]))

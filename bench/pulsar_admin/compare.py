@@ -41,7 +41,7 @@ class Comparison:
     """One command on two brokers."""
 
     command: str
-    """The command with the tool's name."""
+    """The command as its file has it."""
     differences: tuple[str, ...]
     """A text for each difference; empty when the outputs are the same."""
     reason: str
@@ -58,9 +58,8 @@ def compared(
     rows = []
     for one, other in zip(here, there, strict=True):
         found = tuple(differences(one, other, brokers))
-        command = one.command.replace(brokers[0].name, "BROKER")
-        reason = next((text for pattern, text in known if found and pattern.search(command)), "")
-        rows.append(Comparison(command, found, reason, one.works))
+        reason = next((text for pattern, text in known if found and pattern.search(one.command)), "")
+        rows.append(Comparison(one.command, found, reason, one.works))
     return rows
 
 
@@ -97,10 +96,11 @@ def _records(outcome: Outcome) -> str:
 
 
 def _plain(text: str, broker: Broker) -> str:
-    """Replaces the broker's addresses; removes log lines and stack traces."""
-    ports = "|".join(url.rstrip("/").rpartition(":")[2] for url in (broker.admin_url, broker.pulsar_url))
+    """Replaces the addresses of the brokers; removes log lines and stack traces."""
     text = _WORDS.sub(lambda found: f"[{', '.join(sorted(found[0][1:-1].split(', ')))}]", text)
-    text = re.sub(rf"((http|pulsar)://)?[\w.-]+:({ports})\b(/(?=[\"\s]|$))?", "<broker>", text)
+    for name, one in broker.members.items():
+        ports = "|".join(url.rstrip("/").rpartition(":")[2] for url in (one.admin_url, one.pulsar_url))
+        text = re.sub(rf"((http|pulsar)://)?[\w.-]+:({ports})\b(/(?=[\"\s]|$))?", f"<{name}>", text)
     text = _END.sub("", _STACK.sub("", _LOG.sub("", text)))
     # JSON within a line, such as that of a refusal, has no form of its own.
     return text.replace('": ', '":').strip()

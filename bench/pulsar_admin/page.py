@@ -65,4 +65,4 @@ def _row(row: Comparison) -> str:
 
 def _group(command: str) -> str:
     tool, word = command.split()[:2]
-    return word if tool == "admin" else f"pulsar-{tool}"
+    return word if tool.startswith("admin") else f"pulsar-{tool}"

@@ -45,7 +45,7 @@ from broker.managed_ledger.storage_reads import StorageReads
 from broker.managed_ledger.trimming import Keeper, ShadowTrimming, Trimming
 from entry_cache.cache_stats import ReadStats
 from foundation.model.entry import Entry
-from foundation.model.errors import BrokerError
+from foundation.model.errors import BadVersion, BrokerError
 from foundation.model.position import EARLIEST, LATEST, Position
 from foundation.model.range_set import EntryRange
 from protocol.broker_entry_metadata import EntryStamp
@@ -347,8 +347,9 @@ class ManagedLedger:
     async def close(self) -> None:
         """Finishes adds, closes the ledger, stores acknowledgements and empties the cache.
 
-        A fenced managed ledger stores nothing: the metadata is another broker's now. Raises the first MetadataError; it
-        is closed all the same, and the next open recovers it.
+        A fenced managed ledger stores nothing: the metadata is another broker's now. So it is where the list has another
+        version than the expected one. Raises the first MetadataError otherwise; it is closed all the same, and the next
+        open recovers it.
         """
         if self.state is ManagedLedgerState.CLOSED:
             return
@@ -359,6 +360,8 @@ class ManagedLedger:
         problems: list[BaseException | None] = []
         if not fenced:
             problems.append(await self._save_end())
+            # Another broker took it over, and no add has told since.
+            fenced = isinstance(problems[0], BadVersion)
         # Before the cursors in memory are forgotten: nothing reads through it any more.
         self._detach(ends=False)
         # After the adds: with the last of them deduplication acknowledges once more.

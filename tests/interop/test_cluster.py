@@ -184,6 +184,8 @@ def test_requests_about_a_topic_go_to_its_owner(brokers: Brokers, connected: Con
         expected = f"{owner.addresses.admin}/admin/v2/{path}?authoritative={flag}"
         assert location_of(other, method, path) == expected
         assert location_of(owner, method, path) == ""
+    path = f"brokers/standalone/{owner.addresses.admin.removeprefix('http://')}/ownedNamespaces"
+    assert location_of(other, "GET", path) == f"{owner.addresses.admin}/admin/v2/{path}"
     for path in ("persistent/public/default", f"{topic}/partitions", "namespaces/public/default", "brokers"):
         assert location_of(other, "GET", path) == ""
 
@@ -200,6 +202,21 @@ def test_unloaded_bundle_moves_and_nothing_is_lost(brokers: Brokers, connected: 
         Admin(owner.addresses.admin).put(f"namespaces/public/default/{bundle}/unload")
     publish(producer, numbered(20, 120))
     assert sorted(set(receive(consumer, 140))) == sorted(numbered(140))
+
+
+def test_namespace_is_unloaded_after_both_brokers_changed_policies_of_topics(
+    brokers: Brokers, connected: Connect
+) -> None:
+    client = connected(brokers.url)
+    for number in range(TOPICS):
+        client.subscribe(f"t{number}", "s").close()
+    assert len(set(brokers.owners().values())) == 2
+    admin = Admin(brokers.brokers[0].addresses.admin)
+    for _ in range(2):
+        # Each owner of a topic opens the topic of policies, and takes it from the other one.
+        for number in range(TOPICS):
+            admin.post(f"persistent/public/default/t{number}/maxProducers", 5)
+        admin.put("namespaces/public/default/unload")
 
 
 def test_broker_that_stood_still_gives_up_what_others_have(brokers: Brokers, connected: Connect) -> None:

@@ -1,4 +1,4 @@
-"""`/admin/v2/brokers`: the brokers of the cluster; health, readiness, version and namespaces of this one.
+"""`/admin/v2/brokers`: the brokers of the cluster; readiness and version of this one, health and namespaces of any.
 
 `/admin/v2/metadata/migration`, which Pulsar has for a move to another metadata store, is here too.
 """
@@ -10,7 +10,8 @@ import asyncio
 from aiohttp import web
 
 from broker.admin.http.answers import answer, done, refused
-from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, BrokerView
+from broker.admin.service_view import BROKER, CLUSTERS, HEALTH
+from broker.admin.topics.owner_redirect import sent_on
 from broker.service.lifecycle.namespace_topics import find_owned_bundles
 from broker.service.lifecycle.quota_rounds import QuotaRounds
 from broker.service.namespaces.bundles import OwnedBundles
@@ -34,11 +35,12 @@ class MigrationRefused(BrokerError):
 async def health(request: web.Request) -> web.Response:
     """Returns 200 `ok` after it stored an entry and a metadata key; 503 names the part that failed.
 
-    `brokerId` names the broker to look at: 404 for another than this one. `topicVersion` is ignored, as in Pulsar 4.
+    `brokerId` names the broker to look at: 307 for another one, 404 for one that is not there. `topicVersion` is
+    ignored, as in Pulsar 4.
     """
     asked = request.query.get("brokerId")
-    if asked:
-        _check_id(request.app[BROKER], asked)
+    if asked and (elsewhere := _sent_to(request, asked)) is not None:
+        return elsewhere
     await request.app[HEALTH].check()
     return _ok()
 
@@ -112,9 +114,11 @@ async def internal_configuration(request: web.Request) -> web.Response:
 
 
 async def owned_namespaces(request: web.Request) -> web.Response:
-    """Returns the bundles of this broker that have open topics."""
+    """Returns the bundles of the named broker that have open topics: 307 for another one, 404 for one that is not there."""
     broker = request.app[BROKER]
-    _check_id(broker, request.match_info["broker"])
+    elsewhere = _sent_to(request, request.match_info["broker"])
+    if elsewhere is not None:
+        return elsewhere
     owned = OwnedBundles()
     for _ in find_owned_bundles(broker.registry, owned):
         await asyncio.sleep(0)
@@ -131,9 +135,17 @@ async def shutdown(request: web.Request) -> web.Response:
     return done()
 
 
-def _check_id(broker: BrokerView, name: str) -> None:
-    if name != broker.addresses.broker_id:
+def _sent_to(request: web.Request, name: str) -> web.Response | None:
+    """Returns the answer that sends the request to the broker of this name; None for this broker. BrokerNotFound."""
+    ownership = request.app[BROKER].registry.ownership
+    # Older tools name a broker by the address of its admin port.
+    broker_id = name.removeprefix("http://").removeprefix("https://")
+    if broker_id == ownership.owner.broker_id:
+        return None
+    found = ownership.brokers.get(broker_id)
+    if found is None:
         raise BrokerNotFound(f"Broker id '{name}' not found in available brokers.")
+    return sent_on(request, found, authoritative=None)
 
 
 def _ok() -> web.Response:

@@ -72,16 +72,21 @@ async def send_to_owner(request: web.Request, handler: Handler) -> web.StreamRes
     return sent_on(request, owner, authoritative=ownership.leader == ownership.owner.broker_id)
 
 
-def sent_on(request: web.Request, to: Addresses, *, authoritative: bool) -> web.Response:
-    """Returns the answer that sends a request to another broker. ServiceNotReady for one without a port of its kind."""
+def sent_on(request: web.Request, to: Addresses, *, authoritative: bool | None) -> web.Response:
+    """Returns the answer that sends a request to another broker. ServiceNotReady for one without a port of its kind.
+
+    `authoritative` is None for a request about the broker itself, which goes there as it is.
+    """
     # From TLS to TLS alone: the request may have a token.
     base = to.admin_url_tls if request.secure else to.admin_url or to.admin_url_tls
     if not base:
-        raise ServiceNotReady("The owner of the topic has no admin port of this kind")
-    url = request.rel_url.update_query(authoritative="true" if authoritative else "false")
+        raise ServiceNotReady("The broker that has to answer has no admin port of this kind")
+    url = request.rel_url
+    if authoritative is not None:
+        url = url.update_query(authoritative="true" if authoritative else "false")
+    query = f"?{url.raw_query_string}" if url.raw_query_string else ""
     # As a text: joined by yarl, the path of the subscription `..` would become that of its topic.
-    location = f"{base}{url.raw_path}?{url.raw_query_string}"
-    return web.Response(status=307, headers={"Location": location})
+    return web.Response(status=307, headers={"Location": f"{base}{url.raw_path}{query}"})
 
 
 async def _bundle_of(request: web.Request, registry: TopicRegistry) -> str | None:

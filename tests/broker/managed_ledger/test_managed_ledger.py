@@ -242,6 +242,16 @@ async def test_roll_is_fenced_when_another_broker_opened_the_managed_ledger(worl
     assert recorder(ledger).failed == ["needs a new ledger"]
 
 
+async def test_close_succeeds_when_another_broker_opened_the_managed_ledger(world: World) -> None:
+    ledger = await world.open()
+    await fill(ledger, 2)
+    other = await world.after_crash().open()
+    stored = await world.metadata.get(managed_ledger_key(NAME))
+    await ledger.close()
+    assert await world.metadata.get(managed_ledger_key(NAME)) == stored
+    assert len(await all_bodies(other)) == 2
+
+
 async def test_adds_fail_until_the_metadata_store_has_space_again() -> None:
     store = RefusingStore()
     world = World(store)

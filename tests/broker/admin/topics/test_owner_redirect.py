@@ -92,6 +92,28 @@ async def test_requests_about_a_bundle_go_to_its_owner(two: tuple[BrokerService,
     assert await asked(owner, "PUT", path) == (204, "")
 
 
+@pytest.mark.parametrize("prefix", ["", "http:%2F%2F"])
+async def test_requests_about_a_broker_go_to_it(
+    two: tuple[BrokerService, BrokerService], prefix: str
+) -> None:
+    named, other = two
+    for path in (
+        f"brokers/standalone/{prefix}{named.addresses.broker_id}/ownedNamespaces",
+        f"brokers/health?brokerId={prefix.replace('%2F', '/')}{named.addresses.broker_id}",
+    ):
+        status, to = await asked(other, "GET", path)
+        assert status == 307
+        assert URL(to) == URL(f"{named.addresses.admin_url}/admin/v2/{path}", encoded=True)
+        assert await asked(named, "GET", path) == (200, "")
+
+
+async def test_requests_about_a_broker_that_is_not_there_are_not_found(
+    two: tuple[BrokerService, BrokerService],
+) -> None:
+    for path in ("brokers/standalone/nobody:1/ownedNamespaces", "brokers/health?brokerId=nobody:1"):
+        assert await asked(two[1], "GET", path) == (404, "")
+
+
 async def test_leader_says_that_it_leads(two: tuple[BrokerService, BrokerService]) -> None:
     leader, other = two
     name = parse_topic_name("persistent://public/default/elsewhere")
