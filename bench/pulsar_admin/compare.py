@@ -21,7 +21,7 @@ SHOWN_DIFFERENCES = 3
 _MEASURED = re.compile(
     r"rate|throughput|time|since|age$|ledgerid|ledger$|latency|usage|address|uuid|averagemsgsize|bookieid"
     r"|producername|consumername|clientversion|lastledger|markdeleteposition|readposition|storeurl"
-    r"|lastconfirmedentry|creationdate|modificationdate|storeservers|zookeeperservers",
+    r"|lastconfirmedentry|creationdate|modificationdate|storeservers|zookeeperservers|lastupdate",
     re.IGNORECASE,
 )
 """Members whose values depend on the run: the comparison keeps only their presence."""
@@ -30,7 +30,9 @@ _RECORDS = re.compile(r"(\d+) records (sent|received)")
 _ASKED = re.compile(r"--num-messages (\d+)")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.\d]*(Z|[+-]\d\d:?\d\d)?|\b1[6-9]\d{11}\b")
 _MESSAGE_ID = re.compile(r"(?<![\d.:])\d+:(-?\d+)(:-?\d+)*(?![\d:])")
-_WORDS = re.compile(r"\[[\w, ]+\]")
+_WORDS = re.compile(r"\[[\w<>, ]+\]")
+_REQUEST = re.compile(r'"reqId":\s*\d+.*$', re.MULTILINE)
+"""The client's end of an error: numbers and addresses of its own."""
 _END = re.compile(r"\s*Goodbye!\s*$")
 """The shell's last word."""
 _STACK = re.compile(r"^\s+at .*$\n?|\n?\s*Stacktrace:[\s\S]*", re.MULTILINE)
@@ -97,10 +99,11 @@ def _records(outcome: Outcome) -> str:
 
 def _plain(text: str, broker: Broker) -> str:
     """Replaces the addresses of the brokers; removes log lines and stack traces."""
-    text = _WORDS.sub(lambda found: f"[{', '.join(sorted(found[0][1:-1].split(', ')))}]", text)
     for name, one in broker.members.items():
         ports = "|".join(url.rstrip("/").rpartition(":")[2] for url in (one.admin_url, one.pulsar_url))
         text = re.sub(rf"((http|pulsar)://)?[\w.-]+:({ports})\b(/(?=[\"\s]|$))?", f"<{name}>", text)
+    text = _WORDS.sub(lambda found: f"[{', '.join(sorted(found[0][1:-1].split(', ')))}]", text)
+    text = _REQUEST.sub("", text)
     text = _END.sub("", _STACK.sub("", _LOG.sub("", text)))
     # JSON within a line, such as that of a refusal, has no form of its own.
     return text.replace('": ', '":').strip()

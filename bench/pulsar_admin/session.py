@@ -141,6 +141,7 @@ def expanded(command: str, broker: Broker, folder: Path) -> str:
         words = f"--admin-url {broker.members[asked].admin_url} {words}"
     for name, member in broker.members.items():
         words = words.replace(f"{{{name}}}", member.name)
+        words = words.replace(f"{{{name}.host}}", member.name.rpartition(":")[0])
     words = words.replace("{cluster}", broker.cluster).replace("{schema}", str(folder / "schema.json"))
     return f"{tool} {words}"
 

@@ -38,6 +38,15 @@ def policy_of(namespace: str, policies: Mapping[str, Json]) -> dict[str, Json] |
     return None
 
 
+def status_of(namespace: str, broker: str, policies: Mapping[str, Json]) -> dict[str, Json]:
+    """Returns how a broker has a namespace, as Pulsar's `NamespaceOwnershipStatus`."""
+    policy, assignment = policy_of(namespace, policies), "shared"
+    if policy is not None:
+        fitting = (one for one in ("primary", "secondary") if names_broker(policy, one, broker))
+        assignment = next(fitting, assignment)
+    return {"broker_assignment": assignment, "is_controlled": policy is not None, "is_active": True}
+
+
 def names_broker(policy: Mapping[str, Json], key: str, name: str) -> bool:
     """Returns True where a pattern of `primary` or `secondary` fits the broker, by its host or by `host:port`."""
     # A broker's name is host:port; administrators write patterns for the host, as in Pulsar's documentation.

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from aiohttp import web
 
 from broker.admin.http.answers import answer, done, refused
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH
 from broker.admin.topics.owner_redirect import sent_on
+from broker.cluster.isolation import status_of
 from broker.service.lifecycle.namespace_topics import find_owned_bundles
 from broker.service.lifecycle.quota_rounds import QuotaRounds
 from broker.service.namespaces.bundles import OwnedBundles
@@ -122,8 +124,12 @@ async def owned_namespaces(request: web.Request) -> web.Response:
     owned = OwnedBundles()
     for _ in find_owned_bundles(broker.registry, owned):
         await asyncio.sleep(0)
-    state: Json = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
-    return answer(dict.fromkeys(owned.names(), state))
+    clusters = request.app[CLUSTERS]
+    policies: dict[str, Json] = {}
+    with suppress(ClusterNotFound):  # No policy was ever stored.
+        policies = {**await clusters.isolation_policies(clusters.own)}
+    name = broker.addresses.broker_id
+    return answer({one: status_of(one.rpartition("/")[0], name, policies) for one in owned.names()})
 
 
 async def shutdown(request: web.Request) -> web.Response:

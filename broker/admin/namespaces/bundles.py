@@ -37,7 +37,7 @@ from foundation.loop.slices import in_slices
 
 _BUNDLE: Final = NAMESPACE + "/{bundle}"
 LARGEST: Final = "LARGEST"
-"""In the place of a bundle: the one with most topics."""
+"""In the place of a bundle: the one with most topics, open or not."""
 HOT: Final = "HOT"
 """In the place of a bundle: the one with most messages per second, in and out."""
 
@@ -92,7 +92,8 @@ async def _divided_at(request: web.Request, bundle: Bundle, algorithm: str) -> l
         middle = middle_of(hashes)
         return [] if middle is None else [middle]
     settings, rates = broker.settings, {}
-    for number, name in hashes.items():
+    # A topic that is not open has no rates.
+    for number, name in ((number, name) for number, name in hashes.items() if name in broker.registry.topics):
         found = rates_of_topic(request.app[RATES](name).row)
         rates[number] = BundleRates(
             found["msgRateIn"] + found["msgRateOut"], found["msgThroughputIn"] + found["msgThroughputOut"]
@@ -158,7 +159,7 @@ async def delete(request: web.Request) -> web.Response:
 
 
 async def positions(request: web.Request) -> web.Response:
-    """Returns the hashes of the open topics of a bundle, or of those that the parameter `topics` names."""
+    """Returns the hashes of the topics of a bundle, or of those that the parameter `topics` names."""
     broker, namespace = request.app[BROKER], _namespace(request)
     bundle = bundles_of(broker.namespaces, namespace).find(namespace, request.match_info["bundle"])
     asked = [name for text in request.query.getall("topics", []) for name in text.split(",") if name]
@@ -192,19 +193,22 @@ async def _chosen(request: web.Request) -> Bundle:
     if text not in (LARGEST, HOT):
         return known.find(namespace, text)
     weights: dict[Bundle, float] = {}
-    async for topic in in_slices(broker.registry.open_in(namespace), broker.registry.now_ns):
-        name = str(topic.name)
-        rates = rates_of_topic(request.app[RATES](name).row)
+    names = [str(topic.name) for topic in broker.registry.open_in(namespace)]
+    if text == LARGEST:
+        names = await broker.registry.names(namespace)
+    async for name in in_slices(names, broker.registry.now_ns):
+        weight = 1.0
+        if text == HOT:
+            rates = rates_of_topic(request.app[RATES](name).row)
+            weight = rates["msgRateIn"] + rates["msgRateOut"]
         bundle = known.of(name)
-        weight = 1 if text == LARGEST else rates["msgRateIn"] + rates["msgRateOut"]
         weights[bundle] = weights.get(bundle, 0) + weight
     return max(known.all(), key=lambda bundle: weights.get(bundle, 0))
 
 
 async def _hashes(broker: BrokerView, namespace: str, bundle: Bundle) -> AsyncIterator[tuple[str, int]]:
-    """Yields the open topics of a bundle with their hashes."""
-    async for topic in in_slices(broker.registry.open_in(namespace), broker.registry.now_ns):
-        name = str(topic.name)
+    """Yields the topics of a bundle with their hashes, those that are not open here among them, as Pulsar counts."""
+    async for name in in_slices(await broker.registry.names(namespace), broker.registry.now_ns):
         if bundle.has(name):
             yield name, bundles.hash_of(name)
 

@@ -1,7 +1,7 @@
-"""The middleware that reads a namespace which this broker does not know: another one may have made it a moment ago.
+"""The middleware that reads a namespace which another broker may have made, or changed, a moment ago.
 
 A tool that makes a namespace at one broker is sent on to the owner of a topic with its next request, sooner than the owner's
-watch tells of the namespace.
+watch tells of the namespace. A tool that sets a policy at one broker reads it at another one next.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from broker.admin.http.answers import namespace_of
+from broker.admin.http.request_path import NAMESPACE, template_of
 from broker.admin.service_view import BROKER
 
 _STORED: Final = re.compile(r"(?!\.{1,2}/)[-=:.\w]+/(?!\.{1,2}$)[-=:.\w]+", re.ASCII)
@@ -21,8 +22,24 @@ _STORED: Final = re.compile(r"(?!\.{1,2}/)[-=:.\w]+/(?!\.{1,2}$)[-=:.\w]+", re.A
 
 @web.middleware
 async def read_new_namespace(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Reads the namespace of the path where it is unknown; the handler refuses one that does not exist."""
-    match = request.match_info
+    """Reads the namespace of the path where it is unknown, or its policies are asked for.
+
+    The handler refuses a namespace that does not exist.
+    """
+    match, broker = request.match_info, request.app[BROKER]
     if "tenant" in match and "namespace" in match and _STORED.fullmatch(name := namespace_of(request)):
-        await request.app[BROKER].namespaces.stored.has(name)
+        stored = broker.namespaces.stored
+        # While the store is away the broker answers by what it has.
+        if _asks_for_policies(request) and broker.registry.ownership.counts.is_serving:
+            await stored.read_newest(name)
+        else:
+            await stored.has(name)
     return await handler(request)
+
+
+def _asks_for_policies(request: web.Request) -> bool:
+    return (
+        request.method == "GET"
+        and request.app[BROKER].registry.ownership.is_shared
+        and (template_of(request) or "").startswith(NAMESPACE)
+    )

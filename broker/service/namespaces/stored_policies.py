@@ -6,6 +6,7 @@ process is applied as a change of this broker is: what is open gets the new poli
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -168,6 +169,10 @@ class StoredPolicies:
         if namespace in self.policies.values:
             return True
         return self._store.is_shared and await self.policies.read(namespace) is not None
+
+    async def read_newest(self, namespace: str) -> None:
+        """Reads the policies of a namespace as they are stored now, sooner than a watch tells. Raises MetadataError."""
+        await asyncio.gather(self.policies.read(namespace), self.local.read(namespace))
 
     async def open(self) -> None:
         """Loads everything, in the present form. Raises MetadataError."""

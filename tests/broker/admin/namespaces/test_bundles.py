@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from aiohttp import ClientSession
 
+from broker.compose.broker_service import BrokerService
 from tests.broker.admin.test_rest import call, refusal
 
 NAMESPACES = "/admin/v2/namespaces/public"
@@ -43,6 +44,22 @@ async def test_default_algorithm_is_a_setting(admin: ClientSession) -> None:
     assert isinstance(found, list)
     assert len(found) == 3
     assert found != ["0x00000000", "0x7fffffff", "0xffffffff"]
+
+
+async def test_topics_that_are_not_open_count_in_a_division(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    await one_bundle(admin, "a", "b")
+    assert await call(admin, f"PUT {NAMESPACES}/n/unload") == (204, "")
+    assert not list(broker.registry.open_in("public/n"))
+    _, found = await call(admin, f"GET {NAMESPACES}/n/0x00000000_0xffffffff/topicHashPositions")
+    assert isinstance(found, dict)
+    hashes = sorted(found["topicHashPositions"].values())
+    assert len(hashes) == 2
+    name = "LARGEST/split?splitAlgorithmName=topic_count_equally_divide"
+    assert await call(admin, f"PUT {NAMESPACES}/n/{name}") == (204, "")
+    middle = hashes[0] + (hashes[1] - hashes[0]) // 2
+    assert await boundaries(admin) == ["0x00000000", f"0x{middle:08x}", "0xffffffff"]
 
 
 @pytest.mark.parametrize("more_settings", [["supportedNamespaceBundleSplitAlgorithms=range_equally_divide"]])
