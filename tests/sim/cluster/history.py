@@ -63,8 +63,7 @@ NAMESPACE = "sim/cluster"
 CALM_S = 40.0
 """Simulated seconds after which all are served and nothing is under way."""
 SERVED_S = 30.0
-"""In which a client is served while a broker is well and its owner not hindered: the session of a dead owner, and some
-requests in vain."""
+"""In which a client is served unless it is hindered: the session of a dead owner, and some requests in vain."""
 OBSERVED_S = 0.1
 """Seconds between two looks."""
 LEFT_OPEN_S = 10.0
