@@ -45,7 +45,7 @@ ROLLING: Final = {
 }
 NOT_YET_ROLLING: Final = {"managedLedgerMaxEntriesPerLedger": "10", "managedLedgerCacheSizeMB": "0"}
 COPYING: Final = {**KEPT, "managedLedgerCacheCopyEntries": "true"}
-LIFE_MS: Final = 400
+LIFE_MS: Final = 1000
 LIFE_S: Final = LIFE_MS / 1000
 LIVES_MAX: Final = 30
 FLOODS: Final = 3
