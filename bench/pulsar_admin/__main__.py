@@ -9,7 +9,7 @@ session creates the tenant `shop` and the cluster `west`, and ends the broker. S
 `brokerDeleteInactiveTopicsEnabled=false`, and Magnetar with `brokerEntryMetadataInterceptors=` as in Apache's files.
 
 With `--cluster` each address is of a cluster of two brokers, started with the same settings but for transactions, and the
-commands are those of `cluster_commands.txt`. They create the tenant `shop` and delete it. An isolation policy of theirs tells
+commands are those of `cluster_commands.txt`. They create the tenant `shop` and delete it. An isolation policy tells
 the brokers apart by their hosts: `advertisedAddress` is `localhost` for one, and `127.0.0.1` for the other.
 
 Prints how many commands work by group, then each one that is refused. With `--against` also each difference of the
