@@ -1,12 +1,16 @@
 """Runs a session of Apache's command-line tools against a broker, and against another one beside it.
 
-    python -m bench.pulsar_admin PULSAR_HOME ADMIN_URL [--against ADMIN_URL] [--out FILE] [--page FILE]
+    python -m bench.pulsar_admin PULSAR_HOME ADMIN_URL [--against ADMIN_URL] [--cluster] [--out FILE] [--page FILE]
 
 PULSAR_HOME is an unpacked Apache Pulsar 4.0 or later. The commands of pulsar-admin, pulsar-client and pulsar-perf in
 `commands.txt` run in order, those of the first two in one `pulsar-shell`, because a JVM for each would take minutes. The
 session creates the tenant `shop` and the cluster `west`, and ends the broker. Start both brokers with
 `forceDeleteNamespaceAllowed=true`, `forceDeleteTenantAllowed=true`, `transactionCoordinatorEnabled=true` and
 `brokerDeleteInactiveTopicsEnabled=false`, and Magnetar with `brokerEntryMetadataInterceptors=` as in Apache's files.
+
+With `--cluster` each address is of a cluster of two brokers, started with the same settings but for transactions, and the
+commands are those of `cluster_commands.txt`. They create the tenant `shop` and delete it. An isolation policy tells
+the brokers apart by their hosts: `advertisedAddress` is `localhost` for one, and `127.0.0.1` for the other.
 
 Prints how many commands work by group, then each one that is refused. With `--against` also each difference of the
 outputs, and ends with status 1 for a difference without a reason in `reasons.tsv`. `--page` writes the comparison as a page.
@@ -49,7 +53,7 @@ def main() -> int:
         return 0
     rows = compared(sessions[0], sessions[1], (brokers[0], brokers[1]))
     if arguments.page is not None:
-        arguments.page.write_text(page(rows), "utf-8")
+        arguments.page.write_text(page(rows, of_clusters=arguments.cluster), "utf-8")
     return _report(rows)
 
 

@@ -1,7 +1,8 @@
 """Compares the outputs of two brokers for one command. Pure.
 
 Two outputs are the same when they differ only in addresses, times, numbers of ledgers, measured rates, and the order of
-members and names. Everything else is a difference, and needs a reason in `reasons.tsv`.
+members and names. Everything else is a difference, and needs a reason in `reasons.tsv`,
+or `cluster_reasons.tsv`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from bench.pulsar_admin.session import Broker, Outcome
 from foundation.value import Json
 
 REASONS = Path(__file__).with_name("reasons.tsv")
+CLUSTER_REASONS = Path(__file__).with_name("cluster_reasons.tsv")
 SHOWN_DIFFERENCES = 3
 """Differences of one command that the table names."""
 _MEASURED = re.compile(
@@ -56,7 +58,7 @@ def compared(
     here: Sequence[Outcome], there: Sequence[Outcome], brokers: tuple[Broker, Broker]
 ) -> list[Comparison]:
     """Returns a row for each command; both sessions have the same commands."""
-    known = reasons()
+    known = reasons(REASONS if brokers[0].other is None else CLUSTER_REASONS)
     rows = []
     for one, other in zip(here, there, strict=True):
         found = tuple(differences(one, other, brokers))
@@ -81,9 +83,9 @@ def differences(here: Outcome, there: Outcome, brokers: tuple[Broker, Broker]) -
     return [f"`{first_only}`, there `{second_only}`"]
 
 
-def reasons() -> list[tuple[re.Pattern[str], str]]:
+def reasons(path: Path) -> list[tuple[re.Pattern[str], str]]:
     """Reads the known reasons: a pattern for the command, and why the outputs differ."""
-    rows = [line.split("\t") for line in REASONS.read_text("utf-8").splitlines() if not line.startswith("#")]
+    rows = [line.split("\t") for line in path.read_text("utf-8").splitlines() if not line.startswith("#")]
     return [(re.compile(pattern), reason) for pattern, reason in rows]
 
 

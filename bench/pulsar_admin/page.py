@@ -20,6 +20,19 @@ numbers of ledgers, measured rates, and the order of members and names. In the c
 *there* is Apache Pulsar.
 
 """
+_CLUSTER_HEAD = """\
+# A session of pulsar-admin on two brokers
+
+Written by `python -m bench.pulsar_admin PULSAR_HOME ADMIN_URL --against ADMIN_URL --cluster \
+--page docs/reference/cluster_session.md`, from `bench/pulsar_admin/cluster_commands.txt`.
+
+`pulsar-admin` and `pulsar-client` of Apache Pulsar 4.0.8 run the same commands, in this order, against two brokers of
+Magnetar and against two of Apache Pulsar 4.2.4 (modular load manager), each on a ZooKeeper and one bookie. `admin@leader`
+asks the broker that chooses owners, `admin@other` and `client` the other one: policies are set at one and read at the
+other, and topics are asked for at the broker that does not own them. Outputs are
+compared as in [the session on one broker](command_line_session.md).
+
+"""
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
@@ -36,10 +49,14 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def page(rows: Sequence[Comparison]) -> str:
-    """Returns the comparison of two sessions as a page of the documentation."""
+def page(rows: Sequence[Comparison], *, of_clusters: bool = False) -> str:
+    """Returns the comparison of two sessions as a page of the documentation; of clusters, with the differences alone."""
     alike = sum(not one.differences for one in rows)
-    lines = [_HEAD + f"{len(rows)} commands: {alike} outputs are the same, {len(rows) - alike} differ.", ""]
+    lines = [
+        (_CLUSTER_HEAD if of_clusters else _HEAD)
+        + f"{len(rows)} commands: {alike} outputs are the same, {len(rows) - alike} differ.",
+        "",
+    ]
     lines += ["| group | commands | same | differ |", "|---|---|---|---|"]
     groups: dict[str, list[Comparison]] = defaultdict(list)
     for row in rows:
@@ -48,7 +65,7 @@ def page(rows: Sequence[Comparison]) -> str:
         same = sum(not one.differences for one in members)
         lines.append(f"| {group} | {len(members)} | {same} | {len(members) - same} |")
     lines += ["", "| command | same | difference and reason |", "|---|---|---|"]
-    lines += [_row(row) for row in rows]
+    lines += [_row(row) for row in rows if row.differences or not of_clusters]
     return "\n".join(lines) + "\n"
 
 

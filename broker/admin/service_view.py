@@ -42,6 +42,10 @@ class DynamicSettingsView(Protocol):
         """The changed keys with their texts as given."""
         ...
 
+    async def read_newest(self) -> None:
+        """Applies what is stored now, sooner than a watch tells."""
+        ...
+
     async def set(self, name: str, text: str) -> Sequence[Note]:
         """Changes one key and returns the warnings about it."""
         ...
@@ -107,3 +111,12 @@ RATES: web.AppKey[RatesOf] = web.AppKey("rates")
 """Returns the rates of a topic."""
 HEALTH = web.AppKey("health", HealthProbe)
 """Checks that the broker can store an entry."""
+
+
+def may_be_newer_in_store(request: web.Request) -> bool:
+    """Returns True where another broker may have stored a change that no watch has told of, and the store answers.
+
+    While the store is away a broker answers by what it has.
+    """
+    ownership = request.app[BROKER].registry.ownership
+    return ownership.is_shared and ownership.counts.is_serving

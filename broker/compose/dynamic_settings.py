@@ -75,6 +75,11 @@ class DynamicSettings:
         """Returns when the settings have each change that was stored before this call. Raises MetadataError."""
         await self._stored.read_again()
 
+    async def read_newest(self) -> None:
+        """Applies what is stored now, sooner than a watch tells. Raises MetadataError."""
+        await self._stored.read(_NAME)
+        await self._told(_NAME, None)
+
     async def close(self) -> None:
         """Follows the store no longer."""
         await self._stored.close()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from bench.pulsar_admin.compare import compared, differences, reasons
+from bench.pulsar_admin.compare import CLUSTER_REASONS, REASONS, compared, differences, reasons
 from bench.pulsar_admin.page import page, summary
-from bench.pulsar_admin.session import COMMANDS, Broker, Outcome
+from bench.pulsar_admin.session import CLUSTER_COMMANDS, COMMANDS, Broker, Outcome, expanded
 
 HERE = Broker("http://127.0.0.1:1080", "pulsar://127.0.0.1:1650", "127.0.0.1:1080")
 THERE = Broker("http://127.0.0.1:2080", "pulsar://localhost:2650/", "localhost:2080")
@@ -69,6 +71,50 @@ def test_page_has_a_row_for_each_command_and_a_reason_for_each_difference() -> N
     assert "| `client produce t` | no |" in summary(here)
 
 
-def test_each_reason_fits_a_command_of_the_session() -> None:
-    lines = COMMANDS.read_text(encoding="utf-8").splitlines()
-    assert [pattern.pattern for pattern, _ in reasons() if not any(map(pattern.search, lines))] == []
+@pytest.mark.parametrize(("commands", "known"), [(COMMANDS, REASONS), (CLUSTER_COMMANDS, CLUSTER_REASONS)])
+def test_each_reason_fits_a_command_of_the_session(commands: Path, known: Path) -> None:
+    lines = commands.read_text(encoding="utf-8").splitlines()
+    assert [pattern.pattern for pattern, _ in reasons(known) if not any(map(pattern.search, lines))] == []
+
+
+def cluster(port: int) -> Broker:
+    first, second = (
+        (f"http://{host}:{number}", f"pulsar://{host}:{number + 100}", f"{host}:{number}")
+        for host, number in (("localhost", port), ("127.0.0.1", port + 1))
+    )
+    return Broker(*first, "c", Broker(*second, "c"))
+
+
+def test_commands_of_a_cluster_name_the_broker_that_they_ask(tmp_path: Path) -> None:
+    text = "admin@other brokers namespaces {cluster} --url {leader} --host {other.host} {schema}"
+    assert expanded(text, cluster(8080), tmp_path) == (
+        "admin --admin-url http://127.0.0.1:8081 brokers namespaces c --url localhost:8080 --host 127.0.0.1"
+        f" {tmp_path}/schema.json"
+    )
+    assert expanded("client produce t", cluster(8080), tmp_path) == "client produce t"
+
+
+def test_outputs_of_clusters_are_alike_when_they_name_the_same_broker() -> None:
+    here, there = cluster(8080), cluster(9080)
+
+    def unlike_there(output: str) -> list[str]:
+        command = "admin@leader topics lookup t"
+        first = Outcome(command, "owner [http://localhost:8080, 127.0.0.1:8081]")
+        return differences(first, Outcome(command, output), (here, there))
+
+    assert unlike_there("owner [127.0.0.1:9081, localhost:9080]") == []
+    assert unlike_there("owner [127.0.0.1:9081, 127.0.0.1:9081]") != []
+
+
+def test_page_of_clusters_has_the_differences_alone() -> None:
+    here, there = (
+        [Outcome("admin@leader brokers version", text), Outcome("admin@leader tenants list", "t")]
+        for text in ("1", "2")
+    )
+    text = page(compared(here, there, (cluster(8080), cluster(9080))), of_clusters=True)
+    assert "2 commands: 1 outputs are the same, 1 differ." in text
+    assert (
+        "| `admin@leader brokers version` | no | `answer` 1, there 2. Each broker names its own version. |"
+        in text
+    )
+    assert "| `admin@leader tenants list`" not in text

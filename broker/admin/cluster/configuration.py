@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from aiohttp import web
 
 from broker.admin.http.answers import PreconditionFailed, answer
-from broker.admin.service_view import BROKER
+from broker.admin.service_view import BROKER, may_be_newer_in_store
 from foundation.settings.errors import NotDynamic, SettingsError
 from foundation.settings.keys import format_value, mask
 from foundation.settings.settings import DYNAMIC, Note
@@ -32,7 +32,10 @@ async def names(request: web.Request) -> web.Response:
 
 async def overrides(request: web.Request) -> web.Response:
     """Returns the keys changed at run time with their texts as given; secrets are masked."""
-    texts = request.app[BROKER].dynamic_settings.texts
+    settings = request.app[BROKER].dynamic_settings
+    if may_be_newer_in_store(request):
+        await settings.read_newest()
+    texts = settings.texts
     return answer({name: mask(name, text) for name, text in texts.items()})
 
 

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from broker.admin.http.answers import BadRequest, answer, body_of, done, empty, namespace_of
 from broker.admin.policy_owner import existing_namespace
-from broker.admin.service_view import BROKER
+from broker.admin.service_view import BROKER, may_be_newer_in_store
 from broker.service.limits.resource_groups import ResourceGroups
 from broker.service.policies.effective_policies import RESOURCE_GROUP
 from broker.service.policies.values import RESOURCE_GROUP_RATES
@@ -24,7 +24,10 @@ async def names(request: web.Request) -> web.Response:
 
 async def get(request: web.Request) -> web.Response:
     """Returns the rates of a group; -1 = no limit. 404 if it does not exist."""
-    return answer(RESOURCE_GROUP_RATES.write(_groups(request).get(request.match_info["resourcegroup"])))
+    groups, name = _groups(request), request.match_info["resourcegroup"]
+    if may_be_newer_in_store(request):
+        await groups.read_newest(name)
+    return answer(RESOURCE_GROUP_RATES.write(groups.get(name)))
 
 
 async def put(request: web.Request) -> web.Response:

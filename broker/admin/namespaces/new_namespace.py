@@ -14,7 +14,7 @@ from aiohttp.typedefs import Handler
 
 from broker.admin.http.answers import namespace_of
 from broker.admin.http.request_path import NAMESPACE, template_of
-from broker.admin.service_view import BROKER
+from broker.admin.service_view import BROKER, may_be_newer_in_store
 
 _STORED: Final = re.compile(r"(?!\.{1,2}/)[-=:.\w]+/(?!\.{1,2}$)[-=:.\w]+", re.ASCII)
 """Names that a namespace may have: no other is looked for in the metadata store."""
@@ -26,11 +26,10 @@ async def read_new_namespace(request: web.Request, handler: Handler) -> web.Stre
 
     The handler refuses a namespace that does not exist.
     """
-    match, broker = request.match_info, request.app[BROKER]
+    match = request.match_info
     if "tenant" in match and "namespace" in match and _STORED.fullmatch(name := namespace_of(request)):
-        stored = broker.namespaces.stored
-        # While the store is away the broker answers by what it has.
-        if _asks_for_policies(request) and broker.registry.ownership.counts.is_serving:
+        stored = request.app[BROKER].namespaces.stored
+        if _asks_for_policies(request) and may_be_newer_in_store(request):
             await stored.read_newest(name)
         else:
             await stored.has(name)
@@ -38,8 +37,4 @@ async def read_new_namespace(request: web.Request, handler: Handler) -> web.Stre
 
 
 def _asks_for_policies(request: web.Request) -> bool:
-    return (
-        request.method == "GET"
-        and request.app[BROKER].registry.ownership.is_shared
-        and (template_of(request) or "").startswith(NAMESPACE)
-    )
+    return request.method == "GET" and (template_of(request) or "").startswith(NAMESPACE)

@@ -49,6 +49,7 @@ class ResourceGroups:
 
     def __init__(self, store: MetadataStore, namespaces: Namespaces, limits: BrokerLimits) -> None:
         """`limits` gets the rates of each group."""
+        self._store = store
         self._stored = Documents(store, ROOT, _parse, _encode, quoted=True, told=self._group_told)
         self._rates = self._stored.values
         self._namespaces = namespaces
@@ -69,6 +70,11 @@ class ResourceGroups:
     def names(self) -> Sequence[str]:
         """Returns the names of all groups, sorted."""
         return sorted(self._rates)
+
+    async def read_newest(self, name: str) -> None:
+        """Reads a group as it is stored now, sooner than a watch tells. Raises MetadataError."""
+        if name not in (".", ".."):  # No path can have these names, so no group has.
+            await self._stored.read(name)
 
     def get(self, name: str) -> ResourceGroupRates:
         """Returns the rates of a group. Raises GroupNotFound."""
@@ -94,6 +100,10 @@ class ResourceGroups:
     async def delete(self, name: str) -> None:
         """Deletes a group. GroupNotFound; GroupRefused while a namespace is in it."""
         async with self._changing:
+            if self._store.is_shared:
+                # Another broker may have made the group, or put a namespace into it, a moment ago.
+                await self.read_newest(name)
+                await self._namespaces.stored.policies.read_again()
             self.get(name)
             if self._members(name):
                 raise GroupRefused("ResourceGroup is in use")
@@ -105,6 +115,8 @@ class ResourceGroups:
         async with self._changing:
             if not self._namespaces.exists(namespace):
                 raise NamespaceNotFound("Namespace policies does not exist")
+            if name not in self._rates:
+                await self.read_newest(name)
             if name not in self._rates:
                 raise GroupRefused("ResourceGroup does not exist")
             await self._namespaces.set_policy(namespace, RESOURCE_GROUP, name)

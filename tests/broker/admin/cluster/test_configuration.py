@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import AsyncExitStack
 
 import pytest
 from aiohttp import ClientSession
 
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.compose.broker_service import BrokerService
 from broker.config.keys import BROKER_KEYS
 from tests.broker.admin.test_rest import call, refusal
+from tests.support.memory_broker import memory_broker
 from tests.support.stored_texts import stored_texts
 from tests.vectors.folder import find_vectors_folder
 
@@ -41,6 +44,22 @@ async def test_change_reaches_the_room_the_store_and_the_routes(
     assert broker.cache.manager.settings.size_bytes_max == int(before) * MIB
     assert await call(admin, f"GET {PATH}/values") == (200, {})
     assert await call(admin, f"DELETE {PATH}/{SIZE}") == (200, "")
+
+
+async def test_change_that_another_broker_has_just_made_is_shown_and_acts() -> None:
+    store = MemoryMetadataStore()
+    async with AsyncExitStack() as stack:
+        first, second = [
+            await stack.enter_async_context(memory_broker(metadata=one)) for one in (store, store.another())
+        ]
+        await second.dynamic_settings.close()  # Its watch tells too late.
+        here, there = [
+            await stack.enter_async_context(ClientSession(one.addresses.admin_url)) for one in (first, second)
+        ]
+        assert await call(here, f"POST {PATH}/{SIZE}/32") == (200, "")
+        assert second.cache.manager.settings.size_bytes_max != 32 * MIB
+        assert await call(there, f"GET {PATH}/values") == (200, {SIZE: "32"})
+        assert second.cache.manager.settings.size_bytes_max == 32 * MIB
 
 
 async def test_change_reaches_each_room(broker: BrokerService, admin: ClientSession) -> None:

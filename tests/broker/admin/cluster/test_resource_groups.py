@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 from aiohttp import ClientSession
 
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.compose.broker_service import BrokerService
 from broker.service.limits.publish_limit import PublishLimit
 from tests.broker.admin.test_rest import call, persistent, refusal
+from tests.support.memory_broker import memory_broker
 
 GROUPS = "/admin/v2/resourcegroups"
 GROUP = "/admin/v2/namespaces/public/default/resourcegroup"
 NO_LIMIT = dict.fromkeys(
     ("publishRateInMsgs", "publishRateInBytes", "dispatchRateInMsgs", "dispatchRateInBytes"), -1
 )
+JSON = {"Content-Type": "application/json"}
 MISSING = "ResourceGroup does not exist"
 
 
@@ -93,3 +97,26 @@ async def test_topics_of_a_group_share_its_rates(admin: ClientSession, broker: B
     assert [limit.rate.messages for limit in second.publish_limits] == [5]
     await call(admin, f"PUT {GROUPS}/g", {"publishRateInMsgs": 0, "dispatchRateInMsgs": -1})
     assert (second.publish_limits, second.rates.dispatch_limits(None)) == (no_limits, None)
+
+
+async def test_group_that_another_broker_has_just_made_or_used_is_known() -> None:
+    store = MemoryMetadataStore()
+    async with AsyncExitStack() as stack:
+        maker, other = [
+            await stack.enter_async_context(memory_broker(metadata=one)) for one in (store, store.another())
+        ]
+        makers, others = [
+            await stack.enter_async_context(ClientSession(broker.addresses.admin_url, headers=JSON))
+            for broker in (maker, other)
+        ]
+        # Their watches tell too late.
+        await other.registry.resource_groups.close()
+        await other.namespaces.stored.policies.close()
+        assert await call(makers, f"PUT {GROUPS}/g", {"publishRateInMsgs": 1}) == (204, "")
+        assert (await call(others, f"GET {GROUPS}/g"))[0] == 200
+        assert await call(makers, f"PUT {GROUPS}/h", {}) == (204, "")
+        assert await call(others, f"POST {GROUP}/h") == (204, "")
+        assert await call(makers, f"PUT {GROUPS}/i", {}) == (204, "")
+        assert await call(makers, f"POST {GROUP}/i") == (204, "")
+        assert await refusal(others, f"DELETE {GROUPS}/i") == (412, "ResourceGroup is in use")
+        assert await refusal(others, f"GET {GROUPS}/%2E%2E") == (404, MISSING)
