@@ -20,7 +20,7 @@ from typing import Final
 from aiohttp import ClientSession
 
 from bench import processes
-from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Put
+from bookkeeper.metadata.metadata_store import ABSENT, Put
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.compose.broker_service import BrokerService
 from broker.managed_ledger.ledger_list import LedgerInfo
@@ -84,19 +84,13 @@ async def make_namespaces(count: int, service: BrokerService) -> None:
 
 
 async def write_topics(count: int, folder: Path, *, backlog: bool, first: int = 0) -> None:
-    """Writes the nodes of so many topics into an embedded store, as `write_nodes`."""
-    store = SqliteMetadataStore(folder / "metadata.db")
-    await write_nodes(store, count, backlog=backlog, first=first)
-    await store.close()
-
-
-async def write_nodes(store: MetadataStore, count: int, *, backlog: bool = False, first: int = 0) -> None:
     """Writes the nodes of so many topics with a subscription each; their numbers, and so their namespaces, begin at `first`.
 
+    The store is the embedded one of the folder.
     `backlog`: with a ledger that was closed a day ago, of which the subscription has acknowledged nothing. Its entries are
     nowhere: expiry acknowledges a ledger that is old enough without a read.
     """
-    now_ms = int(time.time() * 1000)
+    store, now_ms = SqliteMetadataStore(folder / "metadata.db"), int(time.time() * 1000)
 
     def nodes(number: int) -> tuple[bytes, bytes]:
         old = LedgerInfo(number + 1, ENTRIES, ENTRIES * 1024, now_ms - DAY_MS)
@@ -113,12 +107,10 @@ async def write_nodes(store: MetadataStore, count: int, *, backlog: bool = False
                 f"public/{_namespace(number)}/persistent/topic-{number}",
                 nodes(number),
             )
-            pair = (
-                Put(managed_ledger_key(name), of_topic, ABSENT),
-                Put(cursor_key(name, "subscription"), of_cursor, ABSENT),
-            )
-            puts.append(store.put_all(pair))
+            cursor = Put(cursor_key(name, "subscription"), of_cursor, ABSENT)
+            puts.append(store.put_all((Put(managed_ledger_key(name), of_topic, ABSENT), cursor)))
         await asyncio.gather(*puts)
+    await store.close()
 
 
 def _namespace(number: int) -> str:
