@@ -86,7 +86,8 @@ def test_commands_work_at_either_of_two_brokers(tmp_path: Path, zookeeper: ZooKe
         for host in ("localhost", "127.0.0.1"):
             folder = tmp_path / host
             folder.mkdir()
-            settings = {"advertisedAddress": host, "bindAddress": "127.0.0.1"}
+            # The load report tells the address for clients.
+            settings = {"advertisedAddress": host, "bindAddress": "127.0.0.1", "loadBalancerEnabled": "true"}
             ports = {"brokerServicePort": str(free_port()), "webServicePort": str(free_port())}
             broker = BrokerProcess(folder, {**SETTINGS, **cluster.store_settings, **settings, **ports})
             stack.enter_context(broker)
