@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.many_topics import KINDS, Topics, embedded_broker
+from bench.stored_topics import Pauses
 from broker.compose.broker_service import BrokerService
 from broker.compose.metrics_source import MetricsSource, scraper_of
 from broker.metrics.exposition import ExpositionSettings
@@ -38,28 +39,6 @@ from tests.support.raw_client import RawConnection
 NAMESPACE: Final = "public/default"
 WATCHERS: Final = 20
 CREATIONS: Final = 50
-TICK_S: Final = 0.001
-
-
-class Pauses:
-    """Measures the loop while it is entered."""
-
-    def __init__(self) -> None:
-        self.worst_s = 0.0
-        self._looked_s = time.thread_time()
-        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
-
-    def _tick(self) -> None:
-        now_s = time.thread_time()
-        self.worst_s = max(self.worst_s, now_s - self._looked_s)
-        self._looked_s = now_s
-        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
-
-    async def stop(self) -> float:
-        """Returns the longest pause in ms."""
-        await asyncio.sleep(5 * TICK_S)
-        self._timer.cancel()
-        return self.worst_s * 1e3
 
 
 async def reconfigure(broker: BrokerService) -> None:
@@ -163,22 +142,26 @@ async def main(topics: int, kind: str, only: str, folder: Path) -> None:
             "unload": lambda: namespace_topics.unload(registry, NAMESPACE),
         }
         gc.disable()
+        pauses = Pauses()
+        probe = asyncio.create_task(pauses.run())
         print(f"{topics:,} topics; the longest pause in ms, and the CPU of the walk in s")
         for title, walk in walks.items():
             if only not in title:
                 continue
-            began_s, pauses = time.thread_time(), Pauses()
+            began_s = time.thread_time()
+            pauses.begin()
             await walk()
-            worst_ms = await pauses.stop()
-            print(f"{worst_ms:8.1f} {time.thread_time() - began_s:8.2f}  {title}", flush=True)
+            await asyncio.sleep(0.005)  # The last pause ends with a look.
+            print(f"{pauses.cpu_ms:8.1f} {time.thread_time() - began_s:8.2f}  {title}", flush=True)
         for number in range(0 if only else topics):
             if number % 2:
                 await made.open()
-        began_s, pauses = time.thread_time(), Pauses()
+        began_s = time.thread_time()
+        pauses.begin()
         await registry.close()
-        print(
-            f"{await pauses.stop():8.1f} {time.thread_time() - began_s:8.2f}  stop, {topics // 2:,} topics open"
-        )
+        await asyncio.sleep(0.005)
+        print(f"{pauses.cpu_ms:8.1f} {time.thread_time() - began_s:8.2f}  stop, {topics // 2:,} topics open")
+        probe.cancel()
         await watching.close()
 
 
