@@ -124,7 +124,7 @@ class CursorRecord:
 
         Raises MetadataError, and PersistenceError when the entry is refused.
         """
-        self.check_lease()  # What is made without it would be an orphan.
+        self.check_lease()  # A ledger that is made without the lease would be an orphan.
         environment = self._context.environment
         try:
             own = await environment.ledgers.create(ledger_id, self._custom())

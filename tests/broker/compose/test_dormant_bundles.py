@@ -112,7 +112,7 @@ async def test_topics_are_dormant_at_the_owners_of_their_bundles_after_a_start_a
     assert second.registry.ownership.parts() == [moved]
     assert 0 < second.registry.dormant.count < len(TOPICS)
 
-    # What is due acts at both.
+    # Due work acts at both brokers.
     policies = json.dumps(EVICTING).encode()
     await first.environment.metadata.put(f"/admin/policies/{NAMESPACE}", policies)
     await until(lambda: not (dormant.backlog or second.registry.dormant.backlog))

@@ -1,4 +1,4 @@
-"""What clients of Pulsar 5.0 are told of transaction coordinators whose owners change."""
+"""Clients of Pulsar 5.0 hear of transaction coordinators whose owners change."""
 
 from __future__ import annotations
 
