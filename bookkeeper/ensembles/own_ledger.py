@@ -4,6 +4,7 @@ The laws:
 
 1. One write begins a ledger. `OwnLedger.create` stores the ledger's metadata together with the list that names it
    (`MetadataStore.put_all`), so no list names a ledger that does not exist, and no ledger exists that no list names.
+   A cursor's ledger is made alone (`CursorRecord`).
 2. The writer changes its metadata only while the ledger is OPEN. A change that meets another process's looks once more:
    a ledger that is not OPEN has been taken over, and its writer must stop.
 3. A recovery first makes the ledger IN_RECOVERY. From then on its own ensemble changes stay in memory, because only the

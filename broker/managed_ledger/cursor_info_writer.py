@@ -281,6 +281,7 @@ class CursorInfoWriter:
         return (
             self._context.environment.metadata.is_shared
             and self.stored
+            and self._record.is_named
             and not self._record.needs_ledger()
             and not self._record.needs_texts(self.cursor_properties)
             and self._acks.stored_parts < THREAD_PARTS_MIN
@@ -321,6 +322,7 @@ class CursorInfoWriter:
             try:
                 stored = await (self._put(NO_LEDGER) if in_node else self._store())
                 if stored is None:
+                    await self._record.drop_begun()
                     return
             except MetadataError as error:
                 self.last_error = error
@@ -360,20 +362,18 @@ class CursorInfoWriter:
 
     async def _store_in_ledger(self) -> StoredInfo | None:
         """Adds the position to the ledger, or to a new one. Raises MetadataError and PersistenceError."""
-        record, next_id = self._record, NO_LEDGER
-        if record.needs_ledger():
-            next_id = await record.next_id()
-        elif record.needs_texts(self.cursor_properties) and await self._put(record.ledger_id) is None:
+        record = self._record
+        begins = await record.next_id() if record.needs_ledger() else NO_LEDGER
+        needs_node = begins == NO_LEDGER and record.is_named and record.needs_texts(self.cursor_properties)
+        if needs_node and await self._put(record.ledger_id) is None:
             return None
         # After a write of the node too: its position counts for nothing while it names a ledger with entries.
         stored = await self._encoded(self._entry_of, self._context.settings.read_bytes_max)
         if self.closed:
             return None
-        if next_id == NO_LEDGER:
-            await record.add_and_wait(stored.value)
-            return stored
-        await record.begin(next_id, stored.value)
-        return None if await self._put(next_id) is None else stored
+        await (record.add_and_wait(stored.value) if begins < 0 else record.begin(begins, stored.value))
+        # A ledger that a write of the node should have named in vain is named now.
+        return stored if record.is_named or await self._put(record.open_id) else None
 
     def _entry_of(self, info: CursorInfo) -> bytes:
         return encode_position(StoredPosition(info), as_bits=self._context.settings.acks_as_bits)

@@ -29,6 +29,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
+from zlib import crc32
 
 from bookkeeper.ensembles.awaited_adds import AwaitedAdds
 from bookkeeper.metadata.metadata_store import ABSENT, Check, Put
@@ -36,7 +37,7 @@ from bookkeeper.metadata.owned_key import OwnedKey
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.managed_ledger_info import cursor_key
 from broker.managed_ledger.records.pulsar_records import PREFIX
-from foundation.model.errors import BadVersion, BrokerError, MetadataError, NotEnoughBookies
+from foundation.model.errors import BadVersion, BrokerError, MetadataError
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,17 @@ NO_LEDGER = -1
 class CursorRecord:
     """The node and the ledger of one durable cursor. One call at a time."""
 
-    __slots__ = ("_adds", "_began_ns", "_context", "_node", "_superfluous", "_texts", "ledger_id", "name")
+    __slots__ = (
+        "_adds",
+        "_began_ns",
+        "_begun",
+        "_context",
+        "_node",
+        "_superfluous",
+        "_texts",
+        "ledger_id",
+        "name",
+    )
 
     def __init__(
         self, context: LedgerContext, name: str, version: int, ledger_id: int, texts: Mapping[str, str]
@@ -63,11 +74,13 @@ class CursorRecord:
         self._adds: AwaitedAdds | None = None
         """None while no ledger is open; one that another broker began is never written on.
 
-        Between `begin` and `put` its ledger is not `ledger_id` yet.
+        Between `begin` and the success of `put` its ledger is not `ledger_id` yet.
         """
         self._began_ns = 0
+        self._begun = NO_LEDGER
+        """A ledger that no write of the node was asked to name yet."""
         self._superfluous: tuple[int, ...] = ()
-        """Ledgers that the node does not name once it is written again; among them one that has just begun."""
+        """Ledgers that the node does not name once it is written again, unless that names one of them."""
 
     @property
     def version(self) -> int:
@@ -90,14 +103,23 @@ class CursorRecord:
         return cursor_key(self._context.name, self.name)
 
     def needs_ledger(self) -> bool:
-        """Returns True when the next position needs a new ledger: the open one is full, old, or not named by the node."""
+        """Returns True when the next position needs a new ledger: none is open, or that is full or old."""
         settings, now_ns = self._context.settings, self._context.environment.now_ns()
         return (
             self._adds is None
-            or self._adds.ledger_id != self.ledger_id
             or self._adds.count >= settings.cursor_entries_max
             or now_ns >= self._began_ns + settings.cursor_rollover_ns
         )
+
+    @property
+    def open_id(self) -> int:
+        """The open ledger; NO_LEDGER without one."""
+        return NO_LEDGER if self._adds is None else self._adds.ledger_id
+
+    @property
+    def is_named(self) -> bool:
+        """False while `put` has not named the open ledger: its entries count for nothing."""
+        return self.open_id in (NO_LEDGER, self.ledger_id)
 
     def needs_texts(self, texts: Mapping[str, str]) -> bool:
         """Returns True when the node has other texts of a subscription; those of Magnetar are needed in entries alone."""
@@ -106,6 +128,9 @@ class CursorRecord:
     async def put(self, value: bytes, ledger_id: int, texts: Mapping[str, str]) -> None:
         """Writes the node; the value names `ledger_id` and has the texts. Raises MetadataError."""
         self.check_lease()  # Raises before the value counts as one that was perhaps stored.
+        if self._begun != NO_LEDGER:
+            self._superfluous += (self._begun,)
+            self._begun = NO_LEDGER
         try:
             await self._node.put_with(self.key, value, self._put)
         except BadVersion:
@@ -126,22 +151,29 @@ class CursorRecord:
         """
         self.check_lease()  # A ledger that is made without the lease would be an orphan.
         environment = self._context.environment
+        if self._begun != NO_LEDGER:
+            self._superfluous += (self._begun,)
+        self._begun = ledger_id  # It may be made although `create` fails.
         try:
             own = await environment.ledgers.create(ledger_id, self._custom())
         except BadVersion as error:
             # A ledger that is there already is not ours: nothing here deletes it, and the next try takes another id.
+            self._begun = NO_LEDGER
             raise MetadataError(
                 f"{self.key}: the ledger {ledger_id} of its next positions exists already"
             ) from error
-        except NotEnoughBookies:
-            raise  # It was not made.
-        except BaseException:
-            self._superfluous += (ledger_id,)  # It may be made all the same.
-            raise
-        self._superfluous += (ledger_id,)  # Until the node names it.
         self._adds = AwaitedAdds(own, environment.ledgers, environment.turn, environment.now_ns)
-        self._began_ns = environment.now_ns()
+        # Cursors that begin together, as after a start, do not need their next ledgers together.
+        spread_ns = self._context.settings.cursor_rollover_ns // 2 + 1
+        self._began_ns = environment.now_ns() - crc32(self.key.encode()) % spread_ns
         await self.add_and_wait(entry)
+
+    async def drop_begun(self) -> None:
+        """Deletes the ledger that no write of the node was asked to name: the cursor is abandoned."""
+        ledger_id, self._begun = self._begun, NO_LEDGER
+        if ledger_id != NO_LEDGER:
+            self._adds = None
+            await self._delete(ledger_id)
 
     def _custom(self) -> dict[str, bytes]:
         return {
@@ -246,6 +278,7 @@ class CursorRecord:
         # The node first: a node whose ledger is gone would bring the cursor back at an old position.
         await self._context.environment.metadata.delete(self.key)
         self._written(NO_LEDGER, self._texts)
+        await self.drop_begun()
         await self.delete_superfluous()
 
 

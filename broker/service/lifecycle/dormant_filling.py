@@ -73,7 +73,7 @@ class DormantFilling:
         self._waits = 0
         # Now: one that is given up and taken again meanwhile is to be filled once more.
         dormant.filled_parts |= parts
-        defects = Defects()
+        defects, filled = Defects(), False
         try:
             before = dormant.count
             left_open = await self._fill(parts, defects)
@@ -81,10 +81,12 @@ class DormantFilling:
             dormant.filled = dormant.filled_parts >= {*registry.ownership.parts()}
             if dormant.count != before or left_open:
                 log.info("%d topics on disk are dormant, %d were left open", dormant.count, len(left_open))
+            filled = True
         except BrokerError as error:
-            dormant.filled_parts -= parts
             log.warning("! %s could not be read, tried again: %s", self.title, error)
         finally:
+            if not filled:
+                dormant.filled_parts -= parts
             dormant.reading.clear()
             self.running = False
             defects.report(self.title)

@@ -11,6 +11,7 @@ from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.managed_ledger.managed_ledger_info import cursor_key
 from broker.managed_ledger.records.pulsar_records import decode_cursor
 from broker.managed_ledger.removal.deletion import decide_deletion, delete_managed_ledger, no_tier
+from foundation.model.errors import MetadataError
 from magnetar.audit.facts import gather, judge
 from magnetar.snapshot.node_rows import Node
 from tests.broker.managed_ledger.ledger_fakes import (
@@ -21,6 +22,7 @@ from tests.broker.managed_ledger.ledger_fakes import (
     World,
     at,
     fill,
+    turns,
     until,
 )
 from tests.broker.managed_ledger.test_cursor_record import (
@@ -125,3 +127,48 @@ async def test_entry_whose_confirmation_is_lost_may_be_the_position() -> None:
     copied = World(copy.metadata, copy.ledgers, shared_store=True)
     _, again = await opened(copied)
     assert again.mark_delete_position == at(ledger, 1)
+
+
+@pytest.mark.parametrize("ends_first", [True, False])
+@pytest.mark.parametrize("is_full", [True, False])
+async def test_deleted_topic_leaves_no_ledger_that_its_cursor_began(ends_first: bool, is_full: bool) -> None:
+    """The write of the cursor ends before the deletion, or after all of it."""
+    world = World(shared_store=True)
+    ledger, cursor = await opened(world, cursor_entries_max=2)
+    await fill(ledger, ENTRIES)
+    if is_full:
+        await acknowledge(ledger, cursor, 0)
+        await acknowledge(ledger, cursor, 1)
+    world.ledgers.hold()
+    cursor.acknowledge([at(ledger, 2)])
+    await until(lambda: world.ledgers.held)
+    abandoning = asyncio.ensure_future(ledger.abandon())
+    await turns()
+    if ends_first:
+        world.ledgers.answer_at_once_again()
+    await abandoning
+    assert await decide_deletion(NAME, world.metadata)
+    await delete_managed_ledger(NAME, world.metadata, world.environment.ledgers, no_tier)
+    world.ledgers.answer_at_once_again()
+    await cursor.store.settle()
+    assert await cursor_ledgers(world) == set()
+
+
+async def test_node_that_cannot_be_written_costs_one_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(shared_store=True)
+    ledger, cursor = await opened(world)
+    await fill(ledger, ENTRIES)
+
+    async def refuse(*arguments: object) -> None:
+        raise MetadataError("refused by the test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.metadata, "put", refuse)
+        for index in range(3):
+            with pytest.raises(MetadataError):
+                await acknowledge(ledger, cursor, index)
+    (only,) = await cursor_ledgers(world)
+    await acknowledge(ledger, cursor, 3)
+    assert (await in_node(world)).ledger_id == only
+    ledger, again = await opened(world.after_crash(shared_store=True))
+    assert again.mark_delete_position == at(ledger, 3)
