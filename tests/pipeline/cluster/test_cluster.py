@@ -63,7 +63,9 @@ def run(words: list[str], folder: Path) -> str:
 
 def check_program(master: str, broker_url: str, folder: Path, executors: int) -> None:
     topic = f"cluster-{uuid.uuid4().hex[:10]}"
-    said = json.loads(run([str(PROGRAM), master, broker_url, topic, str(folder)], folder).splitlines()[-1])
+    lines = run([str(PROGRAM), master, broker_url, topic, str(folder)], folder).splitlines()
+    # Spark may print a line of its own at its end.
+    said = json.loads([line for line in lines if line.startswith("{")][-1])
     assert said["complete"]
     assert said["batches"] >= 3
     assert len(said["executors"]) == executors
