@@ -327,13 +327,11 @@ class CursorInfoWriter:
             except MetadataError as error:
                 self.last_error = error
                 if isinstance(error, BadVersion):
-                    # Another broker serves the managed ledger now. Overwriting its info would undo acknowledgements.
+                    # Another broker served the managed ledger. Overwriting its info would undo acknowledgements.
                     self.closed = True
-                    log.warning(
-                        "acknowledgements of cursor %s are no longer stored, because another broker stores them: %s",
-                        self._record.key,
-                        error,
-                    )
+                    log.warning("! cursor %s is stored by another broker: %s", self._record.key, error)
+                    if self.stored and (listener := self._context.listener) is not None:
+                        listener.taken_over()
                 else:
                     self._wait_for_interval()
                 raise

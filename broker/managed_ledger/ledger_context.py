@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
+from bookkeeper.ensembles.ledger_handle import Added
 from bookkeeper.ensembles.lost_entries import NONE_LOST, LostEntries
 from broker.managed_ledger.background import Background
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
@@ -59,10 +60,29 @@ class ReadView(Protocol):
         ...
 
 
+class LedgerListener(Protocol):
+    """Receives the outcome of adds, in their order, and the end of ownership: a persistent topic."""
+
+    def entries_added(self, entries: list[Entry], added: list[Added], now_ns: int) -> None:
+        """The entries, at least one, are durable, readable and, if readers are expected, cached.
+
+        `added`: the adds that they came with. A run that a roll has cut comes as several, with the same context.
+        """
+        ...
+
+    def add_failed(self, added: list[Added], error: BrokerError) -> None:
+        """The entries of these adds were not stored. Adds that waited after them fail with the same error."""
+        ...
+
+    def taken_over(self) -> None:
+        """Another broker stores a cursor of this managed ledger now, or has done so: it must be opened anew."""
+        ...
+
+
 class LedgerContext:
     """Shared state of one open managed ledger.
 
-    `settings`, `last_confirmed` and `view` are replaced while it is open; the rest stays.
+    `settings`, `last_confirmed`, `listener` and `view` are replaced while it is open; the rest stays.
     """
 
     __slots__ = (
@@ -71,6 +91,7 @@ class LedgerContext:
         "environment",
         "last_confirmed",
         "ledgers",
+        "listener",
         "lost",
         "name",
         "settings",
@@ -100,6 +121,8 @@ class LedgerContext:
         """The last entry that can be read; (current ledger, -1) when there is none."""
         self.lost = NONE_LOST
         """Entries that storage does not return any more; `read_failed` adds to them."""
+        self.listener: LedgerListener | None = None
+        """Receives the outcome of every add; the topic sets it after the open."""
         self.view: ReadView | None = None
         """Hides entries from cursors; None, the usual case, shows them all."""
         self.stats = NO_STATS

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from enum import StrEnum
 from operator import attrgetter
-from typing import Final, Protocol
+from typing import Final
 
 from bookkeeper.client.result_codes import FENCED, error_of
 from bookkeeper.ensembles.ledger_handle import Added, LedgerHandle
@@ -73,23 +73,8 @@ _REFUSALS: Final[dict[ManagedLedgerState, type[BrokerError]]] = {
 }
 
 
-class LedgerListener(Protocol):
-    """Receives the outcome of adds, in their order: a persistent topic."""
-
-    def entries_added(self, entries: list[Entry], added: list[Added], now_ns: int) -> None:
-        """The entries, at least one, are durable, readable and, if readers are expected, cached.
-
-        `added`: the adds that they came with. A run that a roll has cut comes as several, with the same context.
-        """
-        ...
-
-    def add_failed(self, added: list[Added], error: BrokerError) -> None:
-        """The entries of these adds were not stored. Adds that waited after them fail with the same error."""
-        ...
-
-
 class LedgerWriter:
-    """Writes one managed ledger; assign `listener` before the first add."""
+    """Writes one managed ledger; assign `listener` of its context before the first add."""
 
     __slots__ = (
         "_closing",
@@ -106,12 +91,8 @@ class LedgerWriter:
         "_started_ns",
         "_trimming",
         "_waiting",
-        "listener",
         "state",
     )
-
-    listener: LedgerListener
-    """Receives the outcome of every add; the topic sets it after the open."""
 
     def __init__(
         self, context: LedgerContext, stamp: EntryStamp, reading_cursors: ReadingCursors, trimming: Trimming
@@ -243,7 +224,9 @@ class LedgerWriter:
         context.last_confirmed = Position(handle.ledger_id, last_id)
         self._reading_cursors.added(entries, now_ns)
         context.note_change()
-        self.listener.entries_added(entries, added, now_ns)
+        listener = context.listener
+        assert listener is not None
+        listener.entries_added(entries, added, now_ns)
         if handle is self._closing and not handle.pending:
             self._ledger_drained()
 
@@ -268,7 +251,7 @@ class LedgerWriter:
         if not isinstance(error, LedgerFenced | NotEnoughBookies):
             # A missing ledger or entry is a fault of the storage; a producer must not read it as its own.
             error = PersistenceError(str(error))
-        self.listener.add_failed(added, error)
+        self._tell_failed(added, error)
         # Adds that wait came later. Stored now, they would stand before the failed ones, which clients send again.
         self._fail_waiting(error)
         self._ledger_drained()
@@ -286,7 +269,12 @@ class LedgerWriter:
             self._waiting = None
             self._context.counters().add_errors += sum(count for _, count, _ in added)
             self._context.note_change()
-            self.listener.add_failed(added, error)
+            self._tell_failed(added, error)
+
+    def _tell_failed(self, added: list[Added], error: BrokerError) -> None:
+        listener = self._context.listener
+        assert listener is not None
+        listener.add_failed(added, error)
 
     # From one ledger to the next
 

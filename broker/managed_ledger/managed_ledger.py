@@ -59,7 +59,7 @@ _NO_SHADOWS: Final[Mapping[str, ManagedLedger]] = MappingProxyType({})
 
 
 class ManagedLedger:
-    """Opened with `ManagedLedger.open`; assign `writer.listener` before the first add."""
+    """Opened with `ManagedLedger.open`; assign `context.listener` before the first add."""
 
     __slots__ = (
         "cache",

@@ -149,7 +149,7 @@ class PersistentTopic(Topic):
         self.known_expiry: MessageExpiry | None = None
         """`expiry`, likewise."""
         self.policies.retain(self.name, self.ledger.trimming)
-        ledger.writer.listener = self  # type: ignore[assignment]  # The ledger returns contexts as it got them.
+        ledger.context.listener = self  # type: ignore[assignment]  # The ledger returns contexts as it got them.
         self._on_fenced = on_fenced
         self._pause: StoragePause | None = None
         """None while entries are stored."""
@@ -293,6 +293,10 @@ class PersistentTopic(Topic):
             sends.port.not_stored(sends, count, error)
         if isinstance(error, LedgerFenced):
             self._on_fenced(self)
+
+    def taken_over(self) -> None:
+        """Has the topic closed: a cursor of it can store no acknowledgement any more. Called by the ledger."""
+        self._on_fenced(self)
 
     def last_sequence_id(self, producer_name: str) -> int:
         """Returns the last sequence id that deduplication knows of a producer; -1 without deduplication."""

@@ -225,6 +225,8 @@ class TopicRegistry:
         key = str(name)
         if record is not None and isinstance(topic, PersistentTopic):
             await restore(topic, record)
+        if topic.closed:
+            raise ServiceNotReady(f"Topic {name} was taken over by another broker while it was opened")
         # Only now: a topic that cannot be opened stays dormant.
         self.dormant.drop(key)
         self.topics[key] = topic
@@ -282,9 +284,7 @@ class TopicRegistry:
 
     def _close_fenced(self, topic: PersistentTopic) -> None:
         if not topic.closed:
-            log.warning(
-                "! %s was taken over by another broker; it is closed and opened when asked for", topic.name
-            )
+            log.warning("! %s was taken over by another broker; it is closed until asked for", topic.name)
             self._close_topic(topic)
 
     def _close_topic(self, topic: Topic) -> asyncio.Task[None]:

@@ -54,7 +54,7 @@ class CoordinatorLog:
         self._number = number
         self.appended = 0
         """Records appended since the start."""
-        ledger.writer.listener = self
+        ledger.context.listener = self
 
     @classmethod
     async def open(
@@ -127,6 +127,9 @@ class CoordinatorLog:
             answer = cast("asyncio.Future[Position]", context)
             if not answer.done():
                 answer.set_exception(PersistenceError(f"Transaction log {self._number}: {error}"))
+
+    def taken_over(self) -> None:
+        """Does nothing: records that are not forgotten are read again, and the next append is refused."""
 
 
 _BEFORE: Final = {

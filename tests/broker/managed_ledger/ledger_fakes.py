@@ -158,6 +158,7 @@ class Recorder:
         self.failed: list[object] = []
         self.errors: list[BrokerError] = []
         self.runs = 0
+        self.takeovers = 0
 
     def entries_added(self, entries: list[Entry], added: list[Added], now_ns: int) -> None:
         assert len(entries) == sum(count for _, count, _ in added)
@@ -169,6 +170,9 @@ class Recorder:
     def add_failed(self, added: list[Added], error: BrokerError) -> None:
         self.failed += [context for context, count, _ in added for _ in range(count)]
         self.errors.append(error)
+
+    def taken_over(self) -> None:
+        self.takeovers += 1
 
 
 class Clock:
@@ -249,15 +253,15 @@ class World:
             stamp=EntryStamp(timestamp=True, index=True, now_ms=lambda: self.wall),
             lease=lease,
         )
-        ledger.writer.listener = Recorder()
+        ledger.context.listener = Recorder()
         if keep:
             ledger.trimming.keep_ms = ledger.trimming.keep_bytes = -1
         return ledger
 
 
 def recorder(ledger: ManagedLedger) -> Recorder:
-    assert isinstance(ledger.writer.listener, Recorder)
-    return ledger.writer.listener
+    assert isinstance(ledger.context.listener, Recorder)
+    return ledger.context.listener
 
 
 async def until(condition: Callable[[], object]) -> None:

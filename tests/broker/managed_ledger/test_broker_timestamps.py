@@ -91,7 +91,7 @@ async def test_topic_without_timestamps_reads_and_stores_nothing(world: World) -
     for opened in range(2):
         ledger = await ManagedLedger.open(NAME, world.environment, ManagedLedgerSettings(), stamp=stamp)
         assert not world.ledgers.batch_reads
-        ledger.writer.listener = Recorder()
+        ledger.context.listener = Recorder()
         await fill(ledger, 1)
         await ledger.close()
         assert ledger.properties == {"index": str(opened)}

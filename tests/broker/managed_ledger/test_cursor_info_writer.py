@@ -204,7 +204,8 @@ async def test_cursor_logs_once_that_another_broker_stores_its_acknowledgements(
         cursor.acknowledge([at(ledger, index)])
         await until(lambda: writer_of(cursor).closed)
     (line,) = [text for text in caplog.messages if key in text]
-    assert "another broker stores them" in line
+    assert "is stored by another broker" in line
+    assert recorder(ledger).takeovers == 1, "the topic closes"
     assert (await world.after_crash().open()).cursors.by_name["s"].backlog == 5
 
 

@@ -198,7 +198,7 @@ def has_failed(listener: Needed, count: int) -> bool:
 async def live(world: World, needed: list[bytes]) -> None:
     """Rolls, a failed add, an empty ledger, a trim, a close; `needed` follows what must be there."""
     ledger = await world.open(keep=False, entries_per_ledger_max=2)
-    ledger.writer.listener = listener = Needed(needed)
+    ledger.context.listener = listener = Needed(needed)
     cursor = await ledger.cursors.open("s", EARLIEST)
     await fill(ledger, 5)
     for refused in (1, 2):  # a ledger with entries ends, then one without

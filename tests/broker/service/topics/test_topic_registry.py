@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from broker.managed_ledger.managed_ledger_info import cursor_key
+from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.errors import LedgerFenced, NotAllowed, ServiceNotReady, TopicNotFound
 from foundation.model.position import EARLIEST
 from foundation.model.topic_name import parse_topic_name
@@ -105,6 +107,51 @@ async def test_fenced_topic_is_closed_and_opened_again_at_the_next_request() -> 
     assert again is not topic
     receipts = (await stage.publish(again, 1)).receipts
     assert len(receipts) == 1
+
+
+async def stored_by_another_broker(stage: Stage, cursor: str) -> None:
+    """Writes the node of the cursor once more, which changes its version."""
+    key = cursor_key(NAME.ledger_name, cursor)
+    found = await stage.run(stage.environment.metadata.get(key))
+    assert found is not None
+    await stage.run(stage.environment.metadata.put(key, found.value, found.version))
+
+
+async def test_topic_with_a_cursor_that_another_broker_has_stored_is_closed_and_opened_again() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    subscription, consumer, port = await stage.consume(topic, permits=10)
+    await stage.publish(topic, 3)
+    await stored_by_another_broker(stage, "s")
+    subscription.acknowledge(consumer, port.keys[:1])
+    await stage.settle()
+    assert topic.closed
+    assert port.events[-1:] == ["closed"]
+    again = await stage.open()
+    assert again is not topic
+    subscription, consumer, port = await stage.consume(again, permits=10)
+    subscription.acknowledge(consumer, port.keys[:1])
+    await stage.run(again.ledger.cursors.by_name["s"].store.flush())
+    await stage.run(stage.registry.unload(NAME))
+    assert (await stage.open()).ledger.cursors.by_name["s"].backlog == 2
+
+
+async def test_topic_that_is_taken_over_while_it_is_opened_is_not_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage()
+    await stage.namespaces.open()
+
+    async def taken_over(topic: PersistentTopic) -> None:
+        monkeypatch.undo()
+        topic.taken_over()
+
+    monkeypatch.setattr(PersistentTopic, "policies_changed", taken_over)
+    with pytest.raises(ServiceNotReady, match="taken over"):
+        await stage.open()
+    await stage.settle()
+    assert (stage.registry.topics, stage.registry._closing) == ({}, {})
+    assert not (await stage.open()).closed
 
 
 async def test_registry_close_waits_for_topics_in_opening() -> None:
