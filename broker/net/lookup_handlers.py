@@ -120,9 +120,10 @@ async def _lookup(cnx: Connection, request: CommandLookupTopic) -> None:
             )
         )
         return
-    # A client of a broker that is alone keeps to the address by which it came, perhaps a mapped port of a container.
-    is_alone = len(ownership.brokers) == 1
-    cnx.send(answers.lookup(request.request_id, listener.url, listener.url_tls, through_service_url=is_alone))
+    # With a store of its own the broker is the only one, and a client keeps to the address by which it came, perhaps a
+    # mapped port of a container: as Pulsar's standalone. On a shared store no broker sets it, as Pulsar's brokers.
+    through = not ownership.is_shared
+    cnx.send(answers.lookup(request.request_id, listener.url, listener.url_tls, through_service_url=through))
 
 
 def _looked_up(cnx: Connection, topic: str) -> TopicName:

@@ -207,26 +207,19 @@ async def test_next_ledger_of_a_namespace_names_the_groups_that_another_broker_h
     assert affinity_of(begun.metadata.custom) == Affinity.of("g1", "g2")
 
 
-async def test_client_keeps_its_address_with_a_broker_that_is_alone_and_no_longer_beside_another_one() -> (
-    None
-):
-    first = MemoryMetadataStore()
-    other_store = first.another()
-    async with memory_broker(metadata=first) as broker:
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_client_keeps_its_address_with_the_broker_of_an_own_store_alone(is_shared: bool) -> None:
+    """Not with the last living broker of a cluster: others come back."""
+    store = MemoryMetadataStore()
+    store.is_shared = is_shared
+    async with memory_broker(metadata=store) as broker:
+        assert len(broker.registry.ownership.brokers) == 1
         connection = await RawConnection.open(broker.addresses.service_url)
         await connection.connect()
-
-        async def keeps() -> bool:
-            connection.send("LOOKUP", request_id=1, topic=str(TOPIC), authoritative=True)
-            answer = (await connection.receive("LOOKUP_RESPONSE")).command.lookupTopicResponse
-            assert answer.brokerServiceUrl == broker.addresses.service_url
-            return bool(answer.proxy_through_service_url)
-
-        assert await keeps()
-        async with memory_broker(metadata=other_store) as other:
-            await until(lambda: len(broker.registry.ownership.brokers) == 2)
-            assert not await keeps()
-            assert len(other.registry.ownership.brokers) == 2
+        connection.send("LOOKUP", request_id=1, topic=str(TOPIC), authoritative=True)
+        answer = (await connection.receive("LOOKUP_RESPONSE")).command.lookupTopicResponse
+        assert answer.brokerServiceUrl == broker.addresses.service_url
+        assert answer.proxy_through_service_url is not is_shared
         await connection.close()
 
 
