@@ -55,7 +55,7 @@ class UnownedBundles:
                 except NamespaceNotFound:
                     continue  # Deleted meanwhile.
                 except BrokerError as error:
-                    log.warning("! bundles of %s have no owner yet: %s", namespace, error)
+                    log.warning("! topics of %s are not looked at for bundles without owners: %s", namespace, error)
         finally:
             self._running = False
 
@@ -71,6 +71,9 @@ class UnownedBundles:
             # Brokers open their own topics when they need them.
             if bundle in free and not name.local.startswith("__"):
                 free.discard(bundle)
-                await self._ownership.located(name)
+                try:
+                    await self._ownership.located(name)
+                except BrokerError as error:  # Others may get an owner; this one is tried again at the next look.
+                    log.warning("! bundle %s has no owner yet: %s", bundle, error)
                 if not free:
                     return

@@ -128,9 +128,7 @@ class CursorRecord:
     async def put(self, value: bytes, ledger_id: int, texts: Mapping[str, str]) -> None:
         """Writes the node; the value names `ledger_id` and has the texts. Raises MetadataError."""
         self.check_lease()  # Raises before the value counts as one that was perhaps stored.
-        if self._begun != NO_LEDGER:
-            self._superfluous += (self._begun,)
-            self._begun = NO_LEDGER
+        self._set_begun(NO_LEDGER)
         try:
             await self._node.put_with(self.key, value, self._put)
         except BadVersion:
@@ -151,9 +149,7 @@ class CursorRecord:
         """
         self.check_lease()  # A ledger that is made without the lease would be an orphan.
         environment = self._context.environment
-        if self._begun != NO_LEDGER:
-            self._superfluous += (self._begun,)
-        self._begun = ledger_id  # It may be made although `create` fails.
+        self._set_begun(ledger_id)  # It may be made although `create` fails.
         try:
             own = await environment.ledgers.create(ledger_id, self._custom())
         except BadVersion as error:
@@ -167,6 +163,11 @@ class CursorRecord:
         spread_ns = self._context.settings.cursor_rollover_ns // 2 + 1
         self._began_ns = environment.now_ns() - crc32(self.key.encode()) % spread_ns
         await self.add_and_wait(entry)
+
+    def _set_begun(self, ledger_id: int) -> None:
+        if self._begun != NO_LEDGER:
+            self._superfluous += (self._begun,)
+        self._begun = ledger_id
 
     async def drop_begun(self) -> None:
         """Deletes the ledger that no write of the node was asked to name: the cursor is abandoned."""

@@ -30,10 +30,8 @@ async def store_topic(
         info, node = await create_ledger_list(name.ledger_name, environment, ledger_settings, properties)
         # The levels of a shadow are those of its source, which only an opening knows. Partitions of other brokers' bundles
         # get their records there.
-        sleeps, ownership = (
-            registry.settings.dormant_after_s and SHADOW_SOURCE not in properties,
-            registry.ownership,
-        )
+        ownership = registry.ownership
+        sleeps = registry.settings.dormant_after_s and SHADOW_SOURCE not in properties
         if sleeps and ownership.bundle_of(name) in ownership.parts():
             nodes, keeps_nodes = StoredNodes(node, ()), not environment.metadata.is_shared
             record = record_of_stored(info, nodes, registry.now_ns(), keeps_nodes=keeps_nodes)

@@ -80,3 +80,19 @@ async def test_namespace_whose_bundles_nobody_may_take_does_not_stop_the_others(
     node.ownership.located = located  # type: ignore[method-assign, assignment]
     await looking(node).look()
     assert owned([node]) == [node.ownership.bundle_of(other)]
+
+
+async def test_bundle_that_nobody_may_take_does_not_stop_the_others_of_its_namespace() -> None:
+    (node,) = await with_topics(1)
+    find, refused = node.ownership.located, node.ownership.bundle_of(NAMES[0])
+
+    async def located(name: TopicName) -> object:
+        if node.ownership.bundle_of(name) == refused:
+            raise ServiceNotReady("no broker may have it")
+        return await find(name)
+
+    node.ownership.located = located  # type: ignore[method-assign, assignment]
+    await looking(node).look()
+    assert owned([node]) == sorted(
+        f"shop/orders/{one}" for one in FourBundles().bundles.all() if f"shop/orders/{one}" != refused
+    )
