@@ -55,7 +55,9 @@ class UnownedBundles:
                 except NamespaceNotFound:
                     continue  # Deleted meanwhile.
                 except BrokerError as error:
-                    log.warning("! topics of %s are not looked at for bundles without owners: %s", namespace, error)
+                    log.warning(
+                        "! topics of %s are not looked at for bundles without owners: %s", namespace, error
+                    )
         finally:
             self._running = False
 
@@ -73,7 +75,9 @@ class UnownedBundles:
                 free.discard(bundle)
                 try:
                     await self._ownership.located(name)
-                except BrokerError as error:  # Others may get an owner; this one is tried again at the next look.
+                except (
+                    BrokerError
+                ) as error:  # Others may get an owner; this one is tried again at the next look.
                     log.warning("! bundle %s has no owner yet: %s", bundle, error)
                 if not free:
                     return
