@@ -89,8 +89,8 @@ class CursorRecord:
 
     @property
     def last_entry(self) -> int:
-        """The last entry of the open ledger; -1 without one."""
-        return -1 if self._adds is None else self._adds.count - 1
+        """The last entry that was added to the ledger that the node names; -1 without one."""
+        return -1 if self._adds is None or not self.is_named else self._adds.count - 1
 
     @property
     def has_superfluous(self) -> bool:

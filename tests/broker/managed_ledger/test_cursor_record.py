@@ -385,6 +385,8 @@ async def test_node_names_a_ledger_only_after_its_first_entry(shared: World) -> 
         cursor.acknowledge([at(ledger, index), at(ledger, 7)])
         await until(lambda: shared.ledgers.held)
         assert (await in_node(shared)).ledger_id == before
+        assert cursor.store.ledger[0] == before, "as tools show it"
+        assert (cursor.store.ledger[1] == -1) is (index % 2 == 0), "the entry is of a ledger without a name"
         shared.ledgers.answer_at_once_again()
         await cursor.store.flush()
     assert before != -1, "one ledger was full, and another followed"
