@@ -133,8 +133,8 @@ class Dormancy:
         self.running = True
         defects = Defects()
         try:
-            for topics in in_groups(await self._ready_to_sleep()):
-                await asyncio.gather(*[self._sleep(topic, defects) for topic in topics])
+            for ready in in_groups(await self._ready_to_sleep()):
+                await asyncio.gather(*[self._sleep(topic, asked, defects) for topic, asked in ready])
             await self.do_due(self._registry.dormant.take_due(self._registry.now_ns(), DUE_PER_RUN))
             async for _ in in_slices(self._registry.ended.take_apart(), self._registry.now_ns):
                 pass
@@ -149,8 +149,11 @@ class Dormancy:
             await asyncio.gather(*[self._do_due(name, defects) for name in names])
         defects.report(self.title)
 
-    async def _ready_to_sleep(self) -> list[PersistentTopic]:
-        """Returns the topics that have been idle for long enough. Looks at each idle one once in that time."""
+    async def _ready_to_sleep(self) -> list[tuple[PersistentTopic, tuple[int, ...]]]:
+        """Returns the topics that have been idle for long enough, with their `_asked_of_group`.
+
+        Looks at each idle one once in that time.
+        """
         registry, idle = self._registry, self._idle
         after_ns = registry.settings.dormant_after_s * NS_PER_SECOND
         perhaps_idle = registry.environment.perhaps_idle
@@ -171,7 +174,7 @@ class Dormancy:
             if isinstance(topic, PersistentTopic) and topic not in idle and not has_clients(topic):
                 idle[topic] = self._activity_of_group(topic), now_ns
         due = takewhile(lambda one: idle[one][1] <= now_ns - after_ns, [*idle])
-        ready: list[PersistentTopic] = []
+        ready: list[tuple[PersistentTopic, tuple[int, ...]]] = []
         async for topic in in_slices(due, registry.now_ns):
             then, _ = idle.pop(topic)
             # When the last client leaves, the topic is noted again.
@@ -179,7 +182,7 @@ class Dormancy:
                 continue
             now = self._activity_of_group(topic)
             if now == then and None not in now and not stays_open(topic, self.kept):
-                ready.append(topic)
+                ready.append((topic, self._asked_of_group(topic)))
             # At the end: `idle` stays in the order of these times.
             idle[topic] = now, now_ns
         return ready
@@ -188,6 +191,10 @@ class Dormancy:
         """Returns the activity of the topics that fall asleep together, None for one with clients."""
         return tuple(None if has_clients(one) else activity(one) for one in self._with_shadows(topic))
 
+    def _asked_of_group(self, topic: PersistentTopic) -> tuple[int, ...]:
+        """Returns how often somebody has asked for each of the topics that fall asleep together."""
+        return tuple(one.asked for one in self._with_shadows(topic))
+
     def _with_shadows(self, topic: PersistentTopic) -> list[PersistentTopic]:
         """Returns the topics that fall asleep together, a source last."""
         open_here = self._registry.topics
@@ -195,13 +202,19 @@ class Dormancy:
         found = [one for name in names if isinstance(one := open_here.get(name), PersistentTopic)]
         return [*found, topic]
 
-    async def _sleep(self, topic: PersistentTopic, defects: Defects) -> None:
+    async def _sleep(self, topic: PersistentTopic, asked: tuple[int, ...], defects: Defects) -> None:
+        """Lets the topic fall asleep with its shadows, unless somebody has asked for one since `asked` was taken.
+
+        A request that has the topic may wait, for a schema perhaps, before its client is one of the topic's.
+        """
         try:
             group = self._with_shadows(topic)
             oldest_ms = [await _oldest_ms(one) for one in group]
             # A client may have come during the reads.
-            if stays_open(topic, self.kept) or any(
-                has_clients(one) or _would_lose(one, self.kept) for one in group
+            if (
+                asked != self._asked_of_group(topic)
+                or stays_open(topic, self.kept)
+                or any(has_clients(one) or _would_lose(one, self.kept) for one in group)
             ):
                 return
             for one, one_ms in zip(group, oldest_ms, strict=True):
@@ -216,9 +229,11 @@ class Dormancy:
         try:
             topic = await self._registry.get(parse_topic_name(name), create=False)
             if isinstance(topic, PersistentTopic):
+                # One that somebody else has asked for falls asleep when it has been idle.
+                is_ours, asked = topic.asked == 1, self._asked_of_group(topic)
                 await self._do_work(topic)
-                if self._registry.settings.dormant_after_s and not topic.closed:
-                    await self._sleep(topic, defects)
+                if is_ours and self._registry.settings.dormant_after_s and not topic.closed:
+                    await self._sleep(topic, asked, defects)
         except TopicNotFound:
             pass  # Deleted meanwhile.
         except BrokerError as error:

@@ -164,7 +164,7 @@ class TopicRegistry:
                 task.add_done_callback(partial(self._opened, str(name)))
             try:
                 # Shielded: a client that disconnects must not cancel the opening that others wait for.
-                return await asyncio.shield(task)
+                await asyncio.shield(task)
             except TopicNotFound:
                 # The request that began the opening may have lacked the right to create it; this one may have it.
                 if begun_here or not create:
