@@ -172,8 +172,8 @@ class DormantTopics:
         if self._not_frozen >= FROZEN_AT_ONCE:
             self._not_frozen = 0
             # Records live long and come by the thousand. A pass over 50,000 young objects that all stay holds the loop for
-            # 27 ms, and later passes would look at all of them again. What is frozen in a cycle stays for ever, so what lives
-            # shorter, a connection or a closed topic, is kept out of cycles.
+            # 27 ms, and later passes would look at all of them again. What is frozen in a cycle stays for ever, so what
+            # lives shorter, a connection or a closed topic, is kept out of cycles.
             gc.collect(1)
             gc.freeze()
 

@@ -5,7 +5,6 @@ An old cycle would stay for days, and one that was there when objects were froze
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import weakref
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from protocol.pulsar_api_pb2 import BaseCommand
+from tests.broker.managed_ledger.ledger_fakes import until
 from tests.fakes.client import Port
 from tests.fakes.stage import TOPIC, Stage
 from tests.support.memory_broker import memory_broker
@@ -77,5 +77,4 @@ async def test_closed_connection_with_a_producer_and_a_consumer_is_in_no_cycle()
         (served,) = [weakref.ref(one) for one in broker.net.connections]
         await connection.close()
         # Its last tasks end within some turns.
-        while broker.net.connections or served() is not None:
-            await asyncio.sleep(0.001)
+        await until(lambda: not broker.net.connections and served() is None)
