@@ -21,18 +21,16 @@ from broker.admin.http.request_path import CHECK_ALONE, NAMESPACE
 from broker.admin.service_view import BROKER, RATES, BrokerView
 from broker.admin.topics.stats import rates_of_topic
 from broker.config.server_keys import AT_POSITIONS, BY_TOPICS, EQUAL
-from broker.service.lifecycle import namespace_topics
+from broker.service.lifecycle import bundle_division, namespace_topics
 from broker.service.namespaces import bundles
 from broker.service.namespaces.bundles import (
     Bundle,
     BundleRates,
-    Bundles,
     bundles_of,
     hashes_by_rates,
     middle_of,
 )
 from broker.service.namespaces.namespaces import Json, NamespaceNotFound
-from broker.service.namespaces.stored_forms import BUNDLES_KEY
 from foundation.loop.slices import in_slices
 
 _BUNDLE: Final = NAMESPACE + "/{bundle}"
@@ -61,24 +59,8 @@ async def split(request: web.Request) -> web.Response:
     bundle = await _chosen(request)
     at = positions or await _divided_at(request, bundle, algorithm)
 
-    def divided(stored: Json) -> Json:
-        # Of the newest bundles: another split may have been stored since `bundle` was found.
-        known = Bundles.stored(stored)
-        return known.split(known.find(namespace, str(bundle)), at).json()
-
-    known = bundles_of(broker.namespaces, namespace)
-    parts = [
-        f"{namespace}/{one}" for one in known.split(bundle, at).all() if bundle.low <= one.low < bundle.high
-    ]
-
-    async def store() -> None:
-        await broker.namespaces.change_local_policy(namespace, BUNDLES_KEY, divided, known.json())
-
-    ownership = broker.registry.ownership
-    await ownership.split(f"{namespace}/{bundle}", parts, store)
-    if is_true(request, "unload"):
-        for part in parts:
-            await ownership.unload(part)
+    unloads = is_true(request, "unload")
+    await bundle_division.divide(broker.registry, namespace, bundle, at, unloads=unloads)
     return done()
 
 
