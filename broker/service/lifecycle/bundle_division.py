@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bookkeeper.metadata.documents import Beside
 from broker.service.namespaces.bundles import Bundle, Bundles, bundles_of
 from broker.service.namespaces.stored_forms import BUNDLES_KEY
 from broker.service.topics.topic_registry import TopicRegistry
@@ -15,7 +16,8 @@ async def divide(
 ) -> None:
     """Divides a bundle of a namespace at these hashes; with `unloads` its parts get new owners.
 
-    Raises BundleRefused for a hash outside of the bundle, and for a bundle that was divided meanwhile; MetadataError.
+    Raises BundleRefused for a hash outside of the bundle, and for a bundle that was divided meanwhile; ServiceNotReady where
+    this broker does not own it; MetadataError.
     """
     namespaces, ownership = registry.namespaces, registry.ownership
     known = bundles_of(namespaces, namespace)
@@ -28,8 +30,8 @@ async def divide(
         newest = Bundles.stored(stored)
         return newest.split(newest.find(namespace, str(bundle)), at).json()
 
-    async def store() -> None:
-        await namespaces.change_local_policy(namespace, BUNDLES_KEY, divided, known.json())
+    async def store(condition: Beside) -> None:
+        await namespaces.change_local_policy(namespace, BUNDLES_KEY, divided, known.json(), condition)
 
     await ownership.split(f"{namespace}/{bundle}", parts, store)
     if unloads:

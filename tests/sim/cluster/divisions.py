@@ -1,6 +1,6 @@
 """Divisions of the simulated namespace's bundles, by the leader and by an operator, and the judgement of them.
 
-* A division is stored in the session that has the leases of the bundle and of its parts. No division that was stored is lost.
+* A division is stored in the session that has the leases of the bundle and of its parts. None that was stored is lost.
 * The bundles cover all hashes, each once.
 * A broker that is well keeps no lease of a bundle that the namespace does not have.
 * After the faults each bundle has one owner, which all brokers name.
@@ -111,7 +111,7 @@ class Divisions:
     async def administrate(self) -> None:
         """Divides bundles as an operator."""
         while True:
-            await asyncio.sleep(self.rng.uniform(1.0, 25.0))
+            await asyncio.sleep(self.rng.uniform(0.5, 12.0))
             process = self.rng.choice(self._history.places)
             if process is None or not process.is_up or len(self.bundles.boundaries) > DIVIDED_MOST:
                 continue

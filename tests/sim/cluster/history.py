@@ -1,8 +1,8 @@
 """One history of three brokers on one metadata store and shared bookies; then calm, and the judgement.
 
 Processes are killed, stopped, paused and cut off; sessions expire; followers of the store answer reads of before; notices
-come late, answers are lost; clocks differ; bundles are unloaded and divided, and their nodes removed by hand. The statements,
-beside those of `divisions`:
+come late, answers are lost; clocks differ; bundles are unloaded and divided, and their nodes removed by hand. The statements
+(`divisions` has more):
 
 * A broker takes a topic, by fencing or by the first write of its list, only while its own session has the lease; so it
   writes the nodes of cursors. One whose lease somebody else removed may do so until it hears of that.
