@@ -53,7 +53,7 @@ class Leases:
         self._doubts: dict[str, object] = {}
         """Bundles whose nodes may have gone or changed, until they are looked at; the value is the last news of it."""
         self._left: set[str] = set()
-        """Bundles of which a node may be there that this broker made and does not own, because a request failed."""
+        """Bundles that this broker does not own, and whose nodes it may have made: a request failed or was late."""
         self._session = 0
         """Counts the sessions that have ended."""
         # Two requests for one bundle would take each other's node for one of an earlier life.
@@ -182,9 +182,10 @@ class Leases:
             if bundle in self._stops:
                 is_former = bundle in self._former
                 self.drop(bundle)
-                # A node of an ended session goes by itself, and may be another broker's by now.
+                self._left.add(bundle)
+                # A node of an ended session goes by itself, and may be another broker's by now. Only a write that was
+                # answered before the news of the session's end was perhaps made in the next one.
                 if not is_former:
-                    self._left.add(bundle)
                     await self._remove_left(bundle)
 
     async def _remove_left(self, bundle: str) -> None:
@@ -192,10 +193,13 @@ class Leases:
         self._left.discard(bundle)
 
     async def remove_left(self) -> None:
-        """Removes the nodes that requests which failed have left. Raises MetadataError.
+        """Removes the nodes that failed and late requests have left. Raises MetadataError.
 
         Lookups elsewhere name this broker for such a bundle; for one that was divided meanwhile there are none.
         """
+        if self._left:
+            # Nodes of an ended session are gone, which an older copy of the store does not show.
+            await self._store.sync()
         for bundle in list(self._left):
             lock = self._locks.setdefault(bundle, asyncio.Lock())
             async with lock:

@@ -28,8 +28,12 @@ class CountedStore(MemoryMetadataStore):
         return await super().get(key)
 
 
+async def known(_bundle: str) -> bool:
+    return True
+
+
 def leases(store: MemoryMetadataStore, number: int = 0) -> Leases:
-    found = Leases(store, lambda bundle: None)
+    found = Leases(store, lambda bundle: None, known)
     found.open(addresses(number))
     return found
 
@@ -119,7 +123,7 @@ class SlowWatches(MemoryMetadataStore):
 
 async def test_node_that_goes_before_it_is_watched_is_looked_at() -> None:
     store, lost = SlowWatches(), list[str]()
-    own = Leases(store, lost.append)
+    own = Leases(store, lost.append, known)
     own.open(addresses(0))
     await own.acquire(BUNDLE)
     assert lost == [BUNDLE]
@@ -139,7 +143,7 @@ class WatchesAtTheSecondTry(MemoryMetadataStore):
 
 async def test_lease_without_a_watch_is_looked_at_and_permits_no_write_until_then() -> None:
     store, lost = WatchesAtTheSecondTry(), list[str]()
-    own = Leases(store, lost.append)
+    own = Leases(store, lost.append, known)
     own.open(addresses(0))
     with pytest.raises(MetadataError, match="connection lost"):
         await own.acquire(BUNDLE)
