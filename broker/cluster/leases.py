@@ -133,7 +133,9 @@ class Leases:
                 raise
         if not is_there:
             self.drop(bundle)
-            await self._remove_left(bundle)
+            # Failed, it is repeated later; the topics of the bundle must not wait for that.
+            with contextlib.suppress(MetadataError):
+                await self._remove_left(bundle)
             raise BundleGone(f"Namespace bundle {bundle} was divided. Please redo the lookup.")
         self._left.discard(bundle)
         if bundle not in self._stops:

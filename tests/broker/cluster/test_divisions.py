@@ -220,6 +220,28 @@ async def test_return_after_an_ended_session_closes_the_topics_of_a_bundle_that_
     assert await nodes_of(node) == HALVES
 
 
+async def test_topics_of_a_bundle_that_was_divided_are_closed_though_its_lease_cannot_be_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node, other = await cluster(2)
+    await owned(node)
+    node.store._end_session()
+    assert await other.ownership.leases.acquire(BUNDLE) == other.addresses
+    await divide(other)
+    node.namespaces.bundles = divided()
+
+    async def delete(_key: str, _expected: int | None = None) -> None:
+        raise MetadataError("connection lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(node.store, "delete", delete)
+        node.store.expire()
+        await settle(node, other)
+    assert (node.closed, list(node.ownership.leases)) == ([BUNDLE], [])
+    await node.ownership.tick()
+    assert await nodes_of(node) == HALVES
+
+
 async def test_lease_that_cannot_be_removed_after_the_division_is_removed_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -52,8 +52,8 @@ DIVIDED_MOST = 20
 """Bundles from which an operator divides none."""
 FOUND_QUICKLY = 1 << 16
 """Hashes of a bundle for which a name of a topic is found in a moment."""
-KEPT_S = 10.0
-"""In which a broker that is well gives up a lease of a bundle that is not there."""
+KEPT_S = 20.0
+"""In which a broker that is well gives up a lease of a bundle that is not there: three looks, whose answers may be lost."""
 
 
 class Divisions:
@@ -194,7 +194,7 @@ class Divisions:
 
     def written(self, session: Leader, value: bytes) -> None:
         """Judges new local policies of the namespace, in the moment in which they are stored."""
-        before, after = self._bundles, Bundles.stored(json.loads(value).get("bundles"))
+        before, after = self._bundles, self.bundles
         texts = json.loads(value)["bundles"]["boundaries"]
         numbers = [int(text, 16) for text in texts]
         if numbers[0] != 0 or numbers[-1] != HASH_MAX or any(one >= two for one, two in pairwise(numbers)):
