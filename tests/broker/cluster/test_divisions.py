@@ -36,6 +36,17 @@ async def divide(node: Node, before: Callable[[], Awaitable[None]] | None = None
     await node.ownership.split(BUNDLE, HALVES, store)
 
 
+def fail_once(node: Node) -> None:
+    """Has the next removal of a node fail."""
+    plain = node.store.delete
+
+    async def delete(_key: str, _expected: int | None = None) -> None:
+        node.store.delete = plain  # type: ignore[method-assign]
+        raise MetadataError("connection lost")
+
+    node.store.delete = delete  # type: ignore[method-assign]
+
+
 async def nodes_of(node: Node) -> list[str]:
     return sorted(f"shop/orders/{one}" for one in await node.store.children(f"{BUNDLES}/shop/orders"))
 
@@ -220,40 +231,26 @@ async def test_return_after_an_ended_session_closes_the_topics_of_a_bundle_that_
     assert await nodes_of(node) == HALVES
 
 
-async def test_topics_of_a_bundle_that_was_divided_are_closed_though_its_lease_cannot_be_removed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_topics_of_a_bundle_that_was_divided_are_closed_though_its_lease_cannot_be_removed() -> None:
     node, other = await cluster(2)
     await owned(node)
     node.store._end_session()
     assert await other.ownership.leases.acquire(BUNDLE) == other.addresses
     await divide(other)
     node.namespaces.bundles = divided()
-
-    async def delete(_key: str, _expected: int | None = None) -> None:
-        raise MetadataError("connection lost")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(node.store, "delete", delete)
-        node.store.expire()
-        await settle(node, other)
+    fail_once(node)
+    node.store.expire()
+    await settle(node, other)
     assert (node.closed, list(node.ownership.leases)) == ([BUNDLE], [])
     await node.ownership.tick()
     assert await nodes_of(node) == HALVES
 
 
-async def test_lease_that_cannot_be_removed_after_the_division_is_removed_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_lease_that_cannot_be_removed_after_the_division_is_removed_later() -> None:
     (node,) = await cluster(1)
     await owned(node)
-
-    async def delete(_key: str, _expected: int | None = None) -> None:
-        raise MetadataError("connection lost")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(node.store, "delete", delete)
-        await divide(node)
+    fail_once(node)
+    await divide(node)
     assert await nodes_of(node) == sorted([BUNDLE, *HALVES])
     assert sorted(node.ownership.leases) == HALVES
     await node.ownership.tick()
