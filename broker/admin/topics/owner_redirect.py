@@ -65,17 +65,31 @@ async def send_to_owner(request: web.Request, handler: Handler) -> web.StreamRes
         return await handler(request)  # The handler refuses it in its own words.
     if bundle is None:
         return await handler(request)
+    elsewhere = await sent_to_owner(request, bundle)
+    return await handler(request) if elsewhere is None else elsewhere
+
+
+async def sent_to_owner(request: web.Request, bundle: str, path: str = "") -> web.Response | None:
+    """Returns the answer that sends a request to the owner of a bundle; None where this broker is that, or is by now.
+
+    `path` as in `sent_on`.
+    """
+    ownership = request.app[BROKER].registry.ownership
     authoritative = request.query.get("authoritative") == "true"
     owner = (await ownership.owner_of_bundle(bundle, authoritative=authoritative)).addresses
     if owner == ownership.owner:
-        return await handler(request)
-    return sent_on(request, owner, authoritative=ownership.leader == ownership.owner.broker_id)
+        return None
+    leads = ownership.leader == ownership.owner.broker_id
+    return sent_on(request, owner, authoritative=leads, path=path)
 
 
-def sent_on(request: web.Request, to: Addresses, *, authoritative: bool | None) -> web.Response:
+def sent_on(
+    request: web.Request, to: Addresses, *, authoritative: bool | None, path: str = ""
+) -> web.Response:
     """Returns the answer that sends a request to another broker. ServiceNotReady for one without a port of its kind.
 
-    `authoritative` is None for a request about the broker itself, which goes there as it is.
+    `authoritative` is None for a request about the broker itself, which goes there as it is. `path`: another one than that
+    of the request, quoted.
     """
     # From TLS to TLS alone: the request may have a token.
     base = to.admin_url_tls if request.secure else to.admin_url or to.admin_url_tls
@@ -86,7 +100,7 @@ def sent_on(request: web.Request, to: Addresses, *, authoritative: bool | None) 
         url = url.update_query(authoritative="true" if authoritative else "false")
     query = f"?{url.raw_query_string}" if url.raw_query_string else ""
     # As a text: joined by yarl, the path of the subscription `..` would become that of its topic.
-    return web.Response(status=307, headers={"Location": f"{base}{url.raw_path}{query}"})
+    return web.Response(status=307, headers={"Location": f"{base}{path or url.raw_path}{query}"})
 
 
 async def _bundle_of(request: web.Request, registry: TopicRegistry) -> str | None:

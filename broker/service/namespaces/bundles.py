@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 import zlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from broker.service.namespaces.namespaces import Json, Namespaces
@@ -147,6 +148,14 @@ class Bundle:
     def __str__(self) -> str:
         return f"0x{self.low:08x}_0x{self.high:08x}"
 
+    @staticmethod
+    def parsed(text: str) -> Bundle:
+        """Returns the part with this range. Raises BundleRefused in Pulsar's words."""
+        match = _RANGE.fullmatch(text)
+        if match is None:
+            raise BundleRefused(f"Invalid bundle range: {text}")
+        return Bundle(int(match[1], 16), int(match[2], 16))
+
     def has(self, topic: str) -> bool:
         """Returns True for a topic of the bundle."""
         value = hash_of(topic)
@@ -208,6 +217,21 @@ class Bundles:
         """Returns the bundles in order."""
         return [Bundle(*pair) for pair in zip(self.boundaries, self.boundaries[1:], strict=False)]
 
+    def __contains__(self, text: str) -> bool:
+        """Returns True for the range of one of the bundles."""
+        match = _RANGE.fullmatch(text)
+        if match is None:
+            return False
+        low, high = int(match[1], 16), int(match[2], 16)
+        index = bisect_left(self.boundaries, low, hi=len(self.boundaries) - 1)
+        return self.boundaries[index : index + 2] == (low, high)
+
+    def overlapping(self, part: Bundle) -> list[Bundle]:
+        """Returns the bundles that have hashes of this part, in order."""
+        first = bisect_right(self.boundaries, part.low) - 1
+        last = bisect_left(self.boundaries, part.high)
+        return [Bundle(*pair) for pair in pairwise(self.boundaries[first : last + 1])]
+
     def of(self, topic: str) -> Bundle:
         """Returns the bundle of a topic."""
         index = self.index_of(topic)
@@ -219,14 +243,11 @@ class Bundles:
 
     def find(self, namespace: str, text: str) -> Bundle:
         """Returns the bundle with this range. Raises BundleRefused in Pulsar's words."""
-        match = _RANGE.fullmatch(text)
-        if match is None:
-            raise BundleRefused(f"Invalid bundle range: {text}")
-        low, high = int(match[1], 16), int(match[2], 16)
-        found = next((bundle for bundle in self.all() if bundle.low == low), None)
+        asked = Bundle.parsed(text)
+        found = next((bundle for bundle in self.all() if bundle.low == asked.low), None)
         if found is None:
             raise BundleRefused(f"Cannot find bundle {namespace}/{text} in the bundles list")
-        if found.high != high:
+        if found.high != asked.high:
             raise BundleRefused(
                 f"Invalid upper boundary for bundle {namespace}/{text}."
                 f" Expected upper boundary of {namespace}/{found}"

@@ -92,6 +92,19 @@ async def test_requests_about_a_bundle_go_to_its_owner(two: tuple[BrokerService,
     assert await asked(owner, "PUT", path) == (204, "")
 
 
+async def test_requests_about_the_largest_bundle_go_to_its_owner_by_its_name(
+    two: tuple[BrokerService, BrokerService],
+) -> None:
+    owner, other = two
+    namespaces = f"{owner.addresses.admin_url}/admin/v2/namespaces/public/default"
+    bundle = owner.registry.ownership.bundle_of(TOPIC).rpartition("/")[2]
+    for action in ("unload", "split"):
+        to = f"{namespaces}/{bundle}/{action}?unload=true&authoritative=false"
+        asked_for = f"namespaces/public/default/LARGEST/{action}?unload=true"
+        assert await asked(other, "PUT", asked_for) == (307, to)
+    assert await asked(owner, "PUT", "namespaces/public/default/LARGEST/split") == (204, "")
+
+
 @pytest.mark.parametrize("prefix", ["", "http:%2F%2F"])
 async def test_requests_about_a_broker_go_to_it(
     two: tuple[BrokerService, BrokerService], prefix: str

@@ -57,6 +57,21 @@ def test_each_topic_is_in_one_bundle(count: int, local: str) -> None:
     assert Bundles.stored(bundles.json()) == bundles
 
 
+@given(st.integers(1, 300), st.integers(0, HASH_MAX - 1), st.integers(1, 1 << 30))
+def test_bundles_of_a_part_are_those_with_hashes_of_it(count: int, low: int, size: int) -> None:
+    bundles, part = Bundles.equal(count), Bundle(low, min(low + size, HASH_MAX))
+    expected = [one for one in bundles.all() if one.low < part.high and part.low < one.high]
+    assert bundles.overlapping(part) == expected
+    assert (str(part) in bundles) == (part in bundles.all())
+    assert all(str(one) in bundles and Bundle.parsed(str(one)) == one for one in expected)
+
+
+def test_other_texts_are_no_ranges() -> None:
+    assert "0x0_0xf" not in Bundles.equal(1)
+    with pytest.raises(BundleRefused, match="Invalid bundle range: 0x0_0xf"):
+        Bundle.parsed("0x0_0xf")
+
+
 def test_stored_number_without_boundaries_is_read() -> None:
     assert Bundles.stored(None) == Bundles.equal(4)
     assert Bundles.stored({"numBundles": 8}) == Bundles.equal(8)
