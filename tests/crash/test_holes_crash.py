@@ -1,4 +1,4 @@
-"""One round of kill -9 while pending entries are delivered again, and three; more are for `python -m tests.crash --holes`."""
+"""One round of kill -9 while pending entries are delivered again, and three where time is."""
 
 from __future__ import annotations
 
