@@ -32,6 +32,7 @@ from tests.interop.support import (
     wait_until,
 )
 from tests.support.memory_broker import memory_broker
+from tests.support.mover import Mover
 from tests.vectors.broker_process import REPOSITORY, BrokerProcess
 
 TOPIC = "persistent://public/default/article"
@@ -150,7 +151,10 @@ def test_message_whose_acknowledgement_is_lost_comes_again(
 @pytest.fixture(scope="module")
 def advanced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker whose clock a test advances; a client's delay of a negative acknowledgement goes by the machine's."""
-    settings = {"unackedHoleRedeliveryPendingSeconds": str(PENDING_S)}
+    settings = {
+        "unackedHoleRedeliveryPendingSeconds": str(PENDING_S),
+        "transactionCoordinatorEnabled": "true",
+    }
     with BrokerProcess(
         tmp_path_factory.mktemp("advanced"), settings, memory=True, test_faults=True
     ) as running:
@@ -217,6 +221,40 @@ def test_message_comes_by_the_key_when_its_negative_acknowledgement_is_delayed_f
     consumer.acknowledge(again)
     wait_until(lambda: admin.subscription(topic, "s")["msgBacklog"] == 0, "the hole is filled")
     assert nothing_comes(consumer)
+
+
+@pytest.mark.parametrize("action", ["COMMIT", "ABORT"])
+def test_message_that_an_open_transaction_has_acknowledged_stays_with_it(
+    advanced: BrokerProcess, topic: str, action: str
+) -> None:
+    admin, clock = Admin.of(advanced), Clocks(advanced)
+    source = f"persistent://public/default/{topic}"
+
+    async def play() -> None:
+        mover = await Mover.open(advanced.addresses.pulsar, source, f"{source}-target")
+        for body in numbered(4):
+            await mover.publish(2, body)
+        positions = [(await mover.message())[1] for _ in range(4)]
+        txn = await mover.begin(100 * PENDING_S * 1000)
+        await mover.acknowledge(positions[1], txn)
+        await mover.acknowledge(positions[3])
+        await mover.acknowledge(positions[0])
+        await asyncio.to_thread(clock.advance, seconds=1.5 * PENDING_S)
+        # The third one, whose acknowledgement is lost, tells that the broker has searched.
+        assert (await mover.message())[1] == positions[2]
+        assert not mover.waiting
+        assert await asyncio.to_thread(redelivered_from_consumers, admin, topic) == 1
+        await mover.acknowledge(positions[2])
+        await mover.ask("END_TXN", "END_TXN_RESPONSE", txn_action=action, **txn)
+        if action == "ABORT":
+            assert (await mover.message())[1] == positions[1]
+            await mover.acknowledge(positions[1])
+        told = await asyncio.to_thread(admin.subscription, topic, "s")
+        assert told["msgBacklog"] == 0
+        assert not mover.waiting
+        await mover.cnx.close()
+
+    asyncio.run(play())
 
 
 def fill(consumer: pulsar.Consumer, admin: Admin) -> None:
