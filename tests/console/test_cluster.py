@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from magnetar.commands.top_command import main as top
 from tests.console.test_screens import WIDTHS, findings
-from tests.interop.support import Admin, connect, numbered, publish
+from tests.interop.support import Admin, connect, numbered, publish, wait_until
 from tests.interop.test_served_metadata import Server
 from tests.support.bookies import BookieProcesses, ensemble_settings
 from tests.support.ports import free_port
@@ -35,6 +35,8 @@ def brokers(tmp_path: Path) -> Iterator[list[BrokerProcess]]:
                     **ensemble_settings(bookies.addresses),
                     "metadataStoreUrl": server.url,
                     "metadataStoreSessionTimeoutMillis": "6000",
+                    # Reports of loads.
+                    "loadBalancerEnabled": "true",
                     "brokerServicePort": str(free_port()),
                     "webServicePort": str(free_port()),
                 }
@@ -85,6 +87,14 @@ def test_page_shows_brokers_bundles_and_why_they_moved(
     expect(moves).to_contain_text(f"{name_of(brokers[2])} had it, and was gone")
     expect(page.get_by_role("status").filter(has_text="2 brokers own 4 bundles")).to_be_visible()
     page.locator("details summary").first.click()
+
+    def shows_rates() -> bool:
+        for producer in producers:
+            publish(producer, numbered(100))
+        return "0" not in rates.all_inner_texts()
+
+    rates = table.locator("tbody tr td:nth-child(4)")
+    wait_until(shows_rates, "messages a second of both brokers")
     for width, pixels in WIDTHS.items():
         for colours in ("light", "dark"):
             page.emulate_media(color_scheme=colours)
