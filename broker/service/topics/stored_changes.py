@@ -110,6 +110,7 @@ class _Followed:
                 self._stop = stop
 
     def close(self) -> None:
+        """Ends the watch."""
         if self._stop is not None:
             self._stop()
 
