@@ -53,6 +53,33 @@ def name_of(broker: BrokerProcess) -> str:
     return broker.addresses.admin.removeprefix("http://")
 
 
+def test_page_of_any_broker_shows_a_topic_and_changes_it(
+    brokers: list[BrokerProcess], open_page: Callable[..., Page]
+) -> None:
+    """A browser does not follow a request to another broker, so the asked broker asks the owner."""
+    admin = Admin(brokers[0].addresses.admin)
+    client = connect(brokers[0].addresses.pulsar)
+    client.subscribe("t", "s").close()
+    publish(client.create_producer("t", batching_enabled=False), numbered(10))
+    owner = next(one for one in brokers if one.addresses.admin == admin.owner_url("t"))
+    other = next(one for one in brokers if one is not owner)
+    page = open_page()
+    page.goto(f"{other.addresses.admin}/#/topic/persistent/public/default/t")
+    expect(page.get_by_text(f"Broker {name_of(owner)} has this topic")).to_be_visible()
+    expect(page.locator(".tile", has_text="Backlog")).to_contain_text("10")
+    page.get_by_role("group", name="Actions on s").get_by_role("button", name="Skip").click()
+    page.get_by_label("Number of entries").fill("4")
+    page.get_by_role("dialog").get_by_role("button", name="Skip", exact=True).click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert admin.subscription("t", "s")["msgBacklog"] == 6
+    expect(page.locator(".tile", has_text="Backlog")).to_contain_text("6")
+    page.get_by_role("link", name="Its page").click()
+    expect(page.locator(".connection")).to_have_text("live")
+    expect(page.locator(".tile", has_text="Backlog")).to_contain_text("6")
+    expect(page.get_by_text("has this topic")).to_be_hidden()
+    client.close()
+
+
 def test_page_shows_brokers_bundles_and_why_they_moved(
     brokers: list[BrokerProcess],
     open_page: Callable[..., Page],
