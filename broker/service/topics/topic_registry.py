@@ -190,7 +190,7 @@ class TopicRegistry:
         record = self.dormant.get(str(name))
         # `check_open` knows the decisions of this broker alone, `usable_count` all.
         metadata, stored, partitioned = self.environment.metadata, None, NO_PARTITIONS
-        if name.partition >= 0:
+        if name.partition >= 0 and (record is None or record.info is None):
             stored, partitioned = await asyncio.gather(_stored(metadata, name), self.partitions.usable(name))
         elif record is None and (stored := await _stored(metadata, name)) is None:
             partitioned = await self.partitions.usable(name)

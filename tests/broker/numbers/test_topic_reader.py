@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pulsar
@@ -11,7 +11,7 @@ import pytest
 
 from broker.admin.topics.stats import rates_of_topic
 from broker.compose.broker_service import BrokerService
-from broker.numbers.readings import TopicReading
+from broker.numbers.readings import Chosen, TopicReading
 from broker.numbers.topic_reader import TopicReader
 from broker.numbers.windows import NOTHING_YET, TopicWindows
 from broker.service.subscriptions.backlog.evictions import NONE_EXPIRED
@@ -121,3 +121,56 @@ async def test_first_message_of_a_silent_topic_counts_in_its_window() -> None:
         topic.messages_in += 3
         list(windows.roll(reader.since(windows.readings), 2 * S))
         assert rates_of_topic(windows.of(TOPIC).row)["msgRateIn"] == 3
+
+
+async def asleep_and_open(broker: BrokerService, dormant: int) -> list[str]:
+    """Makes an open topic and so many dormant ones; returns their names."""
+    names = [f"persistent://public/default/{number}" for number in range(dormant + 1)]
+    for name in names:
+        topic = await broker.registry.get(parse_topic_name(name), create=True)
+        assert isinstance(topic, PersistentTopic)
+        if name != names[0]:
+            await broker.registry.fall_asleep(topic, -1)
+    return names
+
+
+NAMESPACE = Chosen(frozenset({"public/default"}))
+
+
+async def test_chosen_namespace_is_read_topic_by_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with memory_broker() as broker:
+        names = await asleep_and_open(broker, 5)
+        taken, all_names = [0], broker.registry.dormant.names
+
+        def counted(namespace: str) -> Iterator[str]:
+            for name in all_names(namespace):
+                taken[0] += 1
+                yield name
+
+        monkeypatch.setattr(broker.registry.dormant, "names", counted)
+        steps = []
+        found = []
+        for reading in reader_of(broker).chosen(NAMESPACE):
+            found.append(reading.topic)
+            steps.append(taken[0])
+        assert sorted(found) == sorted(names)
+        assert steps == [0, 1, 2, 3, 4, 5], "a step over all names holds the loop"
+
+
+async def test_topic_of_a_chosen_namespace_that_falls_asleep_meanwhile_has_one_reading() -> None:
+    async with memory_broker() as broker:
+        names = await asleep_and_open(broker, 2)
+        readings = reader_of(broker).chosen(Chosen(frozenset({"public/default"}), frozenset({names[0]})))
+        found = [next(readings).topic]
+        topic = broker.registry.topics[names[0]]
+        assert isinstance(topic, PersistentTopic)
+        await broker.registry.fall_asleep(topic, -1)
+        found += [reading.topic for reading in readings]
+        assert sorted(found) == sorted(names)
+
+
+async def test_chosen_topics_are_read_and_unknown_ones_are_left_out() -> None:
+    async with memory_broker() as broker:
+        names = await asleep_and_open(broker, 2)
+        readings = reader_of(broker).chosen(Chosen(topics=frozenset({*names[:2], f"{names[0]}-none"})))
+        assert {reading.topic for reading in readings} == set(names[:2])
