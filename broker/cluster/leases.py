@@ -58,8 +58,6 @@ class Leases:
         """Counts the sessions that have ended."""
         # Two requests for one bundle would take each other's node for one of an earlier life.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._reads: dict[str, asyncio.Task[Addresses | None]] = {}
-        """Reads of owners, by bundle: clients that come back together ask for few bundles, and each read costs CPU."""
         self._own = Addresses()
         self._value = b""
 
@@ -87,14 +85,6 @@ class Leases:
         """Returns the addresses of the bundle's owner; None while nobody has it. Raises MetadataError."""
         if bundle in self._stops:
             return self._own
-        read = self._reads.get(bundle)
-        if read is None:
-            read = self._reads[bundle] = asyncio.ensure_future(self._read(bundle))
-            read.add_done_callback(lambda _: self._reads.pop(bundle))
-        # Shielded: a client that disconnects must not end the read of others.
-        return await asyncio.shield(read)
-
-    async def _read(self, bundle: str) -> Addresses | None:
         node = await self._store.get(_key(bundle))
         return None if node is None else _decoded(bundle, node.value)
 

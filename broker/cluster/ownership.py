@@ -35,7 +35,7 @@ from broker.cluster.orders import Orders
 from broker.cluster.records import encode_leader
 from broker.cluster.reports import LoadReports
 from broker.peers.peers import Peers
-from broker.service.namespaces.bundles import bundles_of
+from broker.service.namespaces.bundles import KnownBundles
 from broker.service.namespaces.namespaces import NamespaceNotFound, Namespaces
 from broker.service.namespaces.stored_forms import CLUSTERS_ROOT, dump
 from broker.service.successor import Successor
@@ -103,6 +103,7 @@ class ClusterOwnership(TopicOwnership):
         """The bundles of this broker."""
         self._store = store
         self._namespaces = namespaces
+        self._bundles = KnownBundles(namespaces)
         self._spawn = spawn
         self._dead_owners = DeadOwners(now_ns, session_s * LEFT_AFTER)
         self.peers = peers
@@ -291,7 +292,7 @@ class ClusterOwnership(TopicOwnership):
 
     def bundle_of(self, name: TopicName) -> str:
         """Returns the topic's bundle as `tenant/namespace/range`. Raises NamespaceNotFound."""
-        return f"{name.namespace}/{bundles_of(self._namespaces, name.namespace).of(str(name))}"
+        return f"{name.namespace}/{self._bundles.of(name.namespace).of(str(name))}"
 
     # News of leases and of the session
 

@@ -18,17 +18,6 @@ BUNDLE = "shop/orders/0x00000000_0x40000000"
 OTHER = "shop/orders/0x40000000_0x80000000"
 
 
-class CountedStore(MemoryMetadataStore):
-    """Counts the reads of keys."""
-
-    reads = 0
-
-    async def get(self, key: str) -> Versioned | None:
-        self.reads += 1
-        await asyncio.sleep(0)
-        return await super().get(key)
-
-
 async def known(_bundle: str) -> bool:
     return True
 
@@ -257,20 +246,3 @@ async def test_lease_that_was_made_while_its_session_ended_is_made_again() -> No
     await own.acquire(BUNDLE)
     assert await store.get(f"{BUNDLES}/{BUNDLE}") is not None
     assert BUNDLE in own
-
-
-async def test_lookups_of_one_bundle_at_a_time_share_a_read() -> None:
-    store = CountedStore()
-    await leases(store, 1).acquire(BUNDLE)
-    store.reads = 0
-    asked = leases(store)
-    first = asyncio.ensure_future(asked.owner(BUNDLE))
-    others = [asyncio.ensure_future(asked.owner(BUNDLE)) for _ in range(9)]
-    await asyncio.sleep(0)
-    first.cancel()
-    assert await asyncio.gather(*others) == [addresses(1)] * 9
-    assert store.reads == 1
-    # A lookup that comes later sees what has changed.
-    await store.delete(f"{BUNDLES}/{BUNDLE}")
-    assert await asked.owner(BUNDLE) is None
-    assert store.reads == 2

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.service.namespaces.bundles import (
     BUNDLES_MAX,
     HASH_MAX,
@@ -14,10 +15,13 @@ from broker.service.namespaces.bundles import (
     Bundle,
     BundleRefused,
     Bundles,
+    KnownBundles,
     OwnedBundles,
     hash_of,
     middle_of,
 )
+from broker.service.namespaces.namespaces import NamespaceNotFound, Namespaces
+from broker.service.namespaces.stored_forms import BUNDLES_KEY
 
 NAME = "persistent://t1/n6/"
 
@@ -122,3 +126,19 @@ def test_owned_bundles_are_those_of_the_topics_and_no_topic_is_looked_at_once_al
     assert owned.names() == ["t1/n6/0x00000000_0x80000000", "t1/n6/0x80000000_0xffffffff"]
     assert len(owned) == 2
     assert sum(1 for _ in names) > 900
+
+
+async def test_known_bundles_follow_changes_and_deletions_of_the_namespace() -> None:
+    namespaces = Namespaces(MemoryMetadataStore(), "c1")
+    await namespaces.open()
+    await namespaces.create("public/n", {BUNDLES_KEY: Bundles.equal(2).json()})
+    known = KnownBundles(namespaces)
+    found = known.of("public/n")
+    assert found == Bundles.equal(2)
+    assert known.of("public/n") is found
+    three = Bundles.equal(3).json()
+    await namespaces.change_local_policy("public/n", BUNDLES_KEY, lambda _: three, three)
+    assert known.of("public/n") == Bundles.equal(3)
+    await namespaces.delete("public/n")
+    with pytest.raises(NamespaceNotFound):
+        known.of("public/n")
