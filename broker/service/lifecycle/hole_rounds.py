@@ -174,10 +174,13 @@ class HoleRounds:
             # Entries that were given back since then stand at or after the read position: reading on brings them.
             end = min(max(search.end, search.acknowledged), subscription.cursor.read_position)
             holes, following = next_holes(subscription, dispatcher, search.at, end)
-            due = [hole for hole in holes if self._is_due(subscription, search, hole, policy.pending_s)]
-            group = due[: GROUP_ENTRIES - found]
-            if len(group) < len(due):
-                following = Position(*due[len(group)].key)
+            group: list[Hole] = []
+            for hole in holes:
+                if found + len(group) == GROUP_ENTRIES:
+                    following = Position(*hole.key)
+                    break
+                if self._is_due(subscription, search, hole, policy.pending_s):
+                    group.append(hole)
             self._take_back(subscription, search, group)
             forgotten = [hole.key for hole in group if hole.where.consumer is None]
             if forgotten:
@@ -207,13 +210,18 @@ class HoleRounds:
         ):
             return False
         redeliveries, now_ns = search.dispatcher.redelivery.counts.get(key, 0), self._now_ns()
-        noted = search.pending.get(key) or search.watch.pending.get(key)
+        noted = search.pending.get(key) or search.watch.pending.pop(key, None)
+        has_room = noted is not None or len(search.pending) + len(search.watch.pending) < PENDING_NOTED_MAX
         if noted is None or noted[:2] != (consumer, redeliveries):
             # The time counts from here: a delivery may have come long after the read, and it keeps no time.
             noted = PendingHole(consumer, redeliveries, now_ns)
-        if len(search.pending) < PENDING_NOTED_MAX:
+        is_due = now_ns - noted.since_ns >= pending_s * NS_PER_SECOND
+        if is_due:
+            # The next delivery has a time of its own, and until then another entry may have the room.
+            search.pending.pop(key, None)
+        elif has_room:
             search.pending[key] = noted
-        return now_ns - noted.since_ns >= pending_s * NS_PER_SECOND
+        return is_due
 
     def _take_back(self, subscription: Subscription, search: Search, group: list[Hole]) -> None:
         """Delivers those of the entries again that are pending at a consumer."""

@@ -15,7 +15,8 @@ from broker.service.consumer import Consumer
 from foundation.model.position import EARLIEST, Position, PositionKey
 
 PENDING_NOTED_MAX: Final = 10_000
-"""Entries of one subscription that are noted as pending, the first of the log; later ones wait until these are gone."""
+"""Entries of one subscription that are noted as pending; others wait until some of these are acknowledged or delivered
+again."""
 LOOKS_KEPT: Final = 16
 """Looks of one subscription that are kept; beyond that every second one goes, so that the oldest times stay known."""
 

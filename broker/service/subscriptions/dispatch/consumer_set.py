@@ -78,7 +78,8 @@ class ConsumerSet:
             if consumer.permits > 0 and not consumer.blocked:
                 if consumer.port.writable:
                     # As `capacity_of`, written out: a call per consumer and turn shows in a profile.
-                    permits += min(consumer.permits, limit - consumer.unacked) if limit else consumer.permits
+                    left = max(1, limit - consumer.unacked) if limit else consumer.permits
+                    permits += min(consumer.permits, left)
                 else:
                     consumer.port.when_writable(wake)
         return permits
@@ -93,9 +94,12 @@ class ConsumerSet:
         return self.blocked_by_broker
 
     def capacity_of(self, consumer: Consumer) -> int:
-        """Returns how many messages the consumer may be sent now."""
+        """Returns how many messages the consumer may be sent now.
+
+        At least one, if it has permits: a consumer above the limit that is not blocked has just given messages back.
+        """
         limit = self.settings.unacked_max_per_consumer
-        return min(consumer.permits, limit - consumer.unacked) if limit else consumer.permits
+        return min(consumer.permits, max(1, limit - consumer.unacked)) if limit else consumer.permits
 
     def entries_for(self, permits: int) -> int:
         """Estimates the entries that hold so many messages; at least 1.

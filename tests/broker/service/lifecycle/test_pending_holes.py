@@ -126,3 +126,65 @@ async def test_pending_entries_come_again_in_groups(monkeypatch: pytest.MonkeyPa
     assert one.got()[10:] == [2]
     await one.rounds.after(1)
     assert one.got()[10:] == [2, 3]
+
+
+async def test_partial_acknowledgement_of_a_batch_does_not_shorten_the_time_of_the_next_delivery() -> None:
+    """It begins the redelivery count anew, so that the entry looks as it did before the delivery."""
+    stage = Stage(hole_period_s=PERIOD_S, hole_pending_s=5 * PENDING_S)
+    rounds = Rounds(stage)
+    topic = await stage.open()
+    port = Breaking()
+    subscription, consumer, _ = await stage.consume(topic, SHARED, permits=1000, port=port)
+    await stage.publish(topic, 1, batch=8)
+    await stage.publish(topic, 1)
+    (first, last) = [entry.position for entry in port.got]
+    subscription.acknowledge(consumer, [last])
+    times: list[int] = []
+    for second in range(15 * PENDING_S):
+        before = len(port.got)
+        await rounds.after(1)
+        if len(port.got) > before:
+            times.append(second)
+            subscription.acknowledge_batch(consumer, first, [(1 << (8 - len(times))) - 1], 8)
+            await stage.settle()
+    assert len(times) == 2
+    assert times[1] - times[0] >= 5 * PENDING_S
+
+
+async def test_more_pending_entries_than_are_noted_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hole_rounds, "PENDING_NOTED_MAX", 1)
+    one = await pending_play()
+    await one.rounds.after(6 * PENDING_S)
+    assert set(one.got()[10:]) == {2, 3}
+
+
+@pytest.mark.parametrize("pending_s", [0, PENDING_S])
+async def test_consumer_far_above_its_limit_keeps_nothing_from_the_others(pending_s: int) -> None:
+    """A batch counts as all its messages, so one delivery may exceed the limit by far."""
+    stage = Stage(hole_period_s=PERIOD_S, hole_pending_s=pending_s, unacked_max_per_consumer=10)
+    rounds = Rounds(stage)
+    topic = await stage.open()
+    full, other = Breaking(), Breaking()
+    subscription, consumer, _ = await stage.consume(topic, SHARED, permits=1000, port=full)
+    for batch in (2, 2, 30):
+        await stage.publish(topic, 1, batch=batch)
+    (_, second, _) = [entry.position for entry in full.got]
+    subscription.acknowledge(consumer, [second])
+    await stage.settle()
+    await stage.consume(topic, SHARED, permits=50, port=other)
+    await rounds.after(2 * PENDING_S + 2)
+    await stage.publish(topic, 1)
+    await stage.settle()
+    assert other.got[-1].entry_id == 3
+
+
+async def test_consumer_above_its_limit_gets_what_it_gives_back() -> None:
+    """As Apache's broker, which unblocks such a consumer."""
+    stage = Stage(unacked_max_per_consumer=10)
+    topic = await stage.open()
+    subscription, consumer, port = await stage.consume(topic, SHARED, permits=1000)
+    for batch in (2, 30):
+        await stage.publish(topic, 1, batch=batch)
+    subscription.redeliver(consumer, [port.keys[0]], consumer.epoch)
+    await stage.settle()
+    assert [entry.entry_id for entry in port.got] == [0, 1, 0]
