@@ -63,7 +63,7 @@ class FileObjects:
             os.close(folder)
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Returns bytes of a file. Raises NoSuchObject and ObjectStorageError."""
+        """Returns bytes of a file. Raises NoSuchObject, in a folder without any file ObjectStorageError alone."""
 
         def read() -> bytes:
             with self._path(key).open("rb") as file:
@@ -101,6 +101,13 @@ class FileObjects:
             for name, stat in files
         ]
 
+    def _has_files(self) -> bool:
+        try:
+            with os.scandir(self._folder) as found:
+                return next(found, None) is not None
+        except OSError:
+            return False
+
     def _path(self, key: str) -> Path:
         if "/" in key or key in ("", ".", ".."):
             raise ObjectStorageError(f"{key!r} is no name of an object")
@@ -110,6 +117,8 @@ class FileObjects:
         try:
             return await asyncio.to_thread(call)
         except FileNotFoundError as error:
+            if not await asyncio.to_thread(self._has_files):
+                raise ObjectStorageError(f"{self.uri} has no files at all: is it mounted?") from error
             raise NoSuchObject(f"{self.uri}/{key} does not exist") from error
         except OSError as error:
             raise ObjectStorageError(f"{self.uri}/{key}: {error}") from error

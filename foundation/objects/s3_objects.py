@@ -110,6 +110,8 @@ class S3Objects:
         try:
             yield
         except FileNotFoundError as error:
+            if "NoSuchBucket" in str(error):
+                raise ObjectStorageError(f"{self.uri} does not exist") from error
             raise NoSuchObject(f"{self.uri}/{key} does not exist") from error
         except BaseException as error:
             # A panic of the library is a BaseException of a class that has no module to import it from. Unnoticed, it

@@ -13,7 +13,7 @@ from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.offload.tier import CopyRead, RunRead
 from foundation.model.entry import Entry
-from foundation.model.errors import BrokerError
+from foundation.model.errors import LOST_ENTRY, BrokerError
 
 log = logging.getLogger("magnetar")
 _Read = Callable[[RunRead], None]
@@ -52,4 +52,11 @@ def _or_else(other: _Read, done: RunRead, entries: list[Entry], error: BrokerErr
         done(entries, None)
         return
     log.warning("%s; the other copy of the ledger is read", error)
-    other(done)
+    first = error
+
+    def ended(entries: list[Entry], error: BrokerError | None) -> None:
+        # Lost is what neither copy has: a copy that cannot be read now may be read later.
+        is_lost = isinstance(error, LOST_ENTRY) and isinstance(first, LOST_ENTRY)
+        done(entries, error if is_lost or not isinstance(error, LOST_ENTRY) else first)
+
+    other(ended)

@@ -74,3 +74,17 @@ def test_another_uri_is_refused(uri: str) -> None:
 
 def test_a_folder_with_a_space_is_opened(tmp_path: Path) -> None:
     assert open_objects((tmp_path / "a b").as_uri()).uri == (tmp_path / "a b").as_uri()
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+async def test_a_folder_without_any_file_is_away_and_has_lost_nothing(tmp_path: Path, is_there: bool) -> None:
+    """So is the place of a file system that is not mounted."""
+    objects = FileObjects(tmp_path / "objects")
+    await objects.put("a", chunks(b"all"), {})
+    (tmp_path / "objects").rename(tmp_path / "elsewhere")
+    if is_there:
+        (tmp_path / "objects").mkdir()
+    for read in (objects.get("a"), objects.get_range("a", 0, 1)):
+        with pytest.raises(ObjectStorageError, match="mounted") as found:
+            await read
+        assert not isinstance(found.value, NoSuchObject)

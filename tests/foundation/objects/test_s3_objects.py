@@ -124,3 +124,10 @@ async def test_a_server_that_is_away_is_an_error(tmp_path: Path) -> None:
     objects = S3Objects(BUCKET, region="", endpoint="http://127.0.0.1:9", key_id="a", secret="b")
     with pytest.raises(ObjectStorageError, match="s3://objects/a"):
         await objects.get("a")
+
+
+async def test_a_missing_bucket_is_away_and_has_lost_nothing(server: S3Server, objects: S3Objects) -> None:
+    missing = S3Objects("nowhere", region="us-east-1", endpoint=server.endpoint)
+    with pytest.raises(ObjectStorageError, match="s3://nowhere does not exist") as found:
+        await missing.get("a")
+    assert not isinstance(found.value, NoSuchObject)
