@@ -112,6 +112,14 @@ class Tiered:
     def files(self) -> list[str]:
         return sorted(path.name for path in self.folder.glob("*"))
 
+    def remove(self, ledger_id: int) -> None:
+        """Removes the objects of a ledger."""
+        for path in [
+            *self.folder.glob(f"*-ledger-{ledger_id}"),
+            *self.folder.glob(f"*-ledger-{ledger_id}-index"),
+        ]:
+            path.unlink()
+
     def named(self, ledger: ManagedLedger) -> list[str]:
         """The objects that the list names."""
         stems = [
@@ -342,13 +350,13 @@ async def test_a_place_that_cannot_be_opened_is_not_noted(tiered: Tiered) -> Non
 
 
 async def test_a_missing_object_proves_the_loss_of_its_entries(tiered: Tiered) -> None:
-    ledger = await tiered.open(ENTRIES + 1)
+    ledger = await tiered.open(2 * ENTRIES + 1)
     await tiered.offload(ledger)
     await tiered.forget_bookies(ledger)
-    for path in tiered.folder.iterdir():
-        path.unlink()
+    first = ledger.ledgers.infos()[0].ledger_id
+    tiered.remove(first)
     with pytest.raises(NoSuchEntry, match="does not exist"):
-        await ledger.read_entry(Position(ledger.ledgers.infos()[0].ledger_id, 0))
+        await ledger.read_entry(Position(first, 0))
 
 
 @pytest.mark.parametrize("bookkeeper_first", [False, True])
