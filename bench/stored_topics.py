@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -127,7 +128,10 @@ async def expire(service: BrokerService, pauses: Pauses) -> None:
                 if namespace != "pulsar/system":
                     await namespaces.set_policy(namespace, table.MESSAGE_TTL.name, 60)
         await asyncio.sleep(EXPIRY_S)
-    print(f"  {(before - dormant.backlog) // ENTRIES:,} of them expired in {EXPIRY_S} s")
+    resident = processes.memory(os.getpid()).rss
+    print(
+        f"  {(before - dormant.backlog) // ENTRIES:,} of them expired in {EXPIRY_S} s; {resident:,.0f} MiB resident"
+    )
 
 
 def collect_as_a_process() -> None:
