@@ -1,6 +1,6 @@
 """Topics on disk: what a start, a minute of idleness and the work over all of them cost.
 
-`python -m bench.many_topics --only stored --topics 600000`; the folder is written first, as a broker leaves it that has
+`python -m bench.many_topics --topics 600000`; the folder is written first, as a broker leaves it that has
 let each topic with its one subscription fall asleep. Pauses are those of the event loop: a probe that runs every
 millisecond notes the time since its last run, by the clock and in CPU time of the loop's thread. Where other programs use
 the machine, the CPU time tells more.
@@ -104,10 +104,8 @@ async def write_topics(count: int, folder: Path, *, backlog: bool, first: int = 
     for start in range(first, end, AT_ONCE):
         puts = []
         for number in range(start, min(start + AT_ONCE, end)):
-            name, (of_topic, of_cursor) = (
-                f"public/{_namespace(number)}/persistent/topic-{number}",
-                nodes(number),
-            )
+            name = f"public/{_namespace(number)}/persistent/topic-{number}"
+            of_topic, of_cursor = nodes(number)
             cursor = Put(cursor_key(name, "subscription"), of_cursor, ABSENT)
             puts.append(store.put_all((Put(managed_ledger_key(name), of_topic, ABSENT), cursor)))
         await asyncio.gather(*puts)
