@@ -34,7 +34,7 @@ class NewNodes:
 
         Raises BadVersion for a key that exists, and MetadataError.
         """
-        done = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting.append((Put(key, value, ABSENT), done))
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_soon(self._begin)
