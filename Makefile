@@ -79,7 +79,7 @@ test-apache-bookkeeper: $(DEVELOPMENT)
 	$(PY) -m tests.storages $(ARGS)
 
 # Without Apache's distribution every test would be skipped, and the target would succeed without one comparison.
-APACHE_METADATA_TESTS = $(addprefix tests/interop/test_apache_,takes_turns.py takes_turns_with_documents.py takes_over.py reads_ours.py racks.py offloads.py)
+APACHE_METADATA_TESTS = $(addprefix tests/interop/test_apache_,takes_turns.py takes_turns_with_documents.py takes_over.py reads_ours.py racks.py offloads.py shadows.py)
 
 test-apache-metadata: $(DEVELOPMENT)
 	@test -n "$(MAGNETAR_PULSAR_HOME)" -a -d "$(MAGNETAR_PULSAR_HOME)/lib" || { echo "MAGNETAR_PULSAR_HOME has to name an unpacked Apache Pulsar 4.2, the folder that has lib" >&2; exit 2; }

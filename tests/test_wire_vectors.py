@@ -15,6 +15,8 @@ from tests.vectors import wire
 from tests.vectors.explained import EXPLAINED, EXPLAINED_BOOKIE, EXPLAINED_REQUESTS
 from tests.vectors.folder import find_vectors_folder
 
+ON_ONE_CONNECTION = ("subscribe-failover-partition", "schema-types")
+TOPICS_OF_SEVERAL = pytest.mark.one_broker("one connection uses topics of several bundles")
 COMPATIBILITY = Path(__file__).resolve().parents[1] / "docs" / "compatibility.md"
 
 
@@ -32,8 +34,13 @@ def _verdicts(path: Path) -> dict[str, str | None]:
 
 @pytest.mark.skipif(not _scenarios(), reason="no golden files; set MAGNETAR_VECTORS")
 @pytest.mark.skipif("MAGNETAR_PULSAR_URL" in os.environ, reason="a running broker has settings of its own")
-@pytest.mark.one_broker("repeats conversations of raw clients that look nothing up")
-@pytest.mark.parametrize(("path", "scenario"), [pytest.param(*one, id=one[1]) for one in _scenarios()])
+@pytest.mark.parametrize(
+    ("path", "scenario"),
+    [
+        pytest.param(*one, id=one[1], marks=TOPICS_OF_SEVERAL if one[1] in ON_ONE_CONNECTION else ())
+        for one in _scenarios()
+    ],
+)
 def test_frames_are_answered_as_recorded(path: Path, scenario: str) -> None:
     difference = _verdicts(path)[scenario]
     reason = EXPLAINED.get(scenario)

@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+Beside = Callable[[], Sequence[Write]]
+"""Returns what is written together with a document, or the conditions of that. May raise to end the change."""
+
 READS_AT_ONCE: Final = 100
 """Documents of a shared store that are read at the same time."""
 _RETRY_S: Final = 1.0
@@ -105,10 +108,11 @@ class Documents(Generic[T]):
         return name in self._versions
 
     async def change(
-        self, name: str, changed: Callable[[T | None], T | None], beside: Sequence[Write] = ()
+        self, name: str, changed: Callable[[T | None], T | None], beside: Beside = tuple
     ) -> None:
         """Stores what `changed` makes of the newest document, in one write with `beside`; None stands for no document.
 
+        `beside` is asked at each write, because a lease may end before the next one.
         `changed` may be called again, with a document of another broker, and may raise to end the change. Raises
         MetadataError; BadVersion only when `beside` is refused.
         """
@@ -117,7 +121,7 @@ class Documents(Generic[T]):
                 before = self.values.get(name)
                 value = changed(before)
                 try:
-                    await self._write(name, value, before, beside)
+                    await self._write(name, value, before, beside())
                 except BadVersion:
                     known = self._versions.get(name)
                     await self._read(name)

@@ -1,8 +1,8 @@
 """ZookeeperMetadataStore: the metadata store that brokers and bookies share, one node of ZooKeeper per key.
 
 Nodes are laid out as Pulsar and BookKeeper lay them out, so their tools find them. This module joins the parts:
-`zookeeper_requests` asks, `zookeeper_writes` compares and sets, `write_groups` keeps the order of writes,
-`zookeeper_watches` tells of changes. Pulsar's name for the same thing: ZKMetadataStore.
+`zookeeper_requests` asks, `zookeeper_reads` joins reads, `zookeeper_writes` compares and sets, `write_groups` keeps the
+order of writes, `zookeeper_watches` tells of changes. Pulsar's name for the same thing: ZKMetadataStore.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from kazoo.exceptions import NoNodeError
 
 from bookkeeper.metadata.metadata_store import Check, Ephemeral, SessionState, Stop, Versioned, Write
 from bookkeeper.metadata.write_groups import WriteGroups
+from bookkeeper.metadata.zookeeper_reads import ZookeeperReads
 from bookkeeper.metadata.zookeeper_requests import ZookeeperRequests
 from bookkeeper.metadata.zookeeper_watches import ZookeeperWatches
 from bookkeeper.metadata.zookeeper_writes import ZookeeperWrites
@@ -39,7 +40,8 @@ class ZookeeperMetadataStore:
         """`timeout_s` limits each read, and the writes during `close`."""
         self.requests = requests
         """Also for ledger ids and available bookies, which live in the same session."""
-        self._writes = ZookeeperWrites(requests)
+        self._reads = ZookeeperReads(requests)
+        self._writes = ZookeeperWrites(requests, self._reads)
         self._groups = WriteGroups()
         self._watches = ZookeeperWatches(requests)
         self._ephemeral: set[str] = set()
@@ -65,7 +67,7 @@ class ZookeeperMetadataStore:
         """Raises MetadataError when ZooKeeper does not answer within the store's timeout."""
         path = self._path(key)
         async with self._reading(key):
-            found = await self._writes.node(path)
+            found = await self._reads.node(path)
         # A node without bytes only carries the keys below it, and counts as absent (law 2 of `zookeeper_writes`).
         return found if found is not None and found.value else None
 

@@ -32,6 +32,7 @@ from kazoo.exceptions import (
 from kazoo.protocol.states import ZnodeStat
 
 from bookkeeper.metadata.metadata_store import ABSENT, Check, Ephemeral, Put, Versioned, Write
+from bookkeeper.metadata.zookeeper_reads import ZookeeperReads
 from bookkeeper.metadata.zookeeper_requests import Pending, ZookeeperAnswer, ZookeeperRequests
 from foundation.model.errors import BadVersion, MetadataError
 
@@ -42,8 +43,9 @@ _ANY_VERSION = -1
 class ZookeeperWrites:
     """Compare-and-set writes of nodes by their paths. Each returns when ZooKeeper has answered it for certain."""
 
-    def __init__(self, requests: ZookeeperRequests) -> None:
+    def __init__(self, requests: ZookeeperRequests, reads: ZookeeperReads) -> None:
         self._requests = requests
+        self._reads = reads
 
     async def put(self, path: str, value: bytes, expected: int | None) -> list[int]:
         """Writes one node; returns its new version. Raises BadVersion; None as `expected` does not compare."""
@@ -85,15 +87,6 @@ class ZookeeperWrites:
         await self._delete_empty_parents(path)
         return [0]
 
-    async def node(self, path: str) -> Versioned | None:
-        """Returns the node as it is, None for a missing one. A node without bytes is returned too."""
-        answer = await self._requests.ask(lambda: self._requests.client.get_async(path))
-        if answer.refused(NoNodeError):
-            return None
-        pair = answer.value_or_raise()
-        assert isinstance(pair, tuple)
-        return Versioned(pair[0], version_of(pair[1]))
-
     async def _put_any(self, path: str, value: bytes) -> int:
         while True:
             answer = await self._requests.ask(lambda: self._requests.client.set_async(path, value))
@@ -106,7 +99,7 @@ class ZookeeperWrites:
     async def _set(self, path: str, value: bytes, expected: int) -> int:
         answer = await self._requests.ask(lambda: self._requests.client.set_async(path, value, expected))
         if answer.refused(BadVersionError) or answer.refused(NoNodeError):
-            found = await self.node(path)
+            found = await self._reads.node(path)
             if answer.asked > 1 and found == Versioned(value, expected + 1):
                 return found.version
             raise BadVersion(f"{path} does not have the expected version {expected}")
@@ -131,7 +124,7 @@ class ZookeeperWrites:
         The transaction took it for one in another version.
         """
         placeholders.pop(put.key, None)
-        found = await self.node(put.key)
+        found = await self._reads.node(put.key)
         if found is None or found.value:
             return found is None
         if isinstance(put, Ephemeral):
@@ -203,7 +196,7 @@ class ZookeeperWrites:
     async def _delete_empty_parents(self, path: str) -> None:
         # ZooKeeper compares version and children, so a node that gets a value or a child meanwhile is not deleted.
         while (path := path.rpartition("/")[0]) != self._requests.url.root:
-            found = await self.node(path)
+            found = await self._reads.node(path)
             if found is None or found.value:
                 return
             delete = partial(self._requests.client.delete_async, path, found.version)

@@ -2,13 +2,16 @@
 
 Nobody else has a bundle while its node is there. A node with this broker's own addresses that it did not make in this
 session is one of its earlier life: it is made anew, as Apache's brokers do (ResourceLockImpl).
+
+A bundle may have been divided before its node was made, and this broker's copy of the policies may be older. So after each
+node that it makes it reads the bundles of the namespace. From then on nobody else divides the bundle.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Final
 from weakref import WeakValueDictionary
@@ -16,7 +19,7 @@ from weakref import WeakValueDictionary
 from bookkeeper.metadata.metadata_store import Check, Ephemeral, MetadataStore, Stop
 from broker.cluster.records import BUNDLES, decode_owner, encode_owner
 from broker.service.topics.topic_ownership import Addresses
-from foundation.model.errors import BadVersion, MetadataError
+from foundation.model.errors import BadVersion, MetadataError, ServiceNotReady
 
 _FRESH: Final = 0
 """The version of a node that was just made; a lease is never written again."""
@@ -26,25 +29,35 @@ def _nothing() -> None:
     """Stands for the end of a watch that is not there yet, and tells nobody of a bundle that is owned already."""
 
 
+class BundleGone(ServiceNotReady):
+    """The namespace does not have the bundle any more: it was divided."""
+
+
 class Leases:
     """Bundles are named `tenant/namespace/range`."""
 
-    def __init__(self, store: MetadataStore, lost: Callable[[str], None]) -> None:
-        """`lost` is called with a bundle whose node may have gone or changed."""
+    def __init__(
+        self, store: MetadataStore, lost: Callable[[str], None], exists: Callable[[str], Awaitable[bool]]
+    ) -> None:
+        """`lost` is called with a bundle whose node may have gone or changed.
+
+        `exists` reads whether a bundle is one of its namespace's. Raises MetadataError.
+        """
         self._store = store
         self._lost = lost
+        self._exists = exists
         self._stops: dict[str, Stop] = {}
         """Ends of the watches of owned bundles."""
         self._former: set[str] = set()
         """Owned bundles whose nodes are of a session that has ended."""
         self._doubts: dict[str, object] = {}
         """Bundles whose nodes may have gone or changed, until they are looked at; the value is the last news of it."""
+        self._left: set[str] = set()
+        """Bundles that this broker does not own, and whose nodes it may have made: a request failed or was late."""
         self._session = 0
         """Counts the sessions that have ended."""
         # Two requests for one bundle would take each other's node for one of an earlier life.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._reads: dict[str, asyncio.Task[Addresses | None]] = {}
-        """Reads of owners, by bundle: clients that come back together ask for few bundles, and each read costs CPU."""
         self._own = Addresses()
         self._value = b""
 
@@ -72,19 +85,11 @@ class Leases:
         """Returns the addresses of the bundle's owner; None while nobody has it. Raises MetadataError."""
         if bundle in self._stops:
             return self._own
-        read = self._reads.get(bundle)
-        if read is None:
-            read = self._reads[bundle] = asyncio.ensure_future(self._read(bundle))
-            read.add_done_callback(lambda _: self._reads.pop(bundle))
-        # Shielded: a client that disconnects must not end the read of others.
-        return await asyncio.shield(read)
-
-    async def _read(self, bundle: str) -> Addresses | None:
         node = await self._store.get(_key(bundle))
         return None if node is None else _decoded(bundle, node.value)
 
     async def acquire(self, bundle: str, taken: Callable[[], None] = _nothing) -> Addresses:
-        """Takes the bundle unless another broker has it; returns its owner. Raises MetadataError.
+        """Takes the bundle unless another broker has it; returns its owner. Raises BundleGone and MetadataError.
 
         `taken` is called if this broker did not own it before.
         """
@@ -98,16 +103,31 @@ class Leases:
         """Makes the node; an owned bundle stays owned until another broker's node is seen."""
         while True:
             session = self._session
+            self._left.add(bundle)
             try:
                 await self._store.put_all([Ephemeral(_key(bundle), self._value)])
+                is_there = await self._exists(bundle)
                 # Otherwise nobody knows in which of two sessions it was made.
                 if session == self._session:
                     break
             except BadVersion:
                 owner = await self._remove_own(bundle)
                 if owner is not None:
+                    self._left.discard(bundle)
                     self.drop(bundle)
                     return owner
+            except MetadataError:
+                # It may be there, and nothing tells that the bundle is: an owned one is made anew.
+                if bundle in self._stops:
+                    self._former.add(bundle)
+                raise
+        if not is_there:
+            self.drop(bundle)
+            # Failed, it is repeated later; the topics of the bundle must not wait for that.
+            with contextlib.suppress(MetadataError):
+                await self._remove_left(bundle)
+            raise BundleGone(f"Namespace bundle {bundle} was divided. Please redo the lookup.")
+        self._left.discard(bundle)
         if bundle not in self._stops:
             taken()
         self.drop(bundle)
@@ -154,14 +174,34 @@ class Leases:
             if bundle in self._stops:
                 is_former = bundle in self._former
                 self.drop(bundle)
-                # A node of an ended session goes by itself, and may be another broker's by now.
+                self._left.add(bundle)
+                # A node of an ended session goes by itself, and may be another broker's by now. Only a write that was
+                # answered before the news of the session's end was perhaps made in the next one.
                 if not is_former:
-                    await self._remove_own(bundle)
+                    await self._remove_left(bundle)
+
+    async def _remove_left(self, bundle: str) -> None:
+        await self._remove_own(bundle)
+        self._left.discard(bundle)
+
+    async def remove_left(self) -> None:
+        """Removes the nodes that failed and late requests have left. Raises MetadataError.
+
+        Lookups elsewhere name this broker for such a bundle; for one that was divided meanwhile there are none.
+        """
+        if self._left:
+            # Nodes of an ended session are gone, which an older copy of the store does not show.
+            await self._store.sync()
+        for bundle in list(self._left):
+            lock = self._locks.setdefault(bundle, asyncio.Lock())
+            async with lock:
+                if bundle in self._left:
+                    await self._remove_left(bundle)
 
     async def is_kept(self, bundle: str) -> bool:
-        """Makes the node of an owned bundle again if it has gone; False if another broker has the bundle now.
+        """Makes the node of an owned bundle again if it has gone.
 
-        Raises MetadataError.
+        Returns False if another broker has the bundle now, or the bundle was divided. Raises MetadataError.
         """
         lock = self._locks.setdefault(bundle, asyncio.Lock())
         async with lock:
@@ -176,7 +216,10 @@ class Leases:
             # It was given up during the waits.
             if bundle not in self._stops:
                 return True
-            return await self._make(bundle, _nothing) == self._own
+            try:
+                return await self._make(bundle, _nothing) == self._own
+            except BundleGone:
+                return False
 
     def end_session(self) -> None:
         """Notes that the session has ended: every node is made again, also one that the store still shows."""

@@ -20,11 +20,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from bookkeeper.metadata.documents import Beside
 from bookkeeper.metadata.metadata_store import ABSENT, Check, Lease, MetadataStore, SessionState
 from broker.cluster.balance import Balance
 from broker.cluster.balance_settings import BalanceSettings
 from broker.cluster.dead_owners import DeadOwners
 from broker.cluster.deletion_elsewhere import delete_at_owner
+from broker.cluster.divisions import NOT_DIVIDED, Divisions
 from broker.cluster.hand_over import CloseBundle, HandOver
 from broker.cluster.leases import Leases
 from broker.cluster.members import RETRY_S, Members
@@ -33,7 +35,7 @@ from broker.cluster.orders import Orders
 from broker.cluster.records import encode_leader
 from broker.cluster.reports import LoadReports
 from broker.peers.peers import Peers
-from broker.service.namespaces.bundles import bundles_of
+from broker.service.namespaces.bundles import KnownBundles
 from broker.service.namespaces.namespaces import NamespaceNotFound, Namespaces
 from broker.service.namespaces.stored_forms import CLUSTERS_ROOT, dump
 from broker.service.successor import Successor
@@ -62,9 +64,7 @@ REPORT_INTERVAL_S: Final = 5.0
 """Seconds between two looks whether the load report is to be written, as in Apache."""
 
 _EARLIER_LIFE: Final = "an earlier life of this broker had left it"
-_SPLIT: Final = "the bundle was divided"
 _STOP: Final = "the broker stopped"
-_DELETED: Final = "its namespace was deleted"
 
 LEFT_AFTER: Final = 1.5
 """Times of a session after which a broker that was killed has left; ZooKeeper ends sessions at its next tick."""
@@ -96,12 +96,14 @@ class ClusterOwnership(TopicOwnership):
         super().__init__()
         self.members = Members(store, spawn)
         """The brokers of the cluster."""
-        self.leases = Leases(store, self._look_at)
-        """The bundles of this broker."""
         self.moves = Moves(store, wall_ms)
         """The record of bundles that moved here, for people."""
+        self._divisions = Divisions(store, namespaces, self.moves)
+        self.leases = Leases(store, self._look_at, self._divisions.exists)
+        """The bundles of this broker."""
         self._store = store
         self._namespaces = namespaces
+        self._bundles = KnownBundles(namespaces)
         self._spawn = spawn
         self._dead_owners = DeadOwners(now_ns, session_s * LEFT_AFTER)
         self.peers = peers
@@ -290,7 +292,7 @@ class ClusterOwnership(TopicOwnership):
 
     def bundle_of(self, name: TopicName) -> str:
         """Returns the topic's bundle as `tenant/namespace/range`. Raises NamespaceNotFound."""
-        return f"{name.namespace}/{bundles_of(self._namespaces, name.namespace).of(str(name))}"
+        return f"{name.namespace}/{self._bundles.of(name.namespace).of(str(name))}"
 
     # News of leases and of the session
 
@@ -310,9 +312,13 @@ class ClusterOwnership(TopicOwnership):
 
     async def _take_again(self, bundle: str) -> None:
         if not await self.leases.is_kept(bundle):
-            log.warning("! bundle %s is another broker's now; its topics are closed here", bundle)
+            log.warning("! bundle %s is another broker's now, or divided; its topics are closed here", bundle)
             self.moves.note(MoveKind.LOST, bundle, "another broker took it after the end of a session")
             await self._close(bundle, None)
+
+    async def _close_now(self, bundle: str, _successor: Successor | None) -> None:
+        """Closes the topics of a bundle that has no next owner, which clients would be told."""
+        await self._close(bundle, None)
 
     async def _close(self, bundle: str, successor: Successor | None) -> None:
         """Closes the topics of a bundle that cannot stay, whatever one of them reports."""
@@ -359,7 +365,7 @@ class ClusterOwnership(TopicOwnership):
         """Writes the load report if it has changed enough. A leader reads the others' and balances by them."""
         if not self._is_leaving:
             await self.reports.tick()
-        await self._release_unneeded()
+        await self._release_ended()
         leads = self.leader == self.owner.broker_id and not self._is_leaving
         if leads:
             self.members.changed()
@@ -369,18 +375,15 @@ class ClusterOwnership(TopicOwnership):
             await self.balance.lead(self.members.members)
         await self.moves.store(self.members.members if leads else None)
 
-    async def _release_unneeded(self) -> None:
-        """Gives up the bundles of deleted namespaces, whichever broker has deleted them."""
-        for bundle in self.leases:
-            if (
-                not self._namespaces.exists(bundle.rpartition("/")[0])
-                and bundle not in self.hand_over.leaving
-            ):
-                try:
-                    # These topics have no next owner.
-                    await self._give_up(bundle, lambda one, _: self._close(one, None), why=_DELETED)
-                except BrokerError as error:
-                    log.warning("! bundle %s of a deleted namespace is not given up yet: %s", bundle, error)
+    async def _release_ended(self) -> None:
+        """Gives up bundles that are not there: of deleted namespaces, and divided ones. Errors are logged."""
+        try:
+            await self.leases.remove_left()
+            for bundle, why in await self._divisions.ended(self.hand_over.staying()):
+                # Topics of parts that have not come to be are those of the bundle, and stay.
+                await self._give_up(bundle, _keep_open if why == NOT_DIVIDED else self._close_now, why=why)
+        except BrokerError as error:
+            log.warning("! bundles that are not there any more are not given up yet: %s", error)
 
     # Giving bundles up
 
@@ -397,30 +400,21 @@ class ClusterOwnership(TopicOwnership):
         given_up = partial(self.moves.note, MoveKind.GIVEN_UP, bundle, why)
         await self.hand_over.give_up(bundle, close, self.owner, to, given_up)
 
-    async def split(self, bundle: str, parts: Sequence[str], store: Callable[[], Awaitable[None]]) -> None:
+    async def split(
+        self, bundle: str, parts: Sequence[str], store: Callable[[Beside], Awaitable[None]]
+    ) -> None:
         """Takes the parts before `store`, so that nobody else may, and gives the bundle up afterwards, as Apache.
 
-        Raises MetadataError, and what `store` raises.
+        Raises ServiceNotReady where this broker does not own the bundle, MetadataError, and what `store` raises.
         """
-        if bundle not in self.leases or bundle in parts:
-            await store()
-            return
-        taken: list[str] = []
+        if bundle in parts:
+            return  # No hash divides it.
+        self.hand_over.check(bundle)
         try:
-            for part in parts:
-                # Those that are here already belong to a division that was faster.
-                if part not in self.leases:
-                    taken.append(part)
-                    if await self._acquire(part, _SPLIT) != self.owner:
-                        raise ServiceNotReady(f"Namespace bundle {part} has another owner")
-            await store()
-        except BaseException:
-            for part in taken:
-                await self.leases.release(part)
-                self.moves.note(MoveKind.GIVEN_UP, part, "the bundle was not divided")
+            await self._divisions.divide(bundle, parts, self.leases, self._acquire, store)
+        except BrokerError:
+            await self._release_ended()
             raise
-        await self.leases.release(bundle)
-        self.moves.note(MoveKind.GIVEN_UP, bundle, _SPLIT)
 
     async def at_end(self) -> None:
         """Ends the connections to other brokers."""
@@ -447,3 +441,7 @@ class ClusterOwnership(TopicOwnership):
             await self.members.close()
         except BrokerError as error:
             log.warning("! bundles are given up by the end of the session: %s", error)
+
+
+async def _keep_open(_bundle: str, _successor: Successor | None) -> None:
+    """Closes no topic."""

@@ -10,7 +10,7 @@ from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.timers import Timers
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.service.lifecycle import namespace_topics
-from broker.service.namespaces.bundles import bundles_of
+from broker.service.namespaces.bundles import Bundle
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.successor import Successor
 from broker.service.topics.topic_ownership import TopicOwnership
@@ -103,7 +103,8 @@ def begin_shared_work(registry: TopicRegistry, timers: Timers, tasks: Background
 async def unload_bundle(registry: TopicRegistry, bundle: str, successor: Successor | None = None) -> None:
     """Closes the topics of a bundle, `tenant/namespace/range`; forgets dormant ones that another broker may own next."""
     namespace, _, text = bundle.rpartition("/")
-    found = bundles_of(registry.namespaces, namespace).find(namespace, text)
+    # One that was divided by another broker has topics here too.
+    found = Bundle.parsed(text)
     try:
         if registry.transaction_states is not None and namespace == ASSIGN_TOPIC.namespace:
             await registry.transaction_states.close_those(found.has)

@@ -19,6 +19,7 @@ from broker.admin.http.principal import EXPIRES_AT_S, PRINCIPAL
 from broker.admin.rights.guard import is_allowed
 from broker.admin.service_view import BROKER
 from broker.console.live_topic import CURSORS_MAX
+from broker.managed_ledger.managed_ledger_info import cursor_name_of, managed_ledger_key
 from foundation.model.topic_name import TopicName, parse_topic_name
 from foundation.value import Json
 
@@ -78,6 +79,10 @@ async def _on_subscriptions(request: web.Request, name: TopicName) -> Json:
     names = [] if dormant is None else [one.name for one in dormant.subscriptions[:CURSORS_MAX]]
     if topic is not None:
         names = [*islice(topic.subscriptions, CURSORS_MAX)]
+    elif dormant is None and name.is_persistent and registry.ownership.is_shared:
+        # Another broker may have the topic; its page is answered by that one.
+        nodes = await registry.environment.metadata.children(managed_ledger_key(name.ledger_name))
+        names = [cursor_name_of(node) for node in nodes[:CURSORS_MAX]]
     for number, subscription in enumerate(names, 1):
         found[subscription] = _allowed(
             request, ON_SUBSCRIPTION, {**_parts(name), "subscription": subscription}
@@ -111,6 +116,7 @@ def session_of(request: web.Request) -> dict[str, Json]:
         "methods": [*dict.fromkeys(one.method for one in providers)],
         "expiresAtMs": None if expires_at_s is None else int(expires_at_s * 1000),
         "cluster": broker.settings.str("clusterName"),
+        "broker": broker.registry.ownership.owner.broker_id,
         "version": broker.version,
         "nowMs": broker.environment.wall_ms(),
     }

@@ -110,7 +110,9 @@ class ConsoleRoutes:
         topic = await existing(broker, topic_of(request))
         live = LiveTopic(str(topic.name), time.monotonic_ns, broker.environment.wall_ms)
         detail = await topic_detail(topic, broker.registry.policies)
-        return answer({**detail, "live": live.look(topic)})
+        here = broker.registry.ownership.owner
+        owner: dict[str, Json] = {"broker": here.broker_id, "url": here.admin_url or here.admin_url_tls}
+        return answer({**detail, "live": live.look(topic), "owner": owner})
 
     async def cache(self, request: web.Request) -> web.Response:
         """Returns the levels of the entry cache, its flows and its needs, with the `top` topics by bytes."""

@@ -167,7 +167,6 @@ class CursorInfoWriter:
         "_acks",
         "_batches_left_out",
         "_context",
-        "_interval_ns",
         "_known_background",
         "_look_pending",
         "_not_before_ns",
@@ -201,7 +200,6 @@ class CursorInfoWriter:
         """Texts that the subscription was given; stored with the position."""
         self._context = context
         self._acks = acks
-        self._interval_ns = context.settings.cursor_write_interval_ns
         self._known_background: Background | None = None
         self._record = CursorRecord(context, cursor_name, version, ledger_id, cursor_properties)
         self._wanted = 0
@@ -266,7 +264,7 @@ class CursorInfoWriter:
         if now_ns < self._not_before_ns:
             self._wait_for_interval()
             return
-        self._not_before_ns = now_ns + self._interval_ns
+        self._not_before_ns = now_ns + self._context.settings.cursor_write_interval_ns
         self._writing = True
         self._context.environment.unsaved_cursors.discard(self.write_if_due)
         if self._needs_only_an_add():
@@ -404,7 +402,7 @@ class CursorInfoWriter:
             return encode_within(acks, texts, limits, encode)
         began_ns = environment.now_ns()
         stored = await asyncio.to_thread(encode_within, acks.copy(), texts, limits, encode)
-        if self._interval_ns:
+        if self._context.settings.cursor_write_interval_ns:
             # The thread shares the interpreter with the loop: without the pause a million scattered holes, written every
             # second, would take half of it.
             now_ns = environment.now_ns()

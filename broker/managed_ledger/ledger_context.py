@@ -29,6 +29,7 @@ from entry_cache.reader import LOOKS_ONLY, Reader
 from foundation.model.entry import Entry
 from foundation.model.errors import LOST_ENTRY, BrokerError
 from foundation.model.position import Position
+from foundation.seldom import when_used
 
 OVERHEAD_ESTIMATE_BYTES: Final = 64
 """Added to the average size of an entry when a read is estimated, as Pulsar does (PIP-430, size estimates)."""
@@ -79,6 +80,10 @@ class LedgerListener(Protocol):
         ...
 
 
+def _background_of(context: LedgerContext) -> Background:
+    return Background("managed ledger", context.name)
+
+
 class LedgerContext:
     """Shared state of one open managed ledger.
 
@@ -86,9 +91,9 @@ class LedgerContext:
     """
 
     __slots__ = (
-        "background",
         "cache",
         "environment",
+        "known_background",
         "last_confirmed",
         "ledgers",
         "listener",
@@ -99,6 +104,10 @@ class LedgerContext:
         "store",
         "view",
     )
+
+    # Own tasks per managed ledger, so that closing one topic waits for its work alone.
+    background: Background = when_used("known_background", _background_of)
+    """Ledger rolls and removals in progress; a close waits for them."""
 
     def __init__(
         self,
@@ -129,9 +138,8 @@ class LedgerContext:
         """Counters for metrics and the admin API; `counters` has them to be changed."""
         self.cache: EntryCache = environment.caches.open(name)
         """The cached entries of this managed ledger."""
-        # Own tasks per managed ledger, so that closing one topic waits for its work alone.
-        self.background = Background("managed ledger", name)
-        """Ledger rolls and removals in progress; a close waits for them."""
+        self.known_background: Background | None = None
+        """`background`, None before its first use."""
 
     def counters(self) -> ManagedLedgerStats:
         """Returns `stats` to be changed; made by the first use, because most topics of a large broker are silent."""

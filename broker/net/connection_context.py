@@ -19,6 +19,7 @@ from broker.security.authorization.authorizer import Authorizer
 from broker.service.lifecycle.coordinator_watches import CoordinatorWatches
 from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.limits.publish_buffer import PublishBuffer
+from broker.service.topics.stored_changes import StoredChanges
 from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinator import Spawn
 from broker.service.transactions.coordinators import Coordinators
@@ -111,6 +112,8 @@ class ConnectionContext:
     """Frames of the run that was delivered last."""
     topic_list_watchers: TopicListWatchers = field(init=False)
     """Tell clients of topics that come and go."""
+    stored_changes: StoredChanges = field(init=False)
+    """Announces the topics of other brokers that come and go."""
     coordinator_watches: CoordinatorWatches = field(init=False)
     """Tell clients of Pulsar 5.0 of coordinators that move."""
     partition_shares: PartitionShares = field(init=False)
@@ -139,6 +142,7 @@ class ConnectionContext:
         self.topic_list_watchers = TopicListWatchers(
             self.registry.events, self.turn, self.call_later, self.now_ns
         )
+        self.stored_changes = StoredChanges(self.metadata, self.registry.events, self.spawn, self.call_later)
         self.coordinator_watches = CoordinatorWatches(
             self.registry, lambda: self.coordinators, self.call_later, self.spawn, self.now_ns
         )

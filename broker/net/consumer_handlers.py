@@ -90,8 +90,9 @@ def subscribe(cnx: Connection, command: BaseCommand) -> None:
     # Messages carry the epoch on Exclusive and Failover alone (PIP-84).
     in_order = request.subType in (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
     port = ConsumerOnConnection(cnx, request.consumer_id, partition, epoch if in_order else None)
-    # Entered before the topic is opened, so that CLOSE_CONSUMER and a repeated SUBSCRIBE find it.
-    cnx.consumers[request.consumer_id] = port
+    # Entered before the topic is opened, so that CLOSE_CONSUMER and a repeated SUBSCRIBE find it. By the port's own number:
+    # each read of `request.consumer_id` makes another, of 32 bytes.
+    cnx.consumers[port.consumer_id] = port
 
     def refuse(error: BrokerError) -> bytes:
         port.forget()
@@ -118,7 +119,7 @@ async def _subscribe(cnx: Connection, port: ConsumerOnConnection, command: BaseC
             f"Namespace of topic ({name}) not served by this instance. Please redo the lookup."
         )
     topic = await registry.get(name, create=request.force_topic_creation)
-    options = _options(cnx, request)
+    options = _options(cnx, request, port.consumer_id)
     await registry.schemas.check_consumer(topic, schema_of(request))
     try:
         subscription, consumer = await topic.subscribe(port, options)
@@ -150,7 +151,7 @@ async def _place_is_free(cnx: Connection, topic: Topic, subscription: str) -> bo
     return not await held[0].port.cnx.still_there()
 
 
-def _options(cnx: Connection, request: CommandSubscribe) -> SubscribeOptions:
+def _options(cnx: Connection, request: CommandSubscribe, consumer_id: int) -> SubscribeOptions:
     start = None
     # A durable subscription starts where its cursor is.
     if request.HasField("start_message_id") and not request.durable:
@@ -159,7 +160,7 @@ def _options(cnx: Connection, request: CommandSubscribe) -> SubscribeOptions:
         # Most topics have subscriptions of the same few names.
         subscription=sys.intern(request.subscription),
         kind=SubscriptionType(request.subType),
-        consumer_id=request.consumer_id,
+        consumer_id=consumer_id,
         # Five characters, like the names that Pulsar's clients make.
         consumer_name=request.consumer_name or os.urandom(3).hex()[:5],
         priority=request.priority_level,

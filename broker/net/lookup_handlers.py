@@ -240,19 +240,22 @@ async def _watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
         shared = watchers.find(request.namespace, text)
         if shared is None:
             shared = await _list_to_watch(cnx, request.namespace, pattern)
-        # A watcher made now would never be stopped: the connection has stopped its watchers already.
-        if not cnx.is_open:
-            return
-        # Again, because the right may have been withdrawn while the list was read.
-        cnx.require(command)
-        # Other requests may have made watchers meanwhile, also one of the same id.
-        check_count(len(cnx.watchers), WATCHERS_MAX, "topic list watchers")
-        watcher = cnx.watchers.get(request.watcher_id)
-    if watcher is None:
-        assert shared is not None, "found or made above"
-        # Another request may have made the list of this pattern meanwhile.
-        watcher = watchers.add(request.watcher_id, cnx.send, request.namespace, text, shared)
-        cnx.watchers[request.watcher_id] = watcher
+        try:
+            # A watcher made now would never be stopped: the connection has stopped its watchers already.
+            if not cnx.is_open:
+                return
+            # Again, because the right may have been withdrawn while the list was read.
+            cnx.require(command)
+            # Other requests may have made watchers meanwhile, also one of the same id.
+            check_count(len(cnx.watchers), WATCHERS_MAX, "topic list watchers")
+            watcher = cnx.watchers.get(request.watcher_id)
+            if watcher is None:
+                # Another request may have made the list of this pattern meanwhile.
+                watcher = watchers.add(request.watcher_id, cnx.send, request.namespace, text, shared)
+                cnx.watchers[request.watcher_id] = watcher
+        finally:
+            if not shared.watchers:
+                shared.unfollow()
     current = watcher.topics.hash()
     # A client that reconnects sends the hash of its list; an equal one spares the names.
     shown = () if request.topics_hash == current else watcher.topics.encoded()
@@ -262,6 +265,8 @@ async def _watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
 async def _list_to_watch(cnx: Connection, namespace: str, pattern: TopicsPattern) -> WatchedList:
     """Reads a list; it follows the topics that come and go meanwhile, until it is returned."""
     registry = cnx.context.registry
+    # Before the list is read, so that no change of another broker is missed.
+    unfollow = await cnx.context.stored_changes.follow(namespace)
     # The list is read and filtered over several turns of the loop.
     meanwhile: list[tuple[TopicName, bool]] = []
     stop = registry.events.watch(namespace, lambda name, exists: meanwhile.append((name, exists)))
@@ -270,9 +275,13 @@ async def _list_to_watch(cnx: Connection, namespace: str, pattern: TopicsPattern
         listed = TopicListHash()
         async for _ in in_slices(listed.fill(topics), registry.now_ns):
             pass
+    except BaseException:
+        # A cancelled request, too, follows no more.
+        unfollow()
+        raise
     finally:
         stop()
-    found = WatchedList(pattern, listed)
+    found = WatchedList(pattern, listed, unfollow)
     for name, exists in meanwhile:
         found.note(name, exists)
     return found

@@ -42,10 +42,11 @@ def producer(cnx: Connection, command: BaseCommand) -> None:
         cnx.send(answers.error(request.request_id, error.code, str(error)))
         return
     port = _port_of(cnx, request)
-    # Entered before the topic is opened, so that CLOSE_PRODUCER and a repeated PRODUCER find it.
-    cnx.producers[request.producer_id] = port
+    # Entered before the topic is opened, so that CLOSE_PRODUCER and a repeated PRODUCER find it. By the port's own number:
+    # each read of `request.producer_id` makes another, of 32 bytes.
+    cnx.producers[port.producer_id] = port
     # The client reuses an id that the broker closed: its SENDs count again.
-    cnx.closed_producers.pop(request.producer_id, None)
+    cnx.closed_producers.pop(port.producer_id, None)
 
     def refuse(error: BrokerError) -> bytes:
         port.forget()
@@ -110,7 +111,7 @@ async def _open(cnx: Connection, port: ProducerOnConnection, command: BaseComman
     opened = Producer(
         topic,
         port,
-        producer_id=request.producer_id,
+        producer_id=port.producer_id,
         # Present but empty is the name "", as recorded of Pulsar 4.2.4.
         name=request.producer_name
         if request.HasField("producer_name")

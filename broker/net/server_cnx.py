@@ -14,7 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+import weakref
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import cast
 
 from google.protobuf.message import DecodeError
@@ -66,10 +68,18 @@ FRAMES_PER_TURN_MAX = 500
 connections wait."""
 
 
+def _end_unfinished(connection: weakref.ref[ServerCnx]) -> bool:
+    found = connection()
+    return found is not None and found.end_unfinished()
+
+
 class ServerCnx(asyncio.BufferedProtocol):
     """A client's connection; the event loop calls it with bytes and with changes of the transport."""
 
     def __init__(self, context: ConnectionContext) -> None:
+        # Its parts refer to the connection weakly. In a cycle with them it would wait for a pass of the collector, and if it
+        # is open while objects are frozen (`DormantTopics.add`) it would stay for ever.
+        weak: ServerCnx = weakref.proxy(self)
         self.context = context
         """Shared by all connections of the broker."""
         self.protocol_version = 0
@@ -84,7 +94,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         """True once CONNECT was answered."""
         self.principal = NOBODY
         """The roles of the connection; known when CONNECT is answered."""
-        self.refresh = CredentialsRefresh(context, self)
+        self.refresh = CredentialsRefresh(context, weak)
         """Asks for new credentials when those of the client expire."""
         self.address = ""
         """`host:port` of the client."""
@@ -112,9 +122,9 @@ class ServerCnx(asyncio.BufferedProtocol):
         """Decides when the connection is read."""
         self.outbox = Outbox(context.turn, self.gate)
         """Frames to be written."""
-        self.liveness = Liveness(context, self)
+        self.liveness = Liveness(context, weak)
         """Keep-alive."""
-        self.inbox = context.receive_buffer(self._end_unfinished)
+        self.inbox = context.receive_buffer(partial(_end_unfinished, weakref.ref(self)))
         """Cuts the received bytes into frames."""
         self._transport: asyncio.Transport | None = None
         # True once the connection was closed here or is lost. Asked after each frame, where asking the transport costs more.
@@ -330,7 +340,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         """A number of the frame that is not complete, 0 for none; the same number later is the same frame."""
         return self.inbox.completions + 1 if self.inbox.unfinished_bytes else 0
 
-    def _end_unfinished(self) -> bool:
+    def end_unfinished(self) -> bool:
         """Closes the connection for the memory of its unfinished frame, unless the broker itself does not read it."""
         if self.gate.reasons & ~UNSENT_ANSWERS:
             return False

@@ -2,6 +2,8 @@
 
     TopicEvents -> the changes of a namespace -> one list for each pattern -> WATCH_TOPIC_UPDATE to each of its watchers
 
+In a cluster `StoredChanges` announces what other brokers create and delete.
+
 Watchers with the same namespace and pattern share one list, as the instances of an application do: a list of 100,000 names
 takes 8 MB and its encoding, which they share too, 4 MB; its hash takes a millisecond. All work is done in slices from the
 end of the turn on. Changes that come meanwhile go into the next update, so many creations are one update for each watcher.
@@ -29,14 +31,16 @@ NAMES_PER_UPDATE: Final = 1_000
 class WatchedList:
     """The topics of a namespace that match one pattern, and their watchers."""
 
-    __slots__ = ("_pattern", "topics", "watchers")
+    __slots__ = ("_pattern", "topics", "unfollow", "watchers")
 
-    def __init__(self, pattern: TopicsPattern, topics: TopicListHash) -> None:
-        """`topics` match the pattern now."""
+    def __init__(self, pattern: TopicsPattern, topics: TopicListHash, unfollow: Callable[[], None]) -> None:
+        """`topics` match the pattern now; `unfollow` is called when the last watcher leaves."""
         self.topics = topics
         """Topics that match now."""
         self.watchers: dict[TopicListWatcher, None] = {}
         """Those that are told; a dict as an ordered set."""
+        self.unfollow = unfollow
+        """Ends the news of topics that other brokers create and delete."""
         self._pattern = pattern
 
     def note(self, name: TopicName, exists: bool) -> bool:
@@ -129,7 +133,7 @@ class TopicListWatchers:
         watchers = watched.lists[pattern].watchers
         del watchers[watcher]
         if not watchers:
-            del watched.lists[pattern]
+            watched.lists.pop(pattern).unfollow()
         if not watched.lists:
             watched.unwatch()
             del self._namespaces[namespace]

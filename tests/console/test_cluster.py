@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from magnetar.commands.top_command import main as top
 from tests.console.test_screens import WIDTHS, findings
-from tests.interop.support import Admin, connect, numbered, publish
+from tests.interop.support import Admin, connect, numbered, publish, wait_until
 from tests.interop.test_served_metadata import Server
 from tests.support.bookies import BookieProcesses, ensemble_settings
 from tests.support.ports import free_port
@@ -35,6 +35,8 @@ def brokers(tmp_path: Path) -> Iterator[list[BrokerProcess]]:
                     **ensemble_settings(bookies.addresses),
                     "metadataStoreUrl": server.url,
                     "metadataStoreSessionTimeoutMillis": "6000",
+                    # Reports of loads.
+                    "loadBalancerEnabled": "true",
                     "brokerServicePort": str(free_port()),
                     "webServicePort": str(free_port()),
                 }
@@ -49,6 +51,33 @@ def brokers(tmp_path: Path) -> Iterator[list[BrokerProcess]]:
 
 def name_of(broker: BrokerProcess) -> str:
     return broker.addresses.admin.removeprefix("http://")
+
+
+def test_page_of_any_broker_shows_a_topic_and_changes_it(
+    brokers: list[BrokerProcess], open_page: Callable[..., Page]
+) -> None:
+    """A browser does not follow a request to another broker, so the asked broker asks the owner."""
+    admin = Admin(brokers[0].addresses.admin)
+    client = connect(brokers[0].addresses.pulsar)
+    client.subscribe("t", "s").close()
+    publish(client.create_producer("t", batching_enabled=False), numbered(10))
+    owner = next(one for one in brokers if one.addresses.admin == admin.owner_url("t"))
+    other = next(one for one in brokers if one is not owner)
+    page = open_page()
+    page.goto(f"{other.addresses.admin}/#/topic/persistent/public/default/t")
+    expect(page.get_by_text(f"Broker {name_of(owner)} has this topic")).to_be_visible()
+    expect(page.locator(".tile", has_text="Backlog")).to_contain_text("10")
+    page.get_by_role("group", name="Actions on s").get_by_role("button", name="Skip").click()
+    page.get_by_label("Number of entries").fill("4")
+    page.get_by_role("dialog").get_by_role("button", name="Skip", exact=True).click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert admin.subscription("t", "s")["msgBacklog"] == 6
+    expect(page.locator(".tile", has_text="Backlog")).to_contain_text("6")
+    page.get_by_role("link", name="Its page").click()
+    expect(page.locator(".connection")).to_have_text("live")
+    expect(page.locator(".tile", has_text="Backlog")).to_contain_text("6")
+    expect(page.get_by_text("has this topic")).to_be_hidden()
+    client.close()
 
 
 def test_page_shows_brokers_bundles_and_why_they_moved(
@@ -85,6 +114,14 @@ def test_page_shows_brokers_bundles_and_why_they_moved(
     expect(moves).to_contain_text(f"{name_of(brokers[2])} had it, and was gone")
     expect(page.get_by_role("status").filter(has_text="2 brokers own 4 bundles")).to_be_visible()
     page.locator("details summary").first.click()
+
+    def shows_rates() -> bool:
+        for producer in producers:
+            publish(producer, numbered(100))
+        return "0" not in rates.all_inner_texts()
+
+    rates = table.locator("tbody tr td:nth-child(4)")
+    wait_until(shows_rates, "messages a second of both brokers")
     for width, pixels in WIDTHS.items():
         for colours in ("light", "dark"):
             page.emulate_media(color_scheme=colours)

@@ -14,8 +14,8 @@ from typing import Final
 import pytest
 from playwright.sync_api import Page, expect
 
-from magnetar.kit.controls import Clock
 from tests.console.traffic import busy_broker
+from tests.interop.support import Clocks
 from tests.vectors.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
@@ -65,7 +65,7 @@ def test_pages_are_whole_in_the_first_hour(
     wrong: list[str] = []
     for moment, minutes in MOMENTS.items():
         if minutes:
-            Clock(admin).advance(minutes=minutes)
+            Clocks(young).advance(minutes=minutes)
         for width, page in pages.items():
             for view, drawn in VIEWS.items():
                 page.goto(f"{admin}/#/{view}")

@@ -65,13 +65,17 @@ def test_overview_shows_rates_and_follows_them(show: Callable[[str], Page]) -> N
     tile = page.locator(".tile", has_text="Published").locator(".big")
     expect(tile).to_have_text(re.compile(r"^[1-9].* msg/s$"))
     expect(page.locator(".connection")).to_have_text("live")
-    expect(page.locator(".tile", has_text="Storage")).to_contain_text("last journal writes")
     first = page.get_by_role("img", name=re.compile("^Messages"))
     expect(first).to_have_attribute("aria-label", re.compile(r"published: now [\d.]+ (k )?msg/s, lowest"))
     page.get_by_role("button", name="Last 5 minutes").click()
     expect(page.get_by_role("button", name="Last 5 minutes")).to_have_attribute("aria-pressed", "true")
     page.locator("figure", has_text="Messages").get_by_text("Table of these values").click()
     expect(page.locator("figure", has_text="Messages").locator("tbody tr").first).to_be_visible()
+
+
+@pytest.mark.one_broker("asks for the bookie inside the process")
+def test_overview_shows_the_journal(show: Callable[[str], Page]) -> None:
+    expect(show("overview").locator(".tile", has_text="Storage")).to_contain_text("last journal writes")
 
 
 def test_topics_are_searched_sorted_and_paged(show: Callable[[str], Page]) -> None:
@@ -437,6 +441,7 @@ def _with_stopped_curve(route: Route) -> None:
     route.fulfill(response=answer, json=found)
 
 
+@pytest.mark.one_broker("asks for the bookie inside the process")
 def test_bookies_show_their_disks(show: Callable[[str], Page]) -> None:
     page = show("bookies")
     expect(page.get_by_text("writable").first).to_be_visible()

@@ -113,6 +113,7 @@ def _with_two_ages(route: Route) -> None:
     route.fulfill(response=answer, json=found)
 
 
+@pytest.mark.one_broker("asks for the bookie inside the process")
 def test_embedded_bookie_claims_no_port(show: Callable[[str, int], Page]) -> None:
     page = show("bookies", 1440)
     expect(page.get_by_role("heading", name="Embedded bookie")).to_be_visible()

@@ -95,6 +95,8 @@ def busy_broker(folder: Path, *, test_faults: bool = False) -> Iterator[BrokerPr
         admin = Admin(broker.addresses.admin)
         for number in range(QUIET_TOPICS):
             admin.put(f"persistent/public/default/quiet-{number:03}")
+        if len(broker.pids) > 1:
+            take_all(broker, admin)
         client = connect(broker.addresses.pulsar)
         client.subscribe("orders", "audit-trail").close()
         schema = pulsar.schema.JsonSchema(Order)
@@ -114,6 +116,21 @@ def busy_broker(folder: Path, *, test_faults: bool = False) -> Iterator[BrokerPr
         finally:
             traffic.end()
             client.close()
+
+
+def take_all(broker: BrokerProcess, admin: Admin) -> None:
+    """Moves the bundles of the topics to the first broker of the cluster: a console has rates of its own topics alone."""
+    port = broker.addresses.admin.rpartition(":")[2]
+    brokers, bundles = admin.get("brokers"), admin.get("namespaces/public/default/bundles")
+    assert isinstance(brokers, list)
+    assert isinstance(bundles, dict)
+    name = next(one for one in map(str, brokers) if one.endswith(f":{port}"))
+    bounds = bundles["boundaries"]
+    assert isinstance(bounds, list)
+    for low, high in itertools.pairwise(bounds):
+        admin.put(f"namespaces/public/default/{low}_{high}/unload?destinationBroker={name}")
+    owners = {admin.owner_url(f"quiet-{number:03}") for number in range(QUIET_TOPICS)}
+    assert owners == {f"http://{name}"}
 
 
 def _order(number: int) -> Order:

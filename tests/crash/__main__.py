@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Final
 
 from tests.crash import (
     bookie_run,
@@ -15,6 +16,7 @@ from tests.crash import (
     deletion_run,
     dormancy_run,
     full_disk_run,
+    holes_run,
     offload_run,
     quarantine_run,
     trimming_run,
@@ -25,29 +27,32 @@ from tests.crash.crash_round import CrashRound, Outcome
 from tests.crash.plan import draw
 from tests.crash.spark_audit import audit_all, snapshot
 
+STEPS: Final = {
+    "deletion": deletion_run.main,
+    "compaction": compaction_run.main,
+    "quarantine": quarantine_run.main,
+    "trimming": trimming_run.main,
+    "offload": offload_run.main,
+    "dormancy": dormancy_run.main,
+}
+"""By the option, the runs that try each step of an operation."""
+
 
 def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     if arguments.bookie:
         return bookie_run.main(arguments.seed, keep=arguments.keep)
-    if arguments.deletion:
-        return deletion_run.main(keep=arguments.keep, audit=arguments.audit)
-    if arguments.compaction:
-        return compaction_run.main(keep=arguments.keep, audit=arguments.audit)
-    if arguments.quarantine:
-        return quarantine_run.main(keep=arguments.keep, audit=arguments.audit)
-    if arguments.trimming:
-        return trimming_run.main(keep=arguments.keep, audit=arguments.audit)
-    if arguments.offload:
-        return offload_run.main(keep=arguments.keep, audit=arguments.audit)
-    if arguments.dormancy:
-        return dormancy_run.main(keep=arguments.keep, audit=arguments.audit)
+    for name, try_all in STEPS.items():
+        if vars(arguments)[name]:
+            return try_all(keep=arguments.keep, audit=arguments.audit)
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
     folder = Path(tempfile.mkdtemp(prefix="crash-"))
     print(f"seed {seed}, {folder}", flush=True)
     passed = False
     try:
-        if arguments.full_disk:
+        if arguments.holes:
+            passed = holes_run.main(arguments.rounds, seed, folder)
+        elif arguments.full_disk:
             class_path = arguments.java_class_path
             passed = full_disk_run.main(arguments.rounds, seed, folder, java_class_path=class_path)
         else:
@@ -87,6 +92,11 @@ def _parser() -> argparse.ArgumentParser:
         "--dormancy",
         action="store_true",
         help="kill a broker at each step of falling asleep and waking instead",
+    )
+    parser.add_argument(
+        "--holes",
+        action="store_true",
+        help="kill a broker while entries that are pending at consumers are delivered again instead",
     )
     parser.add_argument(
         "--quarantine",

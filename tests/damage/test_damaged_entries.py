@@ -17,6 +17,8 @@ from tests.damage.flips import flip_in
 from tests.interop.support import RECEIVE_MS, SILENCE_MS, Admin, connect, wait_until
 from tests.vectors.broker_process import BrokerProcess
 
+pytestmark = pytest.mark.one_broker("damages files of the bookie and the store inside the process")
+
 SETTINGS: Final = {"bindAddress": "127.0.0.1", "activeConsumerFailoverDelayTimeMillis": "0"}
 MESSAGES: Final = 40
 DAMAGED: Final = 17

@@ -14,6 +14,8 @@ from tests.bookie_stub.files import flip
 from tests.interop.support import connect
 from tests.vectors.broker_process import BrokerFailedError, BrokerProcess
 
+pytestmark = pytest.mark.one_broker("damages files of the bookie and the store inside the process")
+
 SETTINGS: Final = {"bindAddress": "127.0.0.1", "journalPreAllocSizeMB": "1"}
 MESSAGES: Final = 60
 PLACES: Final = 8

@@ -18,6 +18,8 @@ from tests.bookie_stub.files import flip
 from tests.interop.support import connect
 from tests.vectors.broker_process import BrokerFailedError, BrokerProcess
 
+pytestmark = pytest.mark.one_broker("damages files of the bookie and the store inside the process")
+
 SETTINGS: Final = {
     "bindAddress": "127.0.0.1",
     "managedLedgerMaxEntriesPerLedger": "100",

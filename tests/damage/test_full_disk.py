@@ -45,6 +45,7 @@ LONG_REPLAY = {"dbStorage_writeCacheMaxSizeMb": "3"}
 """A replay of all entries fills the write cache several times."""
 SETTINGS = {"bindAddress": "127.0.0.1", "journalPreAllocSizeMB": "1"}
 WAIT_S = 60.0
+OWN_DISK = pytest.mark.one_broker("fills the disk of the bookie and the store inside the process")
 
 
 @pytest.fixture
@@ -133,6 +134,7 @@ def wait_for(condition: Callable[[], bool], publisher: Publisher) -> None:
         time.sleep(0.01)
 
 
+@OWN_DISK
 def test_publishing_is_refused_while_the_disk_is_full_and_goes_on_afterwards(
     small_disk: Path, tmp_path: Path
 ) -> None:
@@ -156,6 +158,7 @@ def test_publishing_is_refused_while_the_disk_is_full_and_goes_on_afterwards(
             assert received == publisher.confirmed
 
 
+@OWN_DISK
 @pytest.mark.parametrize("how", ["stop", "kill", "kill before a checkpoint"])
 def test_broker_starts_on_a_full_disk_serves_and_frees_space(
     small_disk: Path, tmp_path: Path, how: str
@@ -217,6 +220,7 @@ def send_many(producer: pulsar.Producer) -> None:
         producer.send(BODY)
 
 
+@OWN_DISK
 def test_send_ends_with_its_time_out_when_the_disk_stays_full(small_disk: Path, tmp_path: Path) -> None:
     """The client begins the time-out anew with each connection, so the broker must not let it connect at once."""
     broker = broker_on(small_disk, tmp_path, {"diskCheckInterval": "200"})
@@ -232,6 +236,7 @@ def test_send_ends_with_its_time_out_when_the_disk_stays_full(small_disk: Path, 
         broker.kill()
 
 
+@OWN_DISK
 @pytest.mark.parametrize("removal", ["trimming", "deletion"])
 def test_removal_goes_on_when_the_disk_fills_up_in_its_middle(
     small_disk: Path, tmp_path: Path, removal: str

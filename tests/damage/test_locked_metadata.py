@@ -7,10 +7,14 @@ import sqlite3
 import threading
 from pathlib import Path
 
+import pytest
+
 from magnetar.audit.facts import gather, judge
 from magnetar.snapshot.node_sources import nodes_of
 from tests.interop.support import Admin, connect, numbered, publish, receive, wait_until
 from tests.vectors.broker_process import BrokerProcess
+
+pytestmark = pytest.mark.one_broker("locks the file of the store inside the process")
 
 WAIT_S = 60.0
 SETTINGS = {

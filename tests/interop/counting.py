@@ -79,8 +79,8 @@ class Counts:
         """The position in each receipt."""
         self.troubles: list[str] = []
         """Sends that failed, consumers that ended, second receipts, and lines that no program should print."""
-        self.slowest_s = 0.0
-        """The longest time from a send to its receipt."""
+        self.waits_s: dict[str, list[float]] = {topic: [] for topic in TOPICS}
+        """By topic: the time from each send to its receipt."""
         self._sent_s: dict[Name, float] = {}
         self._delivered = {name: {topic: Delivered() for topic in TOPICS} for name in SUBSCRIPTIONS}
 
@@ -93,7 +93,7 @@ class Counts:
             case "confirmed", [topic, key, number, position] if Name(topic, key, int(number)) in self._sent_s:
                 name = Name(topic, key, int(number))
                 self.confirmed[name] = position
-                self.slowest_s = max(self.slowest_s, now_s - self._sent_s.pop(name))
+                self.waits_s[topic].append(now_s - self._sent_s.pop(name))
             case "received", [subscription, topic, key, number, position]:
                 self._delivered[subscription][topic].take(Name(topic, key, int(number)), position)
             case (("ready" | "stopped"), []):
@@ -114,6 +114,18 @@ class Counts:
             for subscription, topics in self._delivered.items()
             for name, position in self.confirmed.items()
             if position not in (places := topics[name.topic].positions).get(name, ())
+        ]
+
+    def confirmed_before(self) -> list[str]:
+        """Returns messages that were stored again after a copy whose receipt the client got.
+
+        A client sends again what has no receipt, so the receipt of such a message is that of its last copy.
+        """
+        return [
+            f"{subscription} got {name} from {places}, and its receipt is that of {position}"
+            for subscription, topics in self._delivered.items()
+            for name, position in self.confirmed.items()
+            if (places := topics[name.topic].positions.get(name)) and position != max(places, key=_place)
         ]
 
     def findings(self) -> list[str]:
@@ -137,11 +149,18 @@ class Counts:
         all_delivered = [one for topics in self._delivered.values() for one in topics.values()]
         received = sum(len(one.positions) for one in all_delivered)
         doubled = sum(one.deliveries for one in all_delivered) - received
+        stored = sum(len(places) - 1 for one in all_delivered for places in one.positions.values())
+        slowest_s = max((wait_s for waits_s in self.waits_s.values() for wait_s in waits_s), default=0.0)
         return (
             f"{self.said['sent']} sent, {self.said['confirmed']} confirmed, {self.said['failed']} failed, "
-            f"{received} received by {len(SUBSCRIPTIONS)} subscriptions, {doubled} doubled, {len(self.lost())} lost, "
-            f"{sum(len(one.late) for one in all_delivered)} out of order, slowest receipt {self.slowest_s:.1f} s"
+            f"{received} received by {len(SUBSCRIPTIONS)} subscriptions, {doubled} doubled "
+            f"({stored} stored again), {len(self.lost())} lost, {sum(len(one.late) for one in all_delivered)} out of order, "
+            f"slowest receipt {slowest_s:.1f} s"
         )
+
+
+def _place(position: str) -> tuple[int, ...]:
+    return tuple(map(int, position.split(":")))
 
 
 class CountingClient:

@@ -34,8 +34,8 @@ def test_counts_are_complete_once_every_subscription_has_each_confirmed_message(
     assert counts.is_complete()
     assert counts.findings() == []
     assert counts.summary() == (
-        "1 sent, 1 confirmed, 0 failed, 2 received by 2 subscriptions, 0 doubled, 0 lost, 0 out of order, "
-        "slowest receipt 1.0 s"
+        "1 sent, 1 confirmed, 0 failed, 2 received by 2 subscriptions, 0 doubled (0 stored again), 0 lost, "
+        "0 out of order, slowest receipt 1.0 s"
     )
     assert not judged(*ONCE[:-1]).is_complete()
     assert not judged(*ONCE, "sent single 1 21").is_complete()
@@ -44,7 +44,15 @@ def test_counts_are_complete_once_every_subscription_has_each_confirmed_message(
 def test_message_that_was_sent_again_may_come_twice_from_two_positions() -> None:
     counts = judged(*ONCE, "received alone single 1 1 7:5:0", "received keys single 1 1 7:0:0")
     assert counts.findings() == []
-    assert ", 2 doubled" in counts.summary()
+    assert ", 2 doubled (1 stored again)" in counts.summary()
+
+
+def test_copies_after_a_receipt_are_told_from_copies_before_it() -> None:
+    before = "received alone single 1 1 6:12:0"
+    assert judged(*ONCE, before).confirmed_before() == []
+    after = judged(*ONCE, before, "received alone single 1 1 7:5:0").confirmed_before()
+    assert len(after) == 1
+    assert "its receipt is that of 7:0:0" in after[0]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import pulsar
@@ -21,8 +21,18 @@ import pytest
 from broker.net.ports import ConsumerOnConnection
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.entry import Entry
-from tests.interop.support import SILENCE_MS, Admin, connect, wait_until
+from tests.interop.support import (
+    SILENCE_MS,
+    Admin,
+    Clocks,
+    connect,
+    nothing_comes,
+    numbered,
+    publish,
+    wait_until,
+)
 from tests.support.memory_broker import memory_broker
+from tests.support.mover import Mover
 from tests.vectors.broker_process import REPOSITORY, BrokerProcess
 
 TOPIC = "persistent://public/default/article"
@@ -33,6 +43,10 @@ SETTINGS = {
     # A round each second.
     "unackedHoleRedeliveryPeriodSeconds": "1",
 }
+PENDING_S = 600
+"""`unackedHoleRedeliveryPendingSeconds` of a broker whose clock a test advances."""
+HELD = 3
+"""The message that is not acknowledged at once."""
 
 
 @contextmanager
@@ -132,6 +146,115 @@ def test_message_whose_acknowledgement_is_lost_comes_again(
         wait_until(lambda: admin.subscription(topic, "s")["msgBacklog"] == 0, "the holes are filled")
     finally:
         admin.unconfigure("unackedHoleRedeliveryPendingSeconds")
+
+
+@pytest.fixture(scope="module")
+def advanced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker whose clock a test advances; a client's delay of a negative acknowledgement goes by the machine's."""
+    settings = {
+        "unackedHoleRedeliveryPendingSeconds": str(PENDING_S),
+        "transactionCoordinatorEnabled": "true",
+    }
+    with BrokerProcess(
+        tmp_path_factory.mktemp("advanced"), settings, memory=True, test_faults=True
+    ) as running:
+        yield running
+
+
+def hold_one(
+    client: pulsar.Client, admin: Admin, topic: str, kind: pulsar.ConsumerType, delay_ms: int
+) -> tuple[pulsar.Consumer, pulsar.Message]:
+    """Returns a consumer that has acknowledged all of its messages but one, and that one.
+
+    `delay_ms` is that of its negative acknowledgements.
+    """
+    consumer = client.subscribe(topic, "s", consumer_type=kind, negative_ack_redelivery_delay_ms=delay_ms)
+    publish(client.create_producer(topic, batching_enabled=False), numbered(10), partition_key="k")
+    messages = [consumer.receive(60_000) for _ in range(10)]
+    for message in messages[:HELD] + messages[HELD + 1 :]:
+        consumer.acknowledge(message)
+    wait_until(lambda: admin.subscription(topic, "s")["msgBacklog"] == 1, "nine are acknowledged")
+    return consumer, messages[HELD]
+
+
+def redelivered_from_consumers(admin: Admin, topic: str) -> object:
+    told = admin.get(f"magnetar/subscriptions/why/persistent/public/default/{topic}/s")
+    assert isinstance(told, dict)
+    return told["redeliveredFromConsumers"]
+
+
+@pytest.mark.parametrize("kind", [pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared])
+def test_message_with_a_delayed_negative_acknowledgement_comes_once_by_its_client(
+    advanced: BrokerProcess,
+    connected: Callable[[str], pulsar.Client],
+    topic: str,
+    kind: pulsar.ConsumerType,
+) -> None:
+    client, admin, clock = connected(advanced.addresses.pulsar), Admin.of(advanced), Clocks(advanced)
+    consumer, held = hold_one(client, admin, topic, kind, delay_ms=1000)
+    clock.advance(seconds=0.7 * PENDING_S)
+    consumer.negative_acknowledge(held)
+    again = consumer.receive(60_000)
+    assert (again.data(), again.redelivery_count()) == (held.data(), 1)
+    # More than the key's value since the first delivery, less since the one that the client has asked for.
+    clock.advance(seconds=0.7 * PENDING_S)
+    assert nothing_comes(consumer)
+    assert redelivered_from_consumers(admin, topic) == 0
+    consumer.acknowledge(again)
+    wait_until(lambda: admin.subscription(topic, "s")["msgBacklog"] == 0, "the hole is filled")
+
+
+@pytest.mark.parametrize("kind", [pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared])
+def test_message_comes_by_the_key_when_its_negative_acknowledgement_is_delayed_for_longer(
+    advanced: BrokerProcess,
+    connected: Callable[[str], pulsar.Client],
+    topic: str,
+    kind: pulsar.ConsumerType,
+) -> None:
+    client, admin, clock = connected(advanced.addresses.pulsar), Admin.of(advanced), Clocks(advanced)
+    consumer, held = hold_one(client, admin, topic, kind, delay_ms=3_600_000)
+    consumer.negative_acknowledge(held)
+    clock.advance(seconds=1.5 * PENDING_S)
+    again = consumer.receive(60_000)
+    assert (again.data(), again.redelivery_count()) == (held.data(), 1)
+    assert redelivered_from_consumers(admin, topic) == 1
+    consumer.acknowledge(again)
+    wait_until(lambda: admin.subscription(topic, "s")["msgBacklog"] == 0, "the hole is filled")
+    assert nothing_comes(consumer)
+
+
+@pytest.mark.parametrize("action", ["COMMIT", "ABORT"])
+def test_message_that_an_open_transaction_has_acknowledged_stays_with_it(
+    advanced: BrokerProcess, topic: str, action: str
+) -> None:
+    admin, clock = Admin.of(advanced), Clocks(advanced)
+    source = f"persistent://public/default/{topic}"
+
+    async def play() -> None:
+        mover = await Mover.open(advanced.addresses.pulsar, source, f"{source}-target")
+        for body in numbered(4):
+            await mover.publish(2, body)
+        positions = [(await mover.message())[1] for _ in range(4)]
+        txn = await mover.begin(100 * PENDING_S * 1000)
+        await mover.acknowledge(positions[1], txn)
+        await mover.acknowledge(positions[3])
+        await mover.acknowledge(positions[0])
+        await asyncio.to_thread(clock.advance, seconds=1.5 * PENDING_S)
+        # The third one, whose acknowledgement is lost, tells that the broker has searched.
+        assert (await mover.message())[1] == positions[2]
+        assert not mover.waiting
+        assert await asyncio.to_thread(redelivered_from_consumers, admin, topic) == 1
+        await mover.acknowledge(positions[2])
+        await mover.ask("END_TXN", "END_TXN_RESPONSE", txn_action=action, **txn)
+        if action == "ABORT":
+            assert (await mover.message())[1] == positions[1]
+            await mover.acknowledge(positions[1])
+        told = await asyncio.to_thread(admin.subscription, topic, "s")
+        assert told["msgBacklog"] == 0
+        assert not mover.waiting
+        await mover.cnx.close()
+
+    asyncio.run(play())
 
 
 def fill(consumer: pulsar.Consumer, admin: Admin) -> None:

@@ -6,11 +6,12 @@ import json
 import subprocess
 import sys
 import urllib.error
+from collections.abc import Callable, Iterator
 
 import pulsar
 import pytest
 
-from tests.interop.support import Admin, Json, numbered, publish, receive, wait_until
+from tests.interop.support import Admin, Clocks, Json, numbered, publish, receive, wait_until
 from tests.vectors.broker_process import REPOSITORY, BrokerProcess
 
 SETTINGS = {"managedLedgerMaxEntriesPerLedger": "50", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
@@ -23,6 +24,11 @@ ONE_CACHE = pytest.mark.one_broker("source and shadow share the cache of one pro
 @pytest.fixture
 def shadow(admin: Admin, topic: str) -> str:
     """A shadow of the topic."""
+    return make_shadow(admin, topic)
+
+
+def make_shadow(admin: Admin, topic: str) -> str:
+    """Makes a topic and its shadow; returns the shadow's name."""
     name = f"{topic}-shadow"
     admin.put(f"persistent/public/default/{topic}")
     source: Json = {"PULSAR.SHADOW_SOURCE": f"persistent://public/default/{topic}"}
@@ -136,3 +142,43 @@ def test_client_goes_on_through_unloads_and_learns_of_the_end(
     assert shadow in json.dumps(refused.value.read().decode())
     consumer.close()
     admin.delete(f"persistent/public/default/{shadow}")
+
+
+@pytest.fixture(scope="module")
+def advanced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker whose clock a test advances."""
+    with BrokerProcess(
+        tmp_path_factory.mktemp("advanced"), SETTINGS, memory=True, test_faults=True
+    ) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("policy", "body"),
+    [
+        ("messageTTL?messageTTL=3600", None),
+        (
+            "backlogQuota?backlogQuotaType=destination_storage",
+            {"limitSize": 1, "policy": "consumer_backlog_eviction"},
+        ),
+    ],
+)
+@pytest.mark.parametrize("limited", [0, 1])
+def test_time_to_live_and_quota_act_on_the_topic_that_has_them_alone(
+    advanced: BrokerProcess,
+    connected: Callable[[str], pulsar.Client],
+    topic: str,
+    policy: str,
+    body: Json,
+    limited: int,
+) -> None:
+    client, admin = connected(advanced.addresses.pulsar), Admin.of(advanced)
+    topics = [topic, make_shadow(admin, topic)]
+    for one in topics:
+        client.subscribe(one, "s").close()
+    publish(client.create_producer(topic, batching_enabled=False), numbered(COUNT))
+    admin.post(f"persistent/public/default/{topics[limited]}/{policy}", body)
+    Clocks(advanced).advance(hours=2)
+    wait_until(lambda: admin.subscription(topics[limited], "s")["msgBacklog"] == 0, "its messages are gone")
+    assert admin.subscription(topics[not limited], "s")["msgBacklog"] == COUNT
+    assert receive(client.subscribe(topics[not limited], "s"), COUNT) == numbered(COUNT)

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -74,7 +75,7 @@ class ZooKeeper:
         config = self._folder / "zoo.cfg"
         config.write_text(
             f"tickTime=500\ndataDir={self._folder / 'data'}\nclientPort={port}\nclientPortAddress={host}\n"
-            "admin.enableServer=false\n4lw.commands.whitelist=srvr\n"
+            "admin.enableServer=false\n4lw.commands.whitelist=srvr,mntr\n"
             + self._tls_lines()
             + self._metrics_lines()
         )
@@ -130,6 +131,17 @@ class ZooKeeper:
         """Number of connected clients. A session that expires loses its connection."""
         return int(self._state().partition(b"Connections: ")[2].split()[0]) - 1
 
+    @property
+    def figures(self) -> Mapping[str, float]:
+        """Its own numbers by the names of `mntr`, without `zk_`; `zxid` counts the writes."""
+        lines = [line.partition("\t") for line in self._state(b"mntr").decode().splitlines()]
+        found = {
+            name.removeprefix("zk_"): float(value)
+            for name, _, value in lines
+            if value.replace(".", "", 1).isdigit()
+        }
+        return {**found, "zxid": int(self._state().partition(b"Zxid: ")[2].split()[0], 16)}
+
     def _answers(self) -> bool:
         """Returns True once it serves, which is later than it listens."""
         try:
@@ -137,8 +149,8 @@ class ZooKeeper:
         except OSError:
             return False
 
-    def _state(self) -> bytes:
+    def _state(self, word: bytes = b"srvr") -> bytes:
         host, port = self.address.split(":")
         with socket.create_connection((host, int(port)), timeout=60) as connection:
-            connection.sendall(b"srvr")
+            connection.sendall(word)
             return b"".join(iter(lambda: connection.recv(4096), b""))

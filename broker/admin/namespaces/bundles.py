@@ -19,20 +19,19 @@ from broker.admin.http.answers import (
 )
 from broker.admin.http.request_path import CHECK_ALONE, NAMESPACE
 from broker.admin.service_view import BROKER, RATES, BrokerView
+from broker.admin.topics.owner_redirect import sent_to_owner
 from broker.admin.topics.stats import rates_of_topic
 from broker.config.server_keys import AT_POSITIONS, BY_TOPICS, EQUAL
-from broker.service.lifecycle import namespace_topics
+from broker.service.lifecycle import bundle_division, namespace_topics
 from broker.service.namespaces import bundles
 from broker.service.namespaces.bundles import (
     Bundle,
     BundleRates,
-    Bundles,
     bundles_of,
     hashes_by_rates,
     middle_of,
 )
 from broker.service.namespaces.namespaces import Json, NamespaceNotFound
-from broker.service.namespaces.stored_forms import BUNDLES_KEY
 from foundation.loop.slices import in_slices
 
 _BUNDLE: Final = NAMESPACE + "/{bundle}"
@@ -59,26 +58,12 @@ async def split(request: web.Request) -> web.Response:
     algorithm = named or broker.settings.str("defaultNamespaceBundleSplitAlgorithm")
     positions = await _positions(request) if algorithm == AT_POSITIONS else []
     bundle = await _chosen(request)
+    if (elsewhere := await _elsewhere(request, bundle)) is not None:
+        return elsewhere
     at = positions or await _divided_at(request, bundle, algorithm)
 
-    def divided(stored: Json) -> Json:
-        # Of the newest bundles: another split may have been stored since `bundle` was found.
-        known = Bundles.stored(stored)
-        return known.split(known.find(namespace, str(bundle)), at).json()
-
-    known = bundles_of(broker.namespaces, namespace)
-    parts = [
-        f"{namespace}/{one}" for one in known.split(bundle, at).all() if bundle.low <= one.low < bundle.high
-    ]
-
-    async def store() -> None:
-        await broker.namespaces.change_local_policy(namespace, BUNDLES_KEY, divided, known.json())
-
-    ownership = broker.registry.ownership
-    await ownership.split(f"{namespace}/{bundle}", parts, store)
-    if is_true(request, "unload"):
-        for part in parts:
-            await ownership.unload(part)
+    unloads = is_true(request, "unload")
+    await bundle_division.divide(broker.registry, namespace, bundle, at, unloads=unloads)
     return done()
 
 
@@ -109,6 +94,8 @@ async def unload_bundle(request: web.Request) -> web.Response:
     """Closes the open topics of a bundle and gives it up, to `destinationBroker` if one is named; 409 where it is not."""
     broker, namespace = request.app[BROKER], _namespace(request)
     bundle = await _chosen(request)
+    if (elsewhere := await _elsewhere(request, bundle)) is not None:
+        return elsewhere
     ownership, destination = broker.registry.ownership, request.query.get("destinationBroker", "")
     if destination and destination not in ownership.brokers:
         raise Conflict("Not allowed unload namespace bundle to inactive destination broker")
@@ -204,6 +191,18 @@ async def _chosen(request: web.Request) -> Bundle:
         bundle = known.of(name)
         weights[bundle] = weights.get(bundle, 0) + weight
     return max(known.all(), key=lambda bundle: weights.get(bundle, 0))
+
+
+async def _elsewhere(request: web.Request, bundle: Bundle) -> web.Response | None:
+    """Returns the answer that sends a request for the largest or hottest bundle to its owner, by name; None at the owner.
+
+    A request for a bundle with a name is at its owner already.
+    """
+    text = request.match_info["bundle"]
+    if text not in (LARGEST, HOT) or not request.app[BROKER].registry.ownership.is_shared:
+        return None
+    before, action = request.rel_url.raw_path.rsplit(f"/{text}/", 1)
+    return await sent_to_owner(request, f"{namespace_of(request)}/{bundle}", f"{before}/{bundle}/{action}")
 
 
 async def _hashes(broker: BrokerView, namespace: str, bundle: Bundle) -> AsyncIterator[tuple[str, int]]:

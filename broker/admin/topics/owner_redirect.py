@@ -3,6 +3,8 @@
 A request that any broker can answer (policies of namespaces, lists, numbers of partitions, lookups) stays here, and so does
 one about all partitions of a topic, which have owners of their own. The answer is 307 with the same path at the owner, or
 at the broker that finds one; `authoritative` then says whether the asked broker leads.
+
+A request of the console is asked here for its user, because a browser does not follow it to another broker.
 """
 
 from __future__ import annotations
@@ -12,10 +14,13 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from broker.admin.http.answers import answer, body_of, done
+from broker.admin.http.principal import PRINCIPAL
 from broker.admin.service_view import BROKER
+from broker.admin.topics.over_owners import cluster_of
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import NamespaceNotFound
-from broker.service.topics.topic_ownership import Addresses
+from broker.service.topics.topic_ownership import Addresses, Owner
 from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import ASSIGN_TOPIC, COORDINATORS_MAX
 from foundation.model.errors import InvalidTopicName, ServiceNotReady
@@ -49,7 +54,11 @@ _ROOTS: Final = (
     "/admin/v2/magnetar/cache/why/{domain}",
     "/topics/{domain}",
 )
-"""Paths before the topic. The console is not among them: a browser does not follow its requests to another broker."""
+"""Paths before the topic."""
+FROM_CONSOLE: Final = "Magnetar-Console"
+"""The header of the console's requests."""
+_CONSOLE: Final = "/admin/v2/magnetar/console/"
+_CONSOLE_ROOTS: Final = (f"{_CONSOLE}topics/{{domain}}", f"{_CONSOLE}messages/{{domain}}")
 
 
 @web.middleware
@@ -65,17 +74,48 @@ async def send_to_owner(request: web.Request, handler: Handler) -> web.StreamRes
         return await handler(request)  # The handler refuses it in its own words.
     if bundle is None:
         return await handler(request)
+    elsewhere = await sent_to_owner(request, bundle)
+    return await handler(request) if elsewhere is None else elsewhere
+
+
+async def sent_to_owner(request: web.Request, bundle: str, path: str = "") -> web.Response | None:
+    """Returns the answer that sends a request to the owner of a bundle; None where this broker is that, or is by now.
+
+    `path` as in `sent_on`.
+    """
+    ownership = request.app[BROKER].registry.ownership
     authoritative = request.query.get("authoritative") == "true"
-    owner = (await ownership.owner_of_bundle(bundle, authoritative=authoritative)).addresses
-    if owner == ownership.owner:
-        return await handler(request)
-    return sent_on(request, owner, authoritative=ownership.leader == ownership.owner.broker_id)
+    owner = await ownership.owner_of_bundle(bundle, authoritative=authoritative)
+    if owner.addresses == ownership.owner:
+        return None
+    if FROM_CONSOLE in request.headers and _may_all(request):
+        return await _asked(request, owner, path or request.rel_url.raw_path)
+    leads = ownership.leader == ownership.owner.broker_id
+    return sent_on(request, owner.addresses, authoritative=leads, path=path)
 
 
-def sent_on(request: web.Request, to: Addresses, *, authoritative: bool | None) -> web.Response:
+def _may_all(request: web.Request) -> bool:
+    """Returns True for a role that no check at the owner could refuse: this broker asks with rights of its own."""
+    authorizer = request.app[BROKER].authorizer
+    return not authorizer.enabled or authorizer.is_superuser(request[PRINCIPAL])
+
+
+async def _asked(request: web.Request, owner: Owner, path: str) -> web.Response:
+    """Returns the owner's answer. Raises as `Peers.request`."""
+    query = {**request.query, **({"authoritative": "true"} if owner.authoritative else {})}
+    body = None if request.method == "GET" else await body_of(request)
+    peers = cluster_of(request.app[BROKER]).peers
+    found = await peers.request(owner.addresses, request.method, path, query=query, body=body)
+    return done() if found.body is None else answer(found.body)
+
+
+def sent_on(
+    request: web.Request, to: Addresses, *, authoritative: bool | None, path: str = ""
+) -> web.Response:
     """Returns the answer that sends a request to another broker. ServiceNotReady for one without a port of its kind.
 
-    `authoritative` is None for a request about the broker itself, which goes there as it is.
+    `authoritative` is None for a request about the broker itself, which goes there as it is. `path`: another one than that
+    of the request, quoted.
     """
     # From TLS to TLS alone: the request may have a token.
     base = to.admin_url_tls if request.secure else to.admin_url or to.admin_url_tls
@@ -86,7 +126,7 @@ def sent_on(request: web.Request, to: Addresses, *, authoritative: bool | None) 
         url = url.update_query(authoritative="true" if authoritative else "false")
     query = f"?{url.raw_query_string}" if url.raw_query_string else ""
     # As a text: joined by yarl, the path of the subscription `..` would become that of its topic.
-    return web.Response(status=307, headers={"Location": f"{base}{url.raw_path}{query}"})
+    return web.Response(status=307, headers={"Location": f"{base}{path or url.raw_path}{query}"})
 
 
 async def _bundle_of(request: web.Request, registry: TopicRegistry) -> str | None:
@@ -132,7 +172,11 @@ def _coordinator_of(request: web.Request, path: str) -> int | None:
 
 def _topic_of(request: web.Request, path: str) -> TopicName | None:
     root, found, rest = path.partition("/{tenant}/{namespace}/{topic}")
-    is_known = root in _ROOTS or root.startswith(_TRANSACTIONS)
+    is_known = (
+        root in _ROOTS
+        or root.startswith(_TRANSACTIONS)
+        or (root in _CONSOLE_ROOTS and FROM_CONSOLE in request.headers and _may_all(request))
+    )
     match = request.match_info
     publishes_to_one = root == "/topics/{domain}" and "partition" in match
     if not found or not is_known or (rest.startswith(_ANYWHERE) and not publishes_to_one):

@@ -7,7 +7,6 @@ delayed entries, properties and counters are the shadow's; its own list in the m
 from __future__ import annotations
 
 from bookkeeper.ensembles.lost_entries import LostEntries
-from broker.managed_ledger.background import Background
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.ledger_list_store import LedgerListStore
@@ -42,7 +41,7 @@ class ShadowContext(LedgerContext):
         self.stats = ManagedLedgerStats()
         self.retired_reads = ReadStats()
         """Reads of cursors that were deleted."""
-        self.background = Background("managed ledger", name)
+        self.known_background = None
 
     @property
     def last_confirmed(self) -> Position:  # type: ignore[override]  # The source alone moves it.

@@ -121,7 +121,9 @@ class HoleRounds:
     async def _round(self, now_ns: int, defects: Defects) -> int:
         """Looks at all subscriptions; returns the seconds until the next round."""
         registry = self._registry
-        shortest_s = ROUND_S_MAX
+        # The keys count without an open topic, too: one that opens a moment later is not to wait for the longest time.
+        keys = registry.settings
+        shortest_s = min(ROUND_S_MAX, keys.hole_period_s, keys.hole_pending_s or ROUND_S_MAX)
         # A copy: topics open and close during the pauses.
         async for topic in in_slices(list(registry.topics.values()), registry.now_ns):
             if not isinstance(topic, PersistentTopic) or topic.closed or not topic.subscriptions:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Final, cast
 
+from bookkeeper.metadata.documents import Beside
 from bookkeeper.metadata.metadata_store import MetadataStore, Write
 from broker.security.authorization.permissions import (
     NamespacePermissions,
@@ -254,7 +255,7 @@ class Namespaces:
             return {**self.policies(namespace), DELETED: True}
 
         async with self._changing:
-            await uninterrupted(self._change_policies(namespace, marked, beside))
+            await uninterrupted(self._change_policies(namespace, marked, lambda: beside))
 
     async def set_policy(self, namespace: str, key: str, value: Json) -> None:
         """Sets one policy of a namespace; None removes it. NamespaceNotFound for an unknown namespace."""
@@ -286,9 +287,14 @@ class Namespaces:
             await uninterrupted(change())
 
     async def change_local_policy(
-        self, namespace: str, key: str, changed: Callable[[Json], Json], bundles: Json
+        self,
+        namespace: str,
+        key: str,
+        changed: Callable[[Json], Json],
+        bundles: Json,
+        beside: Beside = tuple,
     ) -> None:
-        """Changes a policy as `change_policy`, for a key of LOCAL.
+        """Changes a policy as `change_policy`, for a key of LOCAL, in one write with `beside`.
 
         New local policies get `bundles`: Pulsar takes them from there alone.
         """
@@ -299,7 +305,7 @@ class Namespaces:
             return _with_value(local, key, changed(self.policy(namespace, key)))
 
         async def change() -> None:
-            await self.stored.local.change(namespace, document)
+            await self.stored.local.change(namespace, document, beside)
             if key == BUNDLES_KEY:
                 # As Pulsar does after a split.
                 await self._change_policies(
@@ -331,7 +337,7 @@ class Namespaces:
         self,
         namespace: str,
         changed: Callable[[Document | None], Document | None],
-        beside: Sequence[Write] = (),
+        beside: Beside = tuple,
     ) -> None:
         rights = rights_of(self._policies.get(namespace))
         try:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from bookkeeper.metadata.documents import Beside
 from bookkeeper.metadata.metadata_store import Lease
 from broker.service.successor import ServiceUrls, Successor
 from foundation.model.topic_name import TopicName
@@ -238,9 +239,11 @@ class TopicOwnership:
         """Closes the topics of a bundle that this broker owns, and gives it up to the broker of this name, or to any."""
         await self.close_bundle(bundle, None)
 
-    async def split(self, bundle: str, parts: Sequence[str], store: Callable[[], Awaitable[None]]) -> None:
-        """Owns the parts of a bundle in its place; `store` stores the division."""
-        await store()
+    async def split(
+        self, bundle: str, parts: Sequence[str], store: Callable[[Beside], Awaitable[None]]
+    ) -> None:
+        """Owns the parts of a bundle in its place; `store` stores the division, on a condition."""
+        await store(tuple)
 
     async def leave(self) -> None:
         """Gives all topics up, before the broker stops."""

@@ -11,8 +11,8 @@ import pytest
 
 from bookkeeper.metadata.documents import Documents
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import MetadataStore, Stop, Versioned
-from foundation.model.errors import MetadataError
+from bookkeeper.metadata.metadata_store import Check, MetadataStore, Stop, Versioned
+from foundation.model.errors import BadVersion, MetadataError
 
 TURNS_MAX = 1_000
 
@@ -157,6 +157,26 @@ async def test_name_of_any_characters_is_followed() -> None:
     async with followed(quoted=True) as one:
         await one.writer.put("/texts/x%3A%2F%2Fy", b"2")
         await one.until({"a": "1", "x://y": "2"})
+
+
+async def test_condition_of_a_change_is_asked_at_each_write() -> None:
+    async with followed() as one:
+        asked: list[int] = []
+
+        def condition() -> list[Check]:
+            asked.append(len(asked))
+            if len(asked) == 1:
+                # Another session is faster.
+                one.writer._set("/texts/a", b"2", 1)
+            return [Check("/lease", 0)]
+
+        await one.writer.put("/lease", b"mine")
+        await one.texts.change("a", lambda text: f"{text}!", condition)
+        assert (asked, one.texts.values) == ([0, 1], {"a": "2!"})
+        await one.writer.put("/lease", b"another's")
+        with pytest.raises(BadVersion):
+            await one.texts.change("a", lambda text: f"{text}!", condition)
+        assert one.texts.values == {"a": "2!"}
 
 
 async def test_own_change_is_not_told() -> None:

@@ -44,6 +44,11 @@ class FourBundles(SimpleNamespace):
         """Anti-affinity groups by namespace."""
         self.listed: list[str] = []
         """Those that lists show."""
+        self.stored = self
+        """Every copy is the newest one."""
+
+    async def read_newest(self, namespace: str) -> None:
+        """Has it already."""
 
     def tenants(self) -> list[str]:
         return sorted({name.partition("/")[0] for name in self.listed})

@@ -21,6 +21,7 @@ from foundation.model.errors import ServiceNotReady
 from tests.broker.cluster.support import Node, cluster, settle
 
 MIB = 1 << 20
+FIRST = Bundles.equal(4).all()[0]
 BUNDLES = [f"shop/orders/{one}" for one in Bundles.equal(4).all()]
 BUSY = BalanceSettings(history=0.0, throughput_least=0.0, shed_ms=0)
 
@@ -159,9 +160,8 @@ async def test_isolation_policy_decides_who_may_have_a_bundle() -> None:
     await nodes[0].store.put(key, json.dumps({"p": policy}).encode())
     chosen = await nodes[0].ownership.owner_of_bundle(BUNDLES[0])
     assert chosen.addresses == nodes[1].addresses
-    others = [
-        (await nodes[0].ownership.owner_of_bundle(f"other/x/{number}")).addresses for number in range(6)
-    ]
+    bundles = [f"other/{number}/{FIRST}" for number in range(6)]
+    others = [(await nodes[0].ownership.owner_of_bundle(bundle)).addresses for bundle in bundles]
     assert nodes[1].addresses not in others, "a primary broker has its own namespaces alone"
     await nodes[1].kill()
     await settle(*nodes)
@@ -188,7 +188,7 @@ async def test_namespaces_of_an_anti_affinity_group_go_to_different_brokers() ->
         node.namespaces.groups = {"a/one": "G", "a/two": "g", "a/three": "G"}
     owners = set()
     for namespace in ("a/one", "a/two", "a/three"):
-        found = await nodes[0].ownership.owner_of_bundle(f"{namespace}/0x00000000_0xffffffff")
+        found = await nodes[0].ownership.owner_of_bundle(f"{namespace}/{FIRST}")
         owners.add(found.addresses.broker_id)
     assert len(owners) == 3
 
@@ -206,8 +206,8 @@ async def test_bundles_of_a_namespace_are_spread_evenly_or_by_their_rates() -> N
         nodes = await cluster(2)
         nodes[0].settings = BalanceSettings(evenly=evenly)
         await own(nodes[1], BUNDLES[0])
-        await own(nodes[0], "other/x/0x00000000_0xffffffff")
-        busy = BrokerLoad(bundles={"other/x/0x00000000_0xffffffff": BundleLoad(rate_in=1000.0)})
+        await own(nodes[0], f"other/x/{FIRST}")
+        busy = BrokerLoad(bundles={f"other/x/{FIRST}": BundleLoad(rate_in=1000.0)})
         await reported(nodes[1], load(1.0))
         await reported(nodes[0], busy)
         found = await nodes[0].ownership.owner_of_bundle(BUNDLES[1])
@@ -234,7 +234,7 @@ async def test_leader_has_a_bundle_divided_and_leaves_one_of_an_old_report_alone
     nodes = await cluster(2)
     nodes[0].settings = BalanceSettings(bundle_topics=10)
     many = BundleLoad(topics=11)
-    await own(nodes[1], BUNDLES[0], "shop/orders/0x00000000_0x10000000")
+    await own(nodes[1], BUNDLES[0])
     await reported(
         nodes[1], BrokerLoad(bundles={BUNDLES[0]: many, "shop/orders/0x00000000_0x10000000": many})
     )

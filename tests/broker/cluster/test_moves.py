@@ -13,7 +13,8 @@ from broker.cluster import moves
 from broker.cluster.moves import FORGOTTEN_MS, KEPT, LOOKUP, MOVES, UNLOADED, Moves, explained
 from broker.service.topics.topic_ownership import Move, MoveKind
 from tests.broker.cluster.support import NOW_MS, Node, cluster, settle
-from tests.broker.cluster.test_ownership import BUNDLE, HALVES, owned
+from tests.broker.cluster.test_divisions import HALVES, divide
+from tests.broker.cluster.test_ownership import BUNDLE, owned
 
 TAKEN, GIVEN_UP, LOST = MoveKind.TAKEN, MoveKind.GIVEN_UP, MoveKind.LOST
 
@@ -43,7 +44,7 @@ async def test_unload_and_division_are_told_by_every_broker() -> None:
     await owned(nodes[0])
     await nodes[0].ownership.unload(BUNDLE)
     await owned(nodes[0])
-    await nodes[0].ownership.split(BUNDLE, HALVES, nothing)
+    await divide(nodes[0])
     await nodes[0].ownership.tick()
     first = nodes[0].addresses.broker_id
     assert await told(nodes[1]) == [

@@ -22,7 +22,8 @@ from tests.broker.cluster.support import TOPIC, Node, addresses, cluster, settle
 
 BUNDLE = "shop/orders/0xc0000000_0xffffffff"
 FIRST = "shop/orders/0x00000000_0x40000000"
-HALVES = ["shop/orders/0xc0000000_0xe0000000", "shop/orders/0xe0000000_0xffffffff"]
+SECOND = "shop/orders/0x40000000_0x80000000"
+THIRD = "shop/orders/0x80000000_0xc0000000"
 
 
 async def owned(node: Node, bundle: str = BUNDLE) -> None:
@@ -73,7 +74,7 @@ async def test_every_broker_names_the_owner_whatever_the_request_says() -> None:
 async def test_lookup_ends_after_three_steps_at_the_broker_with_the_fewest_bundles() -> None:
     nodes = await cluster(3)
     for number, node in enumerate((nodes[0], nodes[1])):
-        await owned(node, f"shop/orders/0x{number}0000000_0x{number + 1}0000000")
+        await owned(node, (FIRST, SECOND)[number])
         await node.ownership.tick()
     await nodes[0].ownership.tick()
     await settle(*nodes)
@@ -170,9 +171,9 @@ async def test_connection_that_comes_back_does_not_make_up_for_leases_of_an_ende
         ownership._told(state)
     with pytest.raises(OwnerUncertain, match="opens nothing"):
         # Without the read of a lookup, during which the leases would be taken again.
-        await ownership._acquire(HALVES[0])
+        await ownership._acquire(FIRST)
     await settle(node)
-    await owned(node, HALVES[0])
+    await owned(node, FIRST)
 
 
 async def test_return_after_an_earlier_session_does_not_undo_the_one_after_the_present_session(
@@ -202,14 +203,14 @@ async def test_return_after_an_earlier_session_does_not_undo_the_one_after_the_p
 async def test_expired_session_takes_its_bundles_again_and_closes_those_that_others_have() -> None:
     node, other = await cluster(2)
     await owned(node)
-    await owned(node, HALVES[0])
+    await owned(node, FIRST)
     # The other broker is faster than the news of the expired session.
     node.store._end_session()
     assert await other.ownership.leases.acquire(BUNDLE) == other.addresses
     node.store.expire()
     await settle(node, other)
     assert node.closed == [BUNDLE]
-    assert list(node.ownership.leases) == [HALVES[0]]
+    assert list(node.ownership.leases) == [FIRST]
     assert await other.store.get(f"{BROKERS}/{node.addresses.broker_id}") is not None
     await owned(other)
 
@@ -286,29 +287,10 @@ async def test_unloaded_bundle_is_opened_by_nobody_until_its_topics_are_closed()
     await owned(other)
 
 
-async def test_division_into_one_part_or_a_second_one_gives_no_lease_up() -> None:
-    (node,) = await cluster(1)
-    await owned(node)
-
-    async def store() -> None:
-        pass
-
-    await node.ownership.split(BUNDLE, [BUNDLE], store)
-    assert list(node.ownership.leases) == [BUNDLE]
-    await owned(node, HALVES[0])
-
-    async def refuse() -> None:
-        raise MetadataError("divided already")
-
-    with pytest.raises(MetadataError):
-        await node.ownership.split(BUNDLE, HALVES, refuse)
-    assert set(node.ownership.leases) == {BUNDLE, HALVES[0]}
-
-
 async def test_topic_that_cannot_be_closed_keeps_no_other_bundle_of_a_leaving_broker() -> None:
     leader, other = await cluster(2)
     await owned(leader)
-    await owned(leader, HALVES[0])
+    await owned(leader, FIRST)
 
     async def close(bundle: str, successor: Successor | None) -> None:
         raise MetadataError("away")
@@ -345,11 +327,11 @@ async def test_asked_while_it_leaves_a_broker_sends_clients_to_another_one() -> 
 
     async def close(bundle: str, successor: Successor | None) -> None:
         await settle(other)
-        found = await leader.ownership.owner_of_bundle(HALVES[1])
+        found = await leader.ownership.owner_of_bundle(SECOND)
         assert found.addresses == other.addresses
         # Chosen by a leader that does not know yet, it sends nobody on: that would be a loop.
         with pytest.raises(ServiceNotReady, match="shutting down"):
-            await leader.ownership.owner_of_bundle(HALVES[1], authoritative=True)
+            await leader.ownership.owner_of_bundle(SECOND, authoritative=True)
 
     leader.ownership.close_bundle = close
     await leader.ownership.leave()
@@ -379,8 +361,8 @@ async def test_bundle_that_a_report_shows_counts_once_for_the_leader() -> None:
     await other.ownership.unload(BUNDLE, leader.addresses.broker_id)
     await leader.ownership.unload(BUNDLE, other.addresses.broker_id)
     await other.ownership.leases.release(BUNDLE)
-    await owned(other, HALVES[0])
-    await owned(other, HALVES[1])
+    await owned(other, SECOND)
+    await owned(other, THIRD)
     await other.ownership.tick()
     await leader.ownership.tick()
     await settle(leader, other)

@@ -49,6 +49,18 @@ async def test_unloaded_bundle_forgets_its_dormant_topics_and_lets_others_run_me
     assert not any(bundle.has(name) for name, _ in dormant)
 
 
+async def test_bundle_that_was_divided_meanwhile_is_unloaded_too() -> None:
+    stage = Stage()
+    await stage.open()
+    registry = stage.registry
+    assert len(bundles_of(registry.namespaces, NAMESPACE).all()) == 4
+    name = parse_topic_name(f"persistent://{NAMESPACE}/t")
+    topic = await registry.get(name, create=True)
+    await unload_bundle(registry, f"{NAMESPACE}/0x00000000_0xffffffff")
+    assert topic.closed
+    assert registry.topics == {}
+
+
 async def test_bundle_forgets_its_dormant_topics_although_an_open_one_cannot_be_stored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -237,3 +237,26 @@ async def test_names_of_producers_are_not_those_of_an_apache_broker(two: Two) ->
     names = {broker.net.producer_names.next() for broker in (two.one, two.other)}
     assert len(names) == 2
     assert all(re.fullmatch(r"standalone-m\d+-0", name) for name in names), names
+
+
+async def test_watcher_of_a_pattern_is_told_of_topics_that_another_broker_makes_and_deletes(two: Two) -> None:
+    connection = await RawConnection.open(two.other.addresses.service_url)
+    await connection.connect(token=token({"sub": "admin"}))
+    connection.send(
+        "WATCH_TOPIC_LIST",
+        request_id=1,
+        watcher_id=1,
+        namespace=TOPIC.namespace,
+        topics_pattern=f"{TOPIC.domain}://{TOPIC.namespace}/.*",
+    )
+    await connection.receive("WATCH_TOPIC_LIST_SUCCESS")
+    await opened(two.one)
+    update = (await connection.receive("WATCH_TOPIC_UPDATE")).command.watchTopicUpdate
+    assert list(update.new_topics) == [str(TOPIC)]
+    await two.one.deletions.topic(TOPIC, force=True)
+    update = (await connection.receive("WATCH_TOPIC_UPDATE")).command.watchTopicUpdate
+    assert list(update.deleted_topics) == [str(TOPIC)]
+    connection.send("WATCH_TOPIC_LIST_CLOSE", request_id=2, watcher_id=1)
+    await connection.receive("SUCCESS")
+    assert two.other.registry.events.watchers == {}
+    await connection.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,17 @@ async def test_throttled_cursor_writes_once_per_interval_and_then_everything(wor
     await until(lambda: writer_of(cursor).writes == 3)
     assert len(world.environment.unsaved_cursors) == 0
     assert (await world.after_crash().open()).cursors.by_name["s"].backlog == 15
+
+
+async def test_another_rate_of_writes_is_in_force_from_the_next_write_on(world: World) -> None:
+    ledger = await world.open(mark_delete_rate=0.001)
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 2)
+    ledger.reconfigure(replace(ledger.context.settings, mark_delete_rate=EVERY_CHANGE))
+    cursor.acknowledge([at(ledger, 0)])
+    await until(lambda: writer_of(cursor).writes == 2)
+    cursor.acknowledge([at(ledger, 1)])
+    await until(lambda: writer_of(cursor).writes == 3)
 
 
 async def test_cursor_info_is_written_later_when_a_write_failed(

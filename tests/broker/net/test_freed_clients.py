@@ -1,15 +1,22 @@
-"""Producers and consumers that have gone are freed without the garbage collector: an old pair would stay for days."""
+"""Producers, consumers and connections that have gone are freed without the garbage collector.
+
+An old cycle would stay for days, and one that was there when objects were frozen for ever.
+"""
 
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
 from protocol.pulsar_api_pb2 import BaseCommand
+from tests.broker.managed_ledger.ledger_fakes import until
 from tests.fakes.client import Port
 from tests.fakes.stage import TOPIC, Stage
+from tests.support.memory_broker import memory_broker
+from tests.support.raw_client import RawConnection
 
 KINDS = ("Producer", "ProducerOnConnection", "Consumer", "ConsumerOnConnection")
 
@@ -56,3 +63,18 @@ async def test_producer_and_consumer_that_have_gone_are_freed(end: str) -> None:
     await client.hear()
     await stage.fire()
     assert counts() == before
+
+
+@pytest.mark.timeout(60)
+async def test_closed_connection_with_a_producer_and_a_consumer_is_in_no_cycle() -> None:
+    async with memory_broker() as broker:
+        connection = await RawConnection.open(broker.addresses.service_url)
+        await connection.connect()
+        connection.send("PRODUCER", topic=TOPIC, producer_id=1, request_id=1)
+        await connection.receive("PRODUCER_SUCCESS")
+        connection.send("SUBSCRIBE", topic=TOPIC, subscription="s", subType=1, consumer_id=1, request_id=2)
+        await connection.receive("SUCCESS")
+        (served,) = [weakref.ref(one) for one in broker.net.connections]
+        await connection.close()
+        # Its last tasks end within some turns.
+        await until(lambda: not broker.net.connections and served() is None)

@@ -21,15 +21,14 @@ pulsar = pytest.importorskip("pulsar", reason="needs the official client, pip in
 
 
 from broker.config.security_keys import TLS_PROVIDER, TOKEN_PROVIDER  # noqa: E402
-from magnetar.kit.controls import Clock  # noqa: E402
 from pyspark_pulsar.client.cluster import endpoints, open_cluster  # noqa: E402
 from pyspark_pulsar.errors import BrokerLost  # noqa: E402
 from pyspark_pulsar.options import source_options  # noqa: E402
-from tests.interop.support import wait_until  # noqa: E402
+from tests.interop.support import Clocks, wait_until  # noqa: E402
 from tests.support.certificates import Certificates  # noqa: E402
 from tests.support.slow import slow_but  # noqa: E402
 from tests.support.token_issuer import Issuer  # noqa: E402
-from tests.support.tokens import SECRET_URL, token  # noqa: E402
+from tests.support.tokens import SECRET_URL, peer_settings, token  # noqa: E402
 from tests.vectors.broker_process import BrokerProcess  # noqa: E402
 
 Options = dict[str, str]
@@ -63,9 +62,13 @@ def broker(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory)
         "superUserRoles": "me,client",
         "brokerServicePort": "",
         "brokerServicePortTls": "0",
+        "webServicePortTls": "0",
         "tlsCertificateFilePath": str(certificates.server),
         "tlsKeyFilePath": str(certificates.key(certificates.server)),
         "tlsTrustCertsFilePath": str(certificates.authority),
+        **peer_settings(token({"sub": "me"})),
+        "brokerClientTlsEnabled": "true",
+        "brokerClientTrustCertsFilePath": str(certificates.authority),
         "brokerDeduplicationEnabled": "true",
         "brokerDeleteInactiveTopicsEnabled": "false",
     }
@@ -230,7 +233,7 @@ class Expiry:
 
     def __init__(self, broker: BrokerProcess, path: Path) -> None:
         self.path = path
-        self._clock = Clock(broker.addresses.admin, token({"sub": "me"}))
+        self._clock = Clocks(broker, token({"sub": "me"}))
 
     def renew(self) -> None:
         """Writes a token that holds for an hour."""

@@ -17,7 +17,6 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
-from magnetar.kit.controls import Clock
 from protocol import requests
 from pyspark_pulsar.client import oauth2
 from pyspark_pulsar.client.cluster import open_cluster
@@ -25,9 +24,10 @@ from pyspark_pulsar.client.connection import Request
 from pyspark_pulsar.client.oauth2 import ClientCredentials
 from pyspark_pulsar.errors import BrokerRefused, IssuerRefused, OptionError
 from pyspark_pulsar.options import source_options
+from tests.interop.support import Clocks
 from tests.support.certificates import Certificates
 from tests.support.token_issuer import Issuer
-from tests.support.tokens import SECRET_URL, token
+from tests.support.tokens import SECRET_URL, peer_settings, token
 from tests.vectors.broker_process import BrokerProcess
 
 WAIT_S = 60.0
@@ -49,6 +49,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         "tokenSecretKey": SECRET_URL,
         # Time for a client to answer a challenge: a busy machine must not end its connection.
         "authenticationRefreshCheckSeconds": "60",
+        **peer_settings(token({"sub": "me"})),
     }
     with BrokerProcess(tmp_path_factory.mktemp("broker"), settings, memory=True, test_faults=True) as running:
         yield running
@@ -113,7 +114,7 @@ def test_connection_outlives_its_first_token(issuer: Issuer, broker: BrokerProce
         deadline = time.monotonic() + WAIT_S
         tokens = len(issuer.forms)
         issuer.lives_s = 1000 * 3600
-        Clock(broker.addresses.admin, token({"sub": "me"})).advance(hours=1)
+        Clocks(broker, token({"sub": "me"})).advance(hours=1)
         while len(issuer.forms) == tokens:
             assert time.monotonic() < deadline, "no token but the first was fetched"
             connection.poll(0.2)

@@ -12,10 +12,10 @@ import pytest
 
 pulsar = pytest.importorskip("pulsar", reason="needs the official client, pip install pulsar-client")
 
-from magnetar.kit.controls import Clock  # noqa: E402
 from pyspark_pulsar.client.cluster import open_cluster  # noqa: E402
 from pyspark_pulsar.options import source_options  # noqa: E402
 from pyspark_pulsar.planning.batch_plan import batch_ranges  # noqa: E402
+from tests.interop.support import Clocks  # noqa: E402
 from tests.pyspark_pulsar.conftest import Publish, Source  # noqa: E402
 from tests.vectors.broker_process import BrokerProcess  # noqa: E402
 
@@ -183,7 +183,7 @@ def test_times_hold_where_the_brokers_clock_is_ahead(tmp_path: Path) -> None:
         begin = int(time.time() * 1000)
         client.create_producer("t").send(b"a")
         client.close()
-        Clock(broker.addresses.admin).advance(seconds=8)
+        Clocks(broker).advance(seconds=8)
         given = {"service.url": broker.addresses.pulsar, "topic": "t", "startingTime": str(begin)}
         options = source_options({**given, "endingTime": str(begin + 60_000)}, streaming=False)
         with open_cluster(options.cluster) as cluster:

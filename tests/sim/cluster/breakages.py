@@ -6,8 +6,10 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from unittest import mock
 
+from bookkeeper.metadata.documents import Beside
 from bookkeeper.metadata.metadata_store import Check, Lease, Write
 from broker.cluster.balance import Balance
+from broker.cluster.divisions import Divisions
 from broker.cluster.leases import Leases
 from broker.cluster.members import Members
 from broker.cluster.ownership import ClusterOwnership
@@ -16,11 +18,13 @@ from broker.managed_ledger import opening
 from broker.managed_ledger.cursor_record import CursorRecord
 from broker.service.successor import Successor
 from broker.service.topics.topic_ownership import Addresses, Owner
-from foundation.model.errors import BadVersion, MetadataError
+from foundation.model.errors import BadVersion, BrokerError, MetadataError
 from foundation.model.topic_name import TopicName
 from tests.sim.followers import FollowerStore
 
 _Close = Callable[[str, Successor | None], Awaitable[None]]
+_Acquire = Callable[[str, str], Awaitable[object]]
+_Store = Callable[[Beside], Awaitable[None]]
 
 
 def _topics_without_lease() -> object:
@@ -216,6 +220,56 @@ def _moved_bundles_move_again() -> object:
     return mock.patch.object(Balance, "_move", move)
 
 
+def _divides_without_check() -> object:
+    """A division is stored whoever has the leases by then."""
+    plain = Divisions.divide
+
+    async def divide(
+        self: Divisions, bundle: str, parts: Sequence[str], leases: Leases, acquire: _Acquire, store: _Store
+    ) -> None:
+        await plain(self, bundle, parts, leases, acquire, lambda _: store(tuple))
+
+    return mock.patch.object(Divisions, "divide", divide)
+
+
+def _parts_are_free() -> object:
+    """Whoever looks a part up first owns it, while its topics are open at the broker that has divided the bundle."""
+    plain = Divisions.divide
+
+    async def divide(
+        self: Divisions, bundle: str, parts: Sequence[str], leases: Leases, acquire: _Acquire, store: _Store
+    ) -> None:
+        await plain(self, bundle, (), leases, acquire, store)
+
+    return mock.patch.object(Divisions, "divide", divide)
+
+
+def _parts_are_given_up_at_once() -> object:
+    """A broker that gets no answer about a division takes that for a refusal."""
+    plain = Divisions.divide
+
+    async def divide(
+        self: Divisions, bundle: str, parts: Sequence[str], leases: Leases, acquire: _Acquire, store: _Store
+    ) -> None:
+        try:
+            await plain(self, bundle, parts, leases, acquire, store)
+        except BrokerError:
+            for part in parts:
+                await leases.release(part)
+            raise
+
+    return mock.patch.object(Divisions, "divide", divide)
+
+
+def _divided_bundles_are_taken() -> object:
+    """A broker does not read whether the bundle that it takes is still there."""
+    return mock.patch.object(Divisions, "exists", return_value=True)
+
+
+def _leases_of_ended_bundles_stay() -> object:
+    return mock.patch.object(ClusterOwnership, "_release_ended")
+
+
 CLUSTER_BREAKAGES: dict[str, Callable[[], object]] = {
     "topics-without-lease": _topics_without_lease,
     "lists-without-check": _lists_without_check,
@@ -236,4 +290,9 @@ CLUSTER_BREAKAGES: dict[str, Callable[[], object]] = {
     "chosen-brokers-choose-again": _chosen_brokers_choose_again,
     "leaders-are-not-followed": _leaders_are_not_followed,
     "moved-bundles-move-again": _moved_bundles_move_again,
+    "divides-without-check": _divides_without_check,
+    "parts-are-free": _parts_are_free,
+    "parts-are-given-up-at-once": _parts_are_given_up_at_once,
+    "divided-bundles-are-taken": _divided_bundles_are_taken,
+    "leases-of-ended-bundles-stay": _leases_of_ended_bundles_stay,
 }

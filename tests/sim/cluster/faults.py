@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,11 @@ class ClusterFaults:
         """Lets a broker lose its session at times while it opens a topic."""
         if self._history.loop.time() < LIFE_S - 2 * SESSION_S and self._rng.random() < 0.06:
             self._soon(process, 0.1)
+
+    def disturb_within(self, process: ClusterProcess, rng: random.Random, most_s: float) -> None:
+        """Has a fault, which `rng` draws, come in the middle of what a broker begins now."""
+        kind = rng.choice((self._kill, self._pause, self._cut, self._expire, self._freeze))
+        self._history.loop.call_later(rng.uniform(0.0, most_s), self._disturb, process, kind)
 
     def _soon(self, process: ClusterProcess, most_s: float) -> None:
         """Lets a broker lose its session in the middle of what it begins now."""

@@ -1,7 +1,8 @@
 """One history of three brokers on one metadata store and shared bookies; then calm, and the judgement.
 
 Processes are killed, stopped, paused and cut off; sessions expire; followers of the store answer reads of before; notices
-come late, answers are lost; clocks differ; bundles are unloaded, and their nodes removed by hand. The statements:
+come late, answers are lost; clocks differ; bundles are unloaded and divided, and their nodes removed by hand. The statements
+(`divisions` has more):
 
 * A broker takes a topic, by fencing or by the first write of its list, only while its own session has the lease; so it
   writes the nodes of cursors. One whose lease somebody else removed may do so until it hears of that.
@@ -31,10 +32,8 @@ from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.ensembles.bookies import BookieSet
 from bookkeeper.ensembles.ledgers import Ledgers
 from broker.cluster import dead_owners
-from broker.cluster.balance_settings import BalanceSettings
 from broker.cluster.records import BUNDLES, LEADER
 from broker.compose.ledger_settings import LedgerSettings, QuarantineSettings
-from broker.service.namespaces.bundles import Bundles
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_ownership import Addresses
 from broker.service.transactions.coordinator_log import LOG_PREFIX
@@ -44,6 +43,7 @@ from foundation.model.topic_name import TopicName, parse_topic_name
 from protocol.ledger_metadata import LedgerState, decode, ledger_key
 from tests.sim.bookie import SimBookie
 from tests.sim.cluster.clients import Link, Publisher, Reader, Unserved, call, find, follow
+from tests.sim.cluster.divisions import NAMESPACE, Divisions
 from tests.sim.cluster.faults import LIFE_S, ClusterFaults
 from tests.sim.cluster.process import SESSION_S, ClusterProcess, ProcessStore, addresses
 from tests.sim.cluster.transactions import Transactor, judge
@@ -59,7 +59,6 @@ PLACES = 3
 TRANSACTORS = 3
 """Clients with transactions, where a history has such."""
 TOPICS = 6
-NAMESPACE = "sim/cluster"
 CALM_S = 40.0
 """Simulated seconds after which all are served and nothing is under way."""
 SERVED_S = 30.0
@@ -94,6 +93,8 @@ class ClusterCounts:
     clock_jumps: int = 0
     bookies_down: int = 0
     shed: int = 0
+    divided: int = 0
+    divided_for_balance: int = 0
     doubled: int = 0
     hops_most: int = 0
     unserved_most_s: float = 0.0
@@ -148,16 +149,7 @@ class ClusterHistory:
         self.readers = [Reader(self, name) for name in self.names]
         self.faults = ClusterFaults(self)
         self._lost = rng.choice((0.0, 0.005, 0.02))
-        self._bundles = Bundles.equal(4)
-        self._weights = {str(one): rng.choice((2.0, 5.0, 40.0)) for one in self._bundles.all()}
-        """Load of each bundle in percent of a broker."""
-        self.balance_settings = BalanceSettings(
-            history=rng.choice((0.0, 0.5)),
-            throughput_least=0.0,
-            shed_ms=5_000,
-            evenly=rng.random() < 0.5,
-            splits=False,
-        )
+        self.divisions = Divisions(self, seed)
         self._shed: set[tuple[str, str]] = set()
         """Leaders and the bundles that they have moved for balance."""
         self._numbers = self._processes = 0
@@ -191,7 +183,7 @@ class ClusterHistory:
         if name.local.startswith(LOG_PREFIX):
             # A coordinator's log belongs to the owner of its partition.
             name = ASSIGN_TOPIC.with_partition(int(name.local.removeprefix(LOG_PREFIX)))
-        return f"{name.namespace}/{self._bundles.of(str(name))}"
+        return self.divisions.bundle_of(name)
 
     def at(self, found: Addresses) -> ClusterProcess | None:
         """Returns the process that has these addresses now."""
@@ -229,9 +221,6 @@ class ClusterHistory:
             return await call(self, process, answer)
         except Unserved as error:
             raise ServiceNotReady(str(error)) from error
-
-    def weight_of(self, bundle: str) -> float:
-        return self._weights.get(bundle.rpartition("/")[2], 0.0)
 
     async def unload_at(self, to: Addresses, path: str, destination: str) -> None:
         """Stands for a request of the leader to hand a bundle over."""
@@ -302,7 +291,12 @@ class ClusterHistory:
         self.spawn(self._observe(), "observer")
         faults = [
             self.spawn(work(), work.__name__)
-            for work in (self.faults.hurt, self.faults.hurt, self.faults.administrate)
+            for work in (
+                self.faults.hurt,
+                self.faults.hurt,
+                self.faults.administrate,
+                self.divisions.administrate,
+            )
         ]
         await self._until(LIFE_S)
         for task in faults:
@@ -379,6 +373,7 @@ class ClusterHistory:
             if well:
                 self._check_served()
             self._check_strays(now_s, well)
+            self.divisions.observe(now_s)
 
     def _check_served(self) -> None:
         for link in (*self.publishers, *self.readers):
@@ -436,6 +431,7 @@ class ClusterHistory:
                 raise Broken(f"{reader.name} does not deliver {sorted(missing)}")
             owner = await self._judge_owner(publisher.name)
             await self._judge_log(owner, publisher)
+        await self.divisions.judge()
         if self.transactors:
             await judge(self, self.transactors)
         self._raise_broken()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bookkeeper.ensembles.ledger_ids import LedgerIds
 from bookkeeper.metadata.metadata_store import Versioned
 from broker.admin.cluster.transaction_stats import transaction_metadata
-from broker.cluster.loads import BrokerLoad, BundleLoad, ResourceUse
+from broker.cluster.loads import BrokerLoad, ResourceUse
 from broker.cluster.ownership import REPORT_INTERVAL_S, ClusterOwnership
 from broker.cluster.transactions import ClusterTransactions
 from broker.compose.cache_settings import EntryCacheSettings
@@ -99,6 +99,12 @@ class SimPeers(Peers):
             await self._history.unload_at(to, path, (query or {})["destinationBroker"])
             self._history.shed(self._process, path)
             return PeerAnswer(None, to)
+        if path.endswith("/split"):
+            bundle = path.removeprefix("/admin/v2/namespaces/").removesuffix("/split")
+            unloads = (query or {})["unload"] == "true"
+            await self._history.divisions.request(to, bundle, unloads=unloads)
+            self._history.counts.divided_for_balance += 1
+            return PeerAnswer(None, to)
         most, least = map(int, path.removeprefix("/admin/v3/transactions/transactionMetadata/").split("/"))
         txn = TxnId(most, least)
 
@@ -186,7 +192,7 @@ class ClusterProcess:
             wall_ms=self.clock.now_ms,
             session_s=SESSION_S,
             peers=SimPeers(history, self),
-            settings=lambda: history.balance_settings,
+            settings=lambda: history.divisions.balance_settings,
         )
         self.ownership.reports.measure = self._measure
         self.registry = TopicRegistry(
@@ -220,10 +226,7 @@ class ClusterProcess:
 
     async def _measure(self) -> BrokerLoad:
         """Returns the load that its topics make; each has a weight of its own."""
-        found: dict[str, BundleLoad] = {}
-        for bundle in self.ownership.leases:
-            weight = self._history.weight_of(bundle)
-            found[bundle] = BundleLoad(rate_in=weight, throughput_in=weight, topics=1)
+        found = {bundle: self._history.divisions.load_of(bundle) for bundle in self.ownership.leases}
         return BrokerLoad(cpu=ResourceUse(sum(one.rate_in for one in found.values()), 100.0), bundles=found)
 
     async def start(self) -> None:

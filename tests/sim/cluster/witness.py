@@ -9,6 +9,7 @@ from broker.managed_ledger.managed_ledger_info import ROOT
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.topic_name import parse_topic_name
 from protocol.ledger_metadata import LedgerMetadata, LedgerState, decode
+from tests.sim.cluster.divisions import STORED
 from tests.sim.cluster.process import ClusterProcess, ProcessStore
 from tests.sim.followers import Cluster, Leader
 from tests.sim.metadata import Broken, check_step
@@ -32,7 +33,9 @@ class ClusterWitness:
         """First writes of a list by another process."""
 
     def written(self, session: Leader, key: str, value: bytes) -> None:
-        if value.startswith(b"BookieMetadataFormatVersion"):
+        if key == STORED:
+            self._history.divisions.written(session, value)
+        elif value.startswith(b"BookieMetadataFormatVersion"):
             self._ledger(session, key, decode(value))
         elif key.startswith(f"{ROOT}/") and key.count("/") == ROOT.count("/") + 4:
             process = _process(session)

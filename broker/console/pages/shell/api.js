@@ -40,7 +40,8 @@ export async function openStream(path, signal) {
 }
 
 async function send(method, path, body, signal, accept = "application/json") {
-  const headers = { Accept: accept };
+  // A broker asks the owner of a topic for the console: a browser would not follow 307 to another broker.
+  const headers = { Accept: accept, "Magnetar-Console": "1" };
   const proof = authorization();
   if (proof) headers.Authorization = proof;
   if (method !== "GET" && method !== "HEAD") headers["Content-Type"] = "application/json";

@@ -52,6 +52,7 @@ class TopicView {
   #trimmed;
   #policies = new PolicyPanel();
   #gone = h("p", { class: "error", role: "alert", hidden: true }, "The topic was deleted, or it was closed because no client uses it.");
+  #elsewhere = h("p", { role: "status", hidden: true });
   #refresh;
   #unwatch;
 
@@ -93,6 +94,7 @@ class TopicView {
     const first = this.#answer === null;
     this.#answer = answer;
     if (first) this.#build(rights);
+    this.#showOwner();
     this.#subscriptions.allow(rights.subscriptions);
     this.#policies.show(answer.policies);
     this.#drawLive(answer.live);
@@ -103,13 +105,26 @@ class TopicView {
     this.#entry = new EntryPanel(this.#name, rights);
     this.#subscriptions = new SubscriptionPanel(this.#app, this.#name, () => this.#refresh.now());
     const hadFocus = this.element.contains(document.activeElement);
-    replace(this.element, this.#head(rights), this.#refresh.error, this.#gone,
+    replace(this.element, this.#head(rights), this.#refresh.error, this.#gone, this.#elsewhere,
       this.#window, this.#tiles.element,
       this.#chartPanel(),
       panel("Log and cursors", this.#strip.element), this.#entry.element, this.#subscriptions.element,
       panel("Consumers", this.#consumers.element), panel("Producers", this.#producers.element), this.#policies.element);
     // The title has the focus after a change of view; a screen reader would lose its place with the old title.
     if (hadFocus) this.element.querySelector("h1").focus();
+  }
+
+  /** The stream of this broker has the values of its own topics alone. */
+  #isElsewhere() {
+    return this.#answer.owner.broker !== this.#app.session.broker;
+  }
+
+  #showOwner() {
+    const { broker, url } = this.#answer.owner;
+    this.#elsewhere.hidden = !this.#isElsewhere();
+    if (this.#elsewhere.dataset.broker === broker) return;
+    this.#elsewhere.dataset.broker = broker;
+    replace(this.#elsewhere, `Broker ${broker} has this topic. `, h("a", { href: `${url}/${topicHash(this.#name)}` }, "Its page"), " shows rates and charts, too.");
   }
 
   #chartPanel() {
@@ -134,8 +149,9 @@ class TopicView {
   }
 
   #drawLive(given) {
-    const live = this.#app.live.topic ?? given;
-    if (!this.#answer || !live || live.topic !== this.#name) return;
+    if (!this.#answer) return;
+    const live = this.#isElsewhere() ? this.#answer.live : this.#app.live.topic ?? given;
+    if (!live || live.topic !== this.#name) return;
     this.#gone.hidden = !live.gone;
     if (live.gone) return;
     setText(this.#window, windowText(live.windowSeconds));

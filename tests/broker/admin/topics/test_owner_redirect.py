@@ -10,9 +10,12 @@ from aiohttp import ClientSession
 from yarl import URL
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.admin.topics.owner_redirect import FROM_CONSOLE
 from broker.compose.broker_service import BrokerService
+from broker.security.authorization.permissions import Action, NamespacePermissions
 from foundation.model.topic_name import parse_topic_name
 from tests.support.memory_broker import memory_broker
+from tests.support.tokens import SECRET_URL, token
 
 TOPIC = parse_topic_name("persistent://public/default/t")
 PATH = "persistent/public/default/t"
@@ -92,6 +95,19 @@ async def test_requests_about_a_bundle_go_to_its_owner(two: tuple[BrokerService,
     assert await asked(owner, "PUT", path) == (204, "")
 
 
+async def test_requests_about_the_largest_bundle_go_to_its_owner_by_its_name(
+    two: tuple[BrokerService, BrokerService],
+) -> None:
+    owner, other = two
+    namespaces = f"{owner.addresses.admin_url}/admin/v2/namespaces/public/default"
+    bundle = owner.registry.ownership.bundle_of(TOPIC).rpartition("/")[2]
+    for action in ("unload", "split"):
+        to = f"{namespaces}/{bundle}/{action}?unload=true&authoritative=false"
+        asked_for = f"namespaces/public/default/LARGEST/{action}?unload=true"
+        assert await asked(other, "PUT", asked_for) == (307, to)
+    assert await asked(owner, "PUT", "namespaces/public/default/LARGEST/split") == (204, "")
+
+
 @pytest.mark.parametrize("prefix", ["", "http:%2F%2F"])
 async def test_requests_about_a_broker_go_to_it(
     two: tuple[BrokerService, BrokerService], prefix: str
@@ -147,3 +163,52 @@ async def test_missing_namespace_is_refused_where_it_is_asked_for(
     two: tuple[BrokerService, BrokerService],
 ) -> None:
     assert (await asked(two[1], "GET", "persistent/public/missing/t/stats"))[0] == 404
+
+
+async def test_owner_is_asked_for_the_console(two: tuple[BrokerService, BrokerService]) -> None:
+    """A browser follows no redirect to another broker."""
+    owner, other = two
+    async with ClientSession(other.addresses.admin_url, headers={FROM_CONSOLE: "1"}) as session:
+        async with session.put(f"/admin/v2/{PATH}/subscription/s", json={}, allow_redirects=False) as made:
+            assert made.status == 204
+        assert "s" in (await owner.registry.get(TOPIC, create=False)).subscriptions
+        async with session.get(f"/admin/v2/magnetar/console/topics/{PATH}") as shown:
+            assert (await shown.json())["owner"]["broker"] == owner.registry.ownership.owner.broker_id
+        async with session.put(f"/admin/v2/{PATH}/subscription/s", json={}) as refused:
+            assert (refused.status, (await refused.json())["reason"]) == (
+                409,
+                "Subscription already exists for topic",
+            )
+
+
+async def test_owner_is_not_asked_for_a_role_that_it_could_refuse() -> None:
+    """The asked broker has rights of its own; those of a role without all rights are checked by the owner."""
+    first = MemoryMetadataStore()
+    settings = (
+        "authenticationEnabled=true",
+        "authenticationProviders=org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+        f"tokenSecretKey={SECRET_URL}",
+        "authorizationEnabled=true",
+        "superUserRoles=admin",
+        "brokerClientAuthenticationPlugin=org.apache.pulsar.client.impl.auth.AuthenticationToken",
+        f"brokerClientAuthenticationParameters=token:{token({'sub': 'admin'})}",
+    )
+    async with AsyncExitStack() as stack:
+        owner, other = [
+            await stack.enter_async_context(memory_broker(*settings, metadata=store))
+            for store in (first, first.another())
+        ]
+        await owner.registry.ownership.owner_of(TOPIC, authoritative=True)
+        await owner.registry.get(TOPIC, create=True)
+        await other.namespaces.change_permissions(
+            TOPIC.namespace, lambda _: NamespacePermissions(roles={"user": frozenset((Action.CONSUME,))})
+        )
+        answers = {}
+        session = await stack.enter_async_context(ClientSession(other.addresses.admin_url))
+        for role in ("user", "admin"):
+            headers = {FROM_CONSOLE: "1", "Authorization": f"Bearer {token({'sub': role})}"}
+            async with session.get(
+                f"/admin/v2/{PATH}/stats", headers=headers, allow_redirects=False
+            ) as answer:
+                answers[role] = answer.status
+    assert answers == {"user": 307, "admin": 200}

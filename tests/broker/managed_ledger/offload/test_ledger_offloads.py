@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from broker.compose.cache_settings import EntryCacheSettings
+from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.ledger_list import FILES, OffloadPlace
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.offload.ledger_offloads import OffloadRunning, OffloadStatus
@@ -17,6 +19,7 @@ from foundation.model.errors import EntryDamaged, NoSuchEntry, PersistenceError,
 from foundation.model.position import EARLIEST, LATEST, Position
 from foundation.objects.file_objects import FileObjects
 from foundation.objects.object_storage import ObjectStorageError
+from foundation.units import NS_PER_SECOND
 from tests.broker.managed_ledger.ledger_fakes import (
     NAME,
     World,
@@ -38,6 +41,7 @@ class Objects(FileObjects):
 
     away = False
     hold: asyncio.Event | None = None
+    hold_reads: asyncio.Event | None = None
     writes = 0
     gets: list[tuple[str, int, int]]
 
@@ -55,6 +59,8 @@ class Objects(FileObjects):
     async def get_range(self, key: str, start: int, length: int) -> bytes:
         self._check(key)
         self.gets.append((key, start, length))
+        if self.hold_reads is not None:
+            await self.hold_reads.wait()
         return await super().get_range(key, start, length)
 
     async def get(self, key: str) -> bytes:
@@ -154,6 +160,34 @@ async def test_a_read_asks_for_many_entries_at_once_and_reads_the_next_piece_ahe
         assert numbers(await read(cursor, 1)) == [number]
     # Five entries in some pieces, each of several entries: one request for each piece, the next one ahead of its reader.
     assert 2 <= len(tiered.objects.gets) < ENTRIES
+
+
+async def test_a_read_from_a_copy_holds_permits_and_is_cached_for_the_next_reader(tmp_path: Path) -> None:
+    limiter = InflightReadsLimiter(1 << 20, 10, 60 * NS_PER_SECOND)
+    tiered = Tiered(tmp_path, World(limiter=limiter, cache=EntryCacheSettings(64 << 20, policy="pip430")))
+    ledger = await tiered.open(ENTRIES + 1)
+    await tiered.offload(ledger)
+    await tiered.forget_bookies(ledger)
+    asked: list[LedgerTier] = []
+
+    def open_tier() -> LedgerTier:
+        asked.append(tiered.tier)
+        return tiered.tier
+
+    object.__setattr__(tiered.world.environment, "open_tier", open_tier)
+    first, second = (ledger.cursors.open_non_durable(name, EARLIEST) for name in ("first", "second"))
+    for cursor in (first, second):
+        cursor.activate()
+    tiered.objects.gets.clear()
+    tiered.objects.hold_reads = asyncio.Event()
+    reading = asyncio.create_task(read(first, ENTRIES))
+    await until(lambda: tiered.objects.gets)
+    assert limiter.remaining_bytes < limiter.budget_bytes
+    tiered.objects.hold_reads.set()
+    assert numbers(await reading) == list(range(ENTRIES))
+    await until(lambda: limiter.remaining_bytes == limiter.budget_bytes)
+    assert numbers(await read(second, ENTRIES)) == list(range(ENTRIES))
+    assert len(asked) == 1
 
 
 async def test_a_copy_that_was_begun_is_deleted_before_the_next(tiered: Tiered) -> None:

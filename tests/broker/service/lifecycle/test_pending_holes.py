@@ -19,10 +19,15 @@ PENDING_S = 60
 async def pending_play(kind: Any = SHARED, **config: Any) -> Play:
     """A subscription with ten entries at its consumer, of which all but 2, 3 and 9 are acknowledged."""
     stage = Stage(hole_period_s=PERIOD_S, hole_pending_s=PENDING_S, **config)
+    return await pending_play_on(stage, Rounds(stage), kind)
+
+
+async def pending_play_on(stage: Stage, rounds: Rounds, kind: Any = SHARED) -> Play:
+    """The same on a stage whose rounds may have begun."""
     topic = await stage.open()
     port = Breaking()
     subscription, consumer, _ = await stage.consume(topic, kind, permits=1000, port=port)
-    found = Play(stage, topic, subscription, consumer, port, Rounds(stage))
+    found = Play(stage, topic, subscription, consumer, port, rounds)
     await stage.publish(topic, keys=list("abcaabcabc"))
     await found.acknowledge(0, 1, 4, 5, 6, 7, 8)
     return found
@@ -73,6 +78,17 @@ async def test_time_begins_anew_with_each_delivery_of_a_pending_entry() -> None:
     assert one.got()[11:] == [3]
     await one.rounds.after(PENDING_S)
     assert one.got()[12:] == [2]
+
+
+async def test_topic_that_opens_after_a_round_without_topics_is_looked_at_within_the_time_of_the_key() -> (
+    None
+):
+    stage = Stage(hole_period_s=PERIOD_S, hole_pending_s=2)
+    rounds = Rounds(stage)
+    await rounds.after(1)
+    one = await pending_play_on(stage, rounds)
+    await rounds.after(2 * 2 + 2)
+    assert one.got()[10:] == [2, 3]
 
 
 async def test_entry_that_waits_for_a_consumer_with_permits_is_queued_once() -> None:

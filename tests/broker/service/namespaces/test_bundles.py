@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.service.namespaces.bundles import (
     BUNDLES_MAX,
     HASH_MAX,
@@ -14,10 +15,13 @@ from broker.service.namespaces.bundles import (
     Bundle,
     BundleRefused,
     Bundles,
+    KnownBundles,
     OwnedBundles,
     hash_of,
     middle_of,
 )
+from broker.service.namespaces.namespaces import NamespaceNotFound, Namespaces
+from broker.service.namespaces.stored_forms import BUNDLES_KEY
 
 NAME = "persistent://t1/n6/"
 
@@ -55,6 +59,21 @@ def test_each_topic_is_in_one_bundle(count: int, local: str) -> None:
     bundles, topic = Bundles.equal(count), NAME + local.encode("utf-8", "ignore").decode()
     assert [bundle for bundle in bundles.all() if bundle.has(topic)] == [bundles.of(topic)]
     assert Bundles.stored(bundles.json()) == bundles
+
+
+@given(st.integers(1, 300), st.integers(0, HASH_MAX - 1), st.integers(1, 1 << 30))
+def test_bundles_of_a_part_are_those_with_hashes_of_it(count: int, low: int, size: int) -> None:
+    bundles, part = Bundles.equal(count), Bundle(low, min(low + size, HASH_MAX))
+    expected = [one for one in bundles.all() if one.low < part.high and part.low < one.high]
+    assert bundles.overlapping(part) == expected
+    assert (str(part) in bundles) == (part in bundles.all())
+    assert all(str(one) in bundles and Bundle.parsed(str(one)) == one for one in expected)
+
+
+def test_other_texts_are_no_ranges() -> None:
+    assert "0x0_0xf" not in Bundles.equal(1)
+    with pytest.raises(BundleRefused, match="Invalid bundle range: 0x0_0xf"):
+        Bundle.parsed("0x0_0xf")
 
 
 def test_stored_number_without_boundaries_is_read() -> None:
@@ -107,3 +126,19 @@ def test_owned_bundles_are_those_of_the_topics_and_no_topic_is_looked_at_once_al
     assert owned.names() == ["t1/n6/0x00000000_0x80000000", "t1/n6/0x80000000_0xffffffff"]
     assert len(owned) == 2
     assert sum(1 for _ in names) > 900
+
+
+async def test_known_bundles_follow_changes_and_deletions_of_the_namespace() -> None:
+    namespaces = Namespaces(MemoryMetadataStore(), "c1")
+    await namespaces.open()
+    await namespaces.create("public/n", {BUNDLES_KEY: Bundles.equal(2).json()})
+    known = KnownBundles(namespaces)
+    found = known.of("public/n")
+    assert found == Bundles.equal(2)
+    assert known.of("public/n") is found
+    three = Bundles.equal(3).json()
+    await namespaces.change_local_policy("public/n", BUNDLES_KEY, lambda _: three, three)
+    assert known.of("public/n") == Bundles.equal(3)
+    await namespaces.delete("public/n")
+    with pytest.raises(NamespaceNotFound):
+        known.of("public/n")
