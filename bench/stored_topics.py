@@ -1,6 +1,6 @@
 """Topics on disk: what a start, a minute of idleness and the work over all of them cost.
 
-`python -m bench.many_topics --only stored --topics 600000`; the folder is written first, as a broker leaves it that has
+`python -m bench.many_topics --topics 600000`; the folder is written first, as a broker leaves it that has
 let each topic with its one subscription fall asleep. Pauses are those of the event loop: a probe that runs every
 millisecond notes the time since its last run, by the clock and in CPU time of the loop's thread. Where other programs use
 the machine, the CPU time tells more.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -103,10 +104,8 @@ async def write_topics(count: int, folder: Path, *, backlog: bool, first: int = 
     for start in range(first, end, AT_ONCE):
         puts = []
         for number in range(start, min(start + AT_ONCE, end)):
-            name, (of_topic, of_cursor) = (
-                f"public/{_namespace(number)}/persistent/topic-{number}",
-                nodes(number),
-            )
+            name = f"public/{_namespace(number)}/persistent/topic-{number}"
+            of_topic, of_cursor = nodes(number)
             cursor = Put(cursor_key(name, "subscription"), of_cursor, ABSENT)
             puts.append(store.put_all((Put(managed_ledger_key(name), of_topic, ABSENT), cursor)))
         await asyncio.gather(*puts)
@@ -127,7 +126,10 @@ async def expire(service: BrokerService, pauses: Pauses) -> None:
                 if namespace != "pulsar/system":
                     await namespaces.set_policy(namespace, table.MESSAGE_TTL.name, 60)
         await asyncio.sleep(EXPIRY_S)
-    print(f"  {(before - dormant.backlog) // ENTRIES:,} of them expired in {EXPIRY_S} s")
+    resident = processes.memory(os.getpid()).rss
+    print(
+        f"  {(before - dormant.backlog) // ENTRIES:,} of them expired in {EXPIRY_S} s; {resident:,.0f} MiB resident"
+    )
 
 
 def collect_as_a_process() -> None:
@@ -182,7 +184,7 @@ async def measure(service: BrokerService, started_s: float, pid: int) -> None:
         await service.partitioned.create(parse_topic_name("persistent://public/default/parts"), PARTITIONS)
     async with shown("a list of the namespace", pauses):
         names = await registry.names("public/default")
-    watched = WatchedList(TopicsPattern(".*"), TopicListHash(names))
+    watched = WatchedList(TopicsPattern(".*"), TopicListHash(names), lambda: None)
     told = [0]
 
     def tell(frame: bytes) -> None:

@@ -15,6 +15,7 @@ from typing import Final
 
 from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.metadata.metadata_store import ABSENT, Lease, Versioned
+from bookkeeper.metadata.new_nodes import PutNew
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.ledger_list_store import LedgerListStore
@@ -121,11 +122,16 @@ async def create_ledger_list(
     environment: ManagedLedgerEnvironment,
     settings: ManagedLedgerSettings,
     properties: Mapping[str, str] = NO_PROPERTIES,
+    put: PutNew | None = None,
 ) -> tuple[ManagedLedgerInfo, Versioned]:
-    """Stores a new managed ledger without opening it. Raises MetadataError; BadVersion for one that exists."""
+    """Stores a new managed ledger without opening it, by `put` if given.
+
+    Raises MetadataError; BadVersion for one that exists.
+    """
     info = _new(environment, properties)
     value = encode_ledger_list(info, settings.list_compression)
-    version = await environment.metadata.put(managed_ledger_key(name), value, ABSENT)
+    key = managed_ledger_key(name)
+    version = await (environment.metadata.put(key, value, ABSENT) if put is None else put(key, value))
     return info, Versioned(value, version)
 
 

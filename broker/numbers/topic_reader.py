@@ -121,10 +121,19 @@ class TopicReader:
 
     def _read_all(self, topics: Iterable[Topic]) -> Iterator[TopicReading]:
         for topic in topics:
-            if isinstance(topic, PersistentTopic):
+            if self._has_gone(topic):
+                # It is dormant, perhaps open again.
+                reading = self.read(str(topic.name))
+                if reading is not None:
+                    yield reading
+            elif isinstance(topic, PersistentTopic):
                 yield self._persistent(topic)
             elif isinstance(topic, NonPersistentTopic):
                 yield self._non_persistent(topic)
+
+    def _has_gone(self, topic: Topic) -> bool:
+        """Returns True for a topic that was closed since the walk began: it may have been taken apart (`EndedTopics`)."""
+        return topic.closed and self._registry.topics.get(str(topic.name)) is not topic
 
     def since(self, before: Mapping[str, TopicReading]) -> Iterator[TopicReading | None]:
         """Yields a reading of each topic for the end of a window that began with those in `before`.
@@ -134,6 +143,8 @@ class TopicReader:
         of a large broker are silent. Nothing happens to a dormant topic. Goes over a copy as `topics`.
         """
         for topic in list(self._registry.topics.values()):
+            if self._has_gone(topic):
+                continue
             if isinstance(topic, PersistentTopic):
                 then = before.get(str(topic.name))
                 if then is None:

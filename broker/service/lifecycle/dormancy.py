@@ -234,6 +234,8 @@ class Dormancy:
                 await self._do_work(topic)
                 if is_ours and self._registry.settings.dormant_after_s and not topic.closed:
                     await self._sleep(topic, asked, defects)
+                if is_ours and topic.asked == 1:
+                    self._registry.ended.had_no_user(topic)
         except TopicNotFound:
             pass  # Deleted meanwhile.
         except BrokerError as error:

@@ -82,7 +82,8 @@ async def check_unused(
 ) -> None:
     """Raises SubscriptionInUse where a subscription has consumers on one of the topics."""
     async for open_topic in in_slices(registry.open_in(namespace), registry.now_ns):
-        found = open_topic.subscriptions.get(subscription)
+        # One that was closed meanwhile may have been taken apart.
+        found = None if open_topic.closed else open_topic.subscriptions.get(subscription)
         if found is not None and found.consumers and (bundle is None or bundle.has(str(open_topic.name))):
             raise SubscriptionInUse("Subscription has active connected consumers")
 

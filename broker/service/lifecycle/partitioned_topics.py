@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
+from bookkeeper.metadata.new_nodes import NewNodes
 from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
 from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.lifecycle.deletion.deletions import Deletions
@@ -23,7 +24,7 @@ from foundation.model.position import EARLIEST
 from foundation.model.topic_name import TopicName, check_new_name
 
 PARTITIONS_PER_SLICE = 50
-"""Partitions that are created together, and share a commit of the metadata store. Each takes the loop for 0.05 ms."""
+"""Partitions that are created together, in one request to the metadata store. Each takes the loop for 0.05 ms."""
 
 
 class PartitionedTopics:
@@ -149,11 +150,12 @@ class PartitionedTopics:
             return
         check_domain(name, self._registry.settings)
         properties = await self._registry.shadows.properties_of_partitions(name)
+        put = NewNodes(self._registry.environment.metadata).put
         for start in range(0, len(indexes), PARTITIONS_PER_SLICE):
             part = indexes[start : start + PARTITIONS_PER_SLICE]
             names = [name.with_partition(index) for index in part]
             stored = (
-                self._registry.make(one, partial(store_topic, self._registry, one, properties))
+                self._registry.make(one, partial(store_topic, self._registry, one, properties, put))
                 for one in names
             )
             # All of the slice have ended when the first error is raised, so that nothing is created after an undo.

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
+from bookkeeper.metadata.new_nodes import PutNew
 from broker.managed_ledger.managed_ledger_info import NO_PROPERTIES, SHADOW_SOURCE, StoredNodes
 from broker.managed_ledger.opening import create_ledger_list
 from broker.service.namespaces.namespaces import Json
@@ -21,13 +22,19 @@ from foundation.model.topic_name import TopicName, check_new_name, parse_topic_n
 
 
 async def store_topic(
-    registry: TopicRegistry, name: TopicName, properties: Mapping[str, str] = NO_PROPERTIES
+    registry: TopicRegistry,
+    name: TopicName,
+    properties: Mapping[str, str] = NO_PROPERTIES,
+    put: PutNew | None = None,
 ) -> None:
-    """Stores a persistent topic, dormant where topics sleep; one that exists stays as it is. Raises BrokerError."""
+    """Stores a persistent topic, dormant where topics sleep; one that exists stays as it is. Raises BrokerError.
+
+    `put` as in `create_ledger_list`.
+    """
     environment = registry.environment
     with suppress(BadVersion):
         ledger_settings = registry.ledger_settings_of(name)
-        info, node = await create_ledger_list(name.ledger_name, environment, ledger_settings, properties)
+        info, node = await create_ledger_list(name.ledger_name, environment, ledger_settings, properties, put)
         # The levels of a shadow are those of its source, which only an opening knows. Partitions of other brokers' bundles
         # get their records there.
         ownership = registry.ownership

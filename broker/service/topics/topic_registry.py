@@ -186,8 +186,8 @@ class TopicRegistry:
         lease = await self.ownership.check_owned(name)
         self.check_open(name)
         await self.shadows.end_following(name)
-        started_ns = self.environment.now_ns()
-        record = self.dormant.get(str(name))
+        started_ns, key = self.environment.now_ns(), str(name)
+        record = self.dormant.get(key)
         # `check_open` knows the decisions of this broker alone, `usable_count` all.
         metadata, stored, partitioned = self.environment.metadata, None, NO_PARTITIONS
         if name.partition >= 0 and (record is None or record.info is None):
@@ -222,7 +222,6 @@ class TopicRegistry:
             changes = self._policy_changes
             await topic.policies_changed()
         topic.used_at_ns = self.environment.now_ns()
-        key = str(name)
         if record is not None and isinstance(topic, PersistentTopic):
             await restore(topic, record)
         if topic.closed:

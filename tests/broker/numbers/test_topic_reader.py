@@ -15,6 +15,7 @@ from broker.numbers.readings import Chosen, TopicReading
 from broker.numbers.topic_reader import TopicReader
 from broker.numbers.windows import NOTHING_YET, TopicWindows
 from broker.service.subscriptions.backlog.evictions import NONE_EXPIRED
+from broker.service.topics import ended_topics
 from broker.service.topics.persistent_topic import PersistentTopic
 from entry_cache.cache_stats import ReadStats
 from foundation.model.position import LATEST
@@ -174,3 +175,25 @@ async def test_chosen_topics_are_read_and_unknown_ones_are_left_out() -> None:
         names = await asleep_and_open(broker, 2)
         readings = reader_of(broker).chosen(Chosen(topics=frozenset({*names[:2], f"{names[0]}-none"})))
         assert {reading.topic for reading in readings} == set(names[:2])
+
+
+async def test_walks_pass_a_topic_that_has_fallen_asleep_and_was_taken_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ended_topics, "KEPT_NS", 0)
+    async with memory_broker() as broker:
+        names = await asleep_and_open(broker, 1)
+        other = await broker.registry.get(parse_topic_name(TOPIC), create=True)
+        reader, registry = reader_of(broker), broker.registry
+        walks = reader.topics(), reader.chosen(NAMESPACE)
+        found = [[next(walk).topic] for walk in walks]
+        window = reader.since({})
+        assert next(window) is None
+        assert isinstance(other, PersistentTopic)
+        await registry.fall_asleep(other, -1)
+        for _ in registry.ended.take_apart():
+            pass
+        assert not hasattr(other, "ledger")
+        for walk, before in zip(walks, found, strict=True):
+            assert sorted(before + [reading.topic for reading in walk]) == sorted([*names, TOPIC])
+        assert [*window] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from unittest.mock import Mock
 
 import pytest
 
@@ -77,6 +78,13 @@ async def test_partitions_are_stored_in_slices_and_not_opened() -> None:
     assert len(await stage.registry.names("public/default")) == 3 * PARTITIONS_PER_SLICE + 1
     assert stage.registry.topics == {}
     assert stage.registry.loads == 0
+
+
+async def test_partitions_of_a_slice_are_one_request_to_the_metadata_store() -> None:
+    stage = await a_stage()
+    stage.metadata.put_all = put_all = Mock(wraps=stage.metadata.put_all)  # type: ignore[method-assign]
+    await stage.run(stage.partitioned.create(NAME, 2 * PARTITIONS_PER_SLICE + 1))
+    assert [len(call.args[0]) for call in put_all.mock_calls] == [PARTITIONS_PER_SLICE] * 2 + [1]
 
 
 async def test_partitions_are_dormant_where_topics_sleep() -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import SessionState, Write
+from bookkeeper.metadata.metadata_store import ABSENT, SessionState, Write
 from broker.service.lifecycle.deletion.intents import DeletedKind, Intent
 from foundation.model.errors import BrokerError, MetadataError, ServiceNotReady, TopicNotFound
 from foundation.model.topic_name import TopicName
@@ -302,13 +302,13 @@ async def test_owner_that_a_late_answer_made_is_not_used_for_ever() -> None:
 
 
 class LosesAnswers(MemoryMetadataStore):
-    """Carries a transaction out, and fails as a store does whose answer was lost."""
+    """Carries a decision, which changes a node, out, and fails as a store does whose answer was lost."""
 
     lost = False
 
     async def put_all(self, puts: Sequence[Write]) -> list[int]:
         versions = await super().put_all(puts)
-        if self.lost:
+        if self.lost and any(put.expected != ABSENT for put in puts):
             self.lost = False
             raise MetadataError("the answer was lost")
         return versions
