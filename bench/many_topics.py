@@ -312,16 +312,15 @@ def _print(kind: str, topics: int, each_bytes: float, parts: Parts, shown: int) 
         by_class[name.partition(".")[0]] += size
     by_class.update(parts.others)
     for owner, size in by_class.most_common(shown):
-        inside = [(parts.own[owner], "itself")] if parts.own[owner] else []
-        inside += [
+        inside = [
             (each, name.partition(".")[2])
-            for name, each in parts.attributes.items()
+            for name, each in [(f"{owner}.itself", parts.own[owner]), *parts.attributes.items()]
             if name.partition(".")[0] == owner
         ]
         words = ", ".join(
             f"{name} {each / PART_TOPICS:.0f}" for each, name in sorted(inside, reverse=True) if each
         )
-        print(f"  {size / PART_TOPICS:7.0f}  {': '.join(filter(None, (owner, words)))}")
+        print(f"  {size / PART_TOPICS:7.0f}  {owner}{words and ': '}{words}")
 
 
 if __name__ == "__main__":

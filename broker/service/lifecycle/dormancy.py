@@ -10,6 +10,7 @@ open topics (`broker/compose/backlog_rounds.py`, `ledger_upkeep.py`) do the same
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Hashable, Iterable
 from itertools import chain, islice, takewhile
@@ -147,6 +148,10 @@ class Dormancy:
         defects = Defects()
         for names in in_groups(due):
             await asyncio.gather(*[self._do_due(name, defects) for name in names])
+            if len(names) == AT_ONCE:
+                # They leave 200 objects each, which stay for two minutes. A pass of Python's garbage collector over 4,000
+                # takes 5 ms; left to itself, it would look at 10,000 at once, for 10 to 14 ms.
+                gc.collect(1)
         defects.report(self.title)
 
     async def _ready_to_sleep(self) -> list[tuple[PersistentTopic, tuple[int, ...]]]:

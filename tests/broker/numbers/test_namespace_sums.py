@@ -15,7 +15,7 @@ from broker.console.traffic import Traffic, counts_of
 from broker.managed_ledger import stats
 from broker.managed_ledger.stats import ChangedLedgers
 from broker.metrics.exposition import ExpositionSettings, TopicExposition
-from broker.numbers.namespace_sums import NamespaceSums
+from broker.numbers.namespace_sums import SHELVES, NamespaceSums
 from broker.numbers.readings import TopicReading
 from broker.numbers.topic_reader import TopicReader
 from broker.numbers.windows import TopicWindows
@@ -326,6 +326,16 @@ async def test_changed_topics_of_several_dicts_are_all_summed(
         for number in range(10, 20):
             await made.topic(f"persistent://public/default/new-{number}")
         made.check()
+
+
+async def test_shares_of_topics_are_spread_over_small_dicts() -> None:
+    async with fixture() as made:
+        for number in range(4 * SHELVES):
+            await made.topic(f"persistent://public/default/{number}")
+        list(made.sums.update())
+        sizes = [len(shelf) for shelf in made.sums._shelves]
+        assert sum(sizes) == 4 * SHELVES
+        assert max(sizes) < SHELVES, "one large dict is made anew in one piece"
 
 
 async def test_rates_of_the_last_window_are_part_of_the_sums() -> None:
