@@ -23,6 +23,8 @@ IDLE_INTERVAL_S: Final = 0.1
 """Interval of looks at an empty cache: an entry cannot expire sooner than a time threshold after its insert."""
 CHANGES_PER_PASS: Final = 200
 """Inserts and removals for which a periodic pass is worth its price."""
+LONGEST_WAIT_S: Final = 0.05
+"""Replays of an access record take 0.1 s without a pass for a rest of an empty cache, and run passes of their own."""
 LATE: Final = 0.1
 """The part of the time to live by which an entry may stay longer, because passes are rare."""
 
@@ -74,7 +76,7 @@ class CachePasses:
         changes = self._cache.changes
         new, self._changes = changes - self._changes, changes
         wanted_s = self._wait_s * CHANGES_PER_PASS / max(new, 1)
-        longest_s = min(IDLE_INTERVAL_S, LATE * self._cache.manager.settings.ttl_ns / 1e9)
+        longest_s = min(LONGEST_WAIT_S, LATE * self._cache.manager.settings.ttl_ns / 1e9)
         self._wait_s = max(self.interval_s, min(wanted_s, longest_s))
 
     def _request_size_check(self) -> None:
