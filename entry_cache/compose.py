@@ -93,6 +93,11 @@ class ComposedCache:
         return self.manager.entries + sum(self.manager.stats.evicted_entries.values())
 
     @property
+    def changes(self) -> int:
+        """Inserts and removals of entries since the start."""
+        return self.manager.entries + 2 * sum(self.manager.stats.evicted_entries.values())
+
+    @property
     def queue_length(self) -> int:
         """Slots of the policy, those of invalidated entries included."""
         return len(self.manager.policy)

@@ -3,6 +3,9 @@
 The cache has no timer and no clock of its own. Two events make a pass due: the periodic timer (PIP-430,
 `managedLedgerCacheEvictionIntervalMs`), and an insert that leaves the cache above its size. Both passes run in slices of
 at most `VISITS_PER_SLICE` visits; between two slices the loop serves the sockets.
+
+Periodic passes are rarer while the cache changes little: a pass costs 0.1 ms beside its visits, and 100 a second were a
+tenth of the CPU of a broker with 1,000 messages a second.
 """
 
 from __future__ import annotations
@@ -18,6 +21,12 @@ from foundation.loop.turn import Turn
 
 IDLE_INTERVAL_S: Final = 0.1
 """Interval of looks at an empty cache: an entry cannot expire sooner than a time threshold after its insert."""
+CHANGES_PER_PASS: Final = 200
+"""Inserts and removals for which a periodic pass is worth its price."""
+LONGEST_WAIT_S: Final = 0.05
+"""Replays of an access record take 0.1 s without a pass for a rest of an empty cache, and run passes of their own."""
+LATE: Final = 0.1
+"""The part of the time to live by which an entry may stay longer, because passes are rare."""
 
 
 class CachePasses:
@@ -31,9 +40,13 @@ class CachePasses:
         interval_s: float,
         now_ns: Callable[[], int],
     ) -> None:
-        """`interval_s`: the time between two periodic passes."""
+        """`interval_s`: the least time between two periodic passes."""
         self.interval_s = interval_s
         """May be changed while the broker runs; holds from the next pass on."""
+        self._wait_s = interval_s
+        """Until the next periodic pass."""
+        self._changes = 0
+        """Those of the cache until the last periodic pass."""
         self._cache = cache
         self._turn = turn
         self._timers = timers
@@ -47,13 +60,24 @@ class CachePasses:
     def _run_periodic(self) -> None:
         delay = self.interval_s
         try:
+            self._adapt()
             if not self._cache.queue_length:
                 delay = IDLE_INTERVAL_S
             elif self._run_slice("periodic", self._cache.tick, self._now_ns()):
                 delay = 0.0  # More is due: go on after the sockets were served once.
+            else:
+                delay = self._wait_s
         finally:
             # Even after an error, or one defect in a pass would end all passes and the cache would only grow.
             self._timers.after(delay, self._run_periodic)
+
+    def _adapt(self) -> None:
+        """Sets the wait in which as many changes come as a pass is worth, if they go on to come as since the last one."""
+        changes = self._cache.changes
+        new, self._changes = changes - self._changes, changes
+        wanted_s = self._wait_s * CHANGES_PER_PASS / max(new, 1)
+        longest_s = min(LONGEST_WAIT_S, LATE * self._cache.manager.settings.ttl_ns / 1e9)
+        self._wait_s = max(self.interval_s, min(wanted_s, longest_s))
 
     def _request_size_check(self) -> None:
         """Runs the check at the end of the loop turn: the dispatchers read the new entries before it evicts some."""

@@ -168,7 +168,7 @@ ENTRY_CACHE = Section("Entry cache", (
     Key("managedLedgerCacheEvictionWatermark", "double", 0.9, "share", low=0, high=1, dynamic=True,
         doc="Share of the cache that stays filled after an eviction that frees space."),
     Key("managedLedgerCacheEvictionIntervalMs", "long", 10, "ms", low=1,
-        doc="Milliseconds between two evictions by age."),
+        doc="Least milliseconds between two evictions by age; at most 50 while few entries come and go."),
     Key("managedLedgerCacheEvictionTimeThresholdMillis", "long", 1000, "ms", low=1, dynamic=True,
         doc="Milliseconds that an entry stays in the cache (its time to live)."),
     Key("cacheEvictionByExpectedReadCount", "bool", True, v40=False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -64,3 +65,35 @@ async def test_periodic_passes_go_on_when_one_fails() -> None:
             await asyncio.sleep(0.001)
     timers.stop()
     assert len(errors) == cache.passes - 1
+
+
+class ChangingCache(ComposedCache):
+    """A cache with something in it, that changes as the test says."""
+
+    queue_length = 1
+    changes = 0
+
+    def tick(self, now_ns: int, visits_max: int = 0) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "ttl_ms", "waits_s"),
+    [
+        (0.01, 1000, [0.05, 0.01, 0.01, 0.02, 0.05]),
+        (0.01, 200, [0.02, 0.01, 0.01, 0.02, 0.02]),
+        (0.5, 1000, [0.5, 0.5, 0.5, 0.5, 0.5]),
+    ],
+)
+def test_periodic_passes_are_rarer_while_the_cache_changes_little(
+    interval_s: float, ttl_ms: int, waits_s: list[float]
+) -> None:
+    asked: list[tuple[float, Callable[[], object]]] = []
+    timers = Timers(lambda seconds, action: asked.append((seconds, action)))
+    cache = ChangingCache(EntryCacheSettings(ttl_ns=ttl_ms * 1_000_000))
+    turn = Turn(lambda _: None, time.monotonic_ns)
+    CachePasses(cache, turn, timers, interval_s, time.monotonic_ns).start()
+    for new in (2000, 400, 100, 1):
+        cache.changes += new
+        asked[-1][1]()
+    assert [seconds for seconds, _ in asked] == pytest.approx(waits_s)
