@@ -49,7 +49,7 @@ LIVES_RULES = (
     "records-without-cursors",
 )
 QUICK_LIVES_RULES = ("trims-what-is-needed", "expires-at-once", "moves-without-copy")
-QUICK_CLUSTER_RULES = ("topics-without-lease", "gives-up-before-topics-are-closed")
+QUICK_CLUSTER_RULES = ("topics-without-lease", "gives-up-before-topics-are-closed", "parts-are-free")
 CLUSTER_BEGIN_AT: dict[str, int] = {}
 BEGIN_AT = {
     "one-no-is-enough": 110,
@@ -234,6 +234,7 @@ def test_simulated_clusters_meet_each_fault() -> None:
     for seed in range(3):
         counts.add(simulate_cluster(seed))
     assert min(counts.killed, counts.stopped, counts.paused, counts.cut, counts.expired, counts.frozen) > 0
+    assert min(counts.divided, counts.divided_for_balance) > 0
 
 
 @pytest.mark.parametrize("rule", slow_but(QUICK_CLUSTER_RULES, tuple(CLUSTER_BREAKAGES)))
