@@ -374,12 +374,19 @@ class ClusterOwnership(TopicOwnership):
         """Gives up bundles that are not there: of deleted namespaces, and divided ones. Errors are logged."""
         try:
             await self.leases.remove_left()
-            for bundle, why in await self._divisions.ended(self.hand_over.staying()):
-                # Topics of parts that have not come to be are those of the bundle, and stay. Others have no next owner.
-                close = _keep_open if why == NOT_DIVIDED else lambda one, _: self._close(one, None)
-                await self._give_up(bundle, close, why=why)
+            ended = await self._divisions.ended(self.hand_over.staying())
         except BrokerError as error:
-            log.warning("! bundles that are not there any more are not given up yet: %s", error)
+            log.warning("! bundles that are not there any more cannot be given up yet: %s", error)
+            return
+        for bundle, why in ended:
+            # Topics of parts that have not come to be are those of the bundle, and stay. Others have no next owner.
+            close = _keep_open if why == NOT_DIVIDED else lambda one, _: self._close(one, None)
+            try:
+                await self._give_up(bundle, close, why=why)
+            except BrokerError as error:
+                log.warning(
+                    "! bundle %s, which is not there any more, is not given up yet: %s", bundle, error
+                )
 
     # Giving bundles up
 
