@@ -239,8 +239,8 @@ def test_simulated_clusters_meet_each_fault() -> None:
 
 @pytest.mark.parametrize("rule", slow_but(QUICK_CLUSTER_RULES, tuple(CLUSTER_BREAKAGES)))
 def test_simulation_of_a_cluster_notices_a_disabled_rule(rule: str) -> None:
+    begin = CLUSTER_BEGIN_AT.get(rule, 0)
     with CLUSTER_BREAKAGES[rule](), pytest.raises((Broken, Stuck)):  # type: ignore[attr-defined]
-        begin = CLUSTER_BEGIN_AT.get(rule, 0)
         simulate_all_clusters(range(begin, begin + 200))
 
 
