@@ -185,9 +185,10 @@ class Leases:
         self._left.discard(bundle)
 
     async def remove_left(self) -> None:
-        """Removes the nodes that failed and late requests have left. Raises MetadataError.
+        """Removes the nodes that failed and late requests have left; those that fail again at the next call.
 
-        Lookups elsewhere name this broker for such a bundle; for one that was divided meanwhile there are none.
+        Lookups elsewhere name this broker for such a bundle; for one that was divided meanwhile there are none. Raises
+        MetadataError where the store does not answer.
         """
         if self._left:
             # Nodes of an ended session are gone, which an older copy of the store does not show.
@@ -196,7 +197,8 @@ class Leases:
             lock = self._locks.setdefault(bundle, asyncio.Lock())
             async with lock:
                 if bundle in self._left:
-                    await self._remove_left(bundle)
+                    with contextlib.suppress(MetadataError):
+                        await self._remove_left(bundle)
 
     async def is_kept(self, bundle: str) -> bool:
         """Makes the node of an owned bundle again if it has gone.

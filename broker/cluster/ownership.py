@@ -316,10 +316,6 @@ class ClusterOwnership(TopicOwnership):
             self.moves.note(MoveKind.LOST, bundle, "another broker took it after the end of a session")
             await self._close(bundle, None)
 
-    async def _close_now(self, bundle: str, _successor: Successor | None) -> None:
-        """Closes the topics of a bundle that has no next owner, which clients would be told."""
-        await self._close(bundle, None)
-
     async def _close(self, bundle: str, successor: Successor | None) -> None:
         """Closes the topics of a bundle that cannot stay, whatever one of them reports."""
         try:
@@ -379,11 +375,19 @@ class ClusterOwnership(TopicOwnership):
         """Gives up bundles that are not there: of deleted namespaces, and divided ones. Errors are logged."""
         try:
             await self.leases.remove_left()
-            for bundle, why in await self._divisions.ended(self.hand_over.staying()):
-                # Topics of parts that have not come to be are those of the bundle, and stay.
-                await self._give_up(bundle, _keep_open if why == NOT_DIVIDED else self._close_now, why=why)
+            ended = await self._divisions.ended(self.hand_over.staying())
         except BrokerError as error:
-            log.warning("! bundles that are not there any more are not given up yet: %s", error)
+            log.warning("! bundles that are not there any more cannot be given up yet: %s", error)
+            return
+        for bundle, why in ended:
+            # Topics of parts that have not come to be are those of the bundle, and stay. Others have no next owner.
+            close = _keep_open if why == NOT_DIVIDED else lambda one, _: self._close(one, None)
+            try:
+                await self._give_up(bundle, close, why=why)
+            except BrokerError as error:
+                log.warning(
+                    "! bundle %s, which is not there any more, is not given up yet: %s", bundle, error
+                )
 
     # Giving bundles up
 

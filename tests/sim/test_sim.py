@@ -49,8 +49,8 @@ LIVES_RULES = (
     "records-without-cursors",
 )
 QUICK_LIVES_RULES = ("trims-what-is-needed", "expires-at-once", "moves-without-copy")
-QUICK_CLUSTER_RULES = ("topics-without-lease", "gives-up-before-topics-are-closed")
-CLUSTER_BEGIN_AT: dict[str, int] = {}
+QUICK_CLUSTER_RULES = ("topics-without-lease", "gives-up-before-topics-are-closed", "parts-are-free")
+CLUSTER_BEGIN_AT = {"parts-are-given-up-at-once": 4, "divided-bundles-are-taken": 213}
 BEGIN_AT = {
     "one-no-is-enough": 110,
     "confirmed-while-changing": 220,
@@ -234,12 +234,14 @@ def test_simulated_clusters_meet_each_fault() -> None:
     for seed in range(3):
         counts.add(simulate_cluster(seed))
     assert min(counts.killed, counts.stopped, counts.paused, counts.cut, counts.expired, counts.frozen) > 0
+    assert min(counts.divided, counts.divided_for_balance) > 0
 
 
 @pytest.mark.parametrize("rule", slow_but(QUICK_CLUSTER_RULES, tuple(CLUSTER_BREAKAGES)))
 def test_simulation_of_a_cluster_notices_a_disabled_rule(rule: str) -> None:
+    begin = CLUSTER_BEGIN_AT.get(rule, 0)
     with CLUSTER_BREAKAGES[rule](), pytest.raises((Broken, Stuck)):  # type: ignore[attr-defined]
-        simulate_all_clusters(range(CLUSTER_BEGIN_AT.get(rule, 0), 200))
+        simulate_all_clusters(range(begin, begin + 200))
 
 
 def simulate_all_clusters(seeds: range, *, transactions: bool = False) -> None:

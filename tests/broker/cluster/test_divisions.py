@@ -44,7 +44,7 @@ def fail_once(node: Node) -> None:
         node.store.delete = plain  # type: ignore[method-assign]
         raise MetadataError("connection lost")
 
-    node.store.delete = delete  # type: ignore[method-assign]
+    node.store.delete = delete  # type: ignore[method-assign,assignment]
 
 
 async def nodes_of(node: Node) -> list[str]:
@@ -115,7 +115,7 @@ async def test_division_whose_answer_is_lost_gives_up_the_bundle_and_keeps_the_p
         async def read_newest(_namespace: str) -> None:
             node.namespaces.bundles = divided()
 
-        node.namespaces.read_newest = read_newest  # type: ignore[method-assign]
+        node.namespaces.read_newest = read_newest  # type: ignore[method-assign,assignment]
         raise MetadataError("connection lost")
 
     with pytest.raises(MetadataError):
@@ -200,7 +200,7 @@ async def test_bundle_that_was_divided_is_not_taken_by_a_broker_that_does_not_kn
     async def read_newest(_namespace: str) -> None:
         other.namespaces.bundles = divided()
 
-    other.namespaces.read_newest = read_newest  # type: ignore[method-assign]
+    other.namespaces.read_newest = read_newest  # type: ignore[method-assign,assignment]
     with pytest.raises(BundleGone, match="was divided"):
         await other.ownership.owner_of_bundle(BUNDLE, authoritative=True)
     assert await nodes_of(other) == HALVES

@@ -2,6 +2,7 @@
 
 * A division is stored in the session that has the leases of the bundle and of its parts. None that was stored is lost.
 * The bundles cover all hashes, each once.
+* A broker never answers a lookup with itself for a bundle that was divided, unless it has the parts.
 * A broker that is well keeps no lease of a bundle that the namespace does not have.
 * After the faults each bundle has one owner, which all brokers name.
 """
@@ -207,6 +208,16 @@ class Divisions:
             if self._history.cluster.first.session_of(f"{BUNDLES}/{NAMESPACE}/{one}") is not session:
                 self._history.broken(f"a division from {before.all()} is stored without the lease of {one}")
 
+    def named(self, process: ClusterProcess, bundle: str) -> None:
+        """Judges the moment in which a broker names itself the owner of a bundle."""
+        namespace, _, text = bundle.rpartition("/")
+        key = f"{BUNDLES}/{bundle}"
+        if namespace != NAMESPACE or text in self.bundles or self.holder(key) is not process:
+            return
+        parts = self.bundles.overlapping(Bundle.parsed(text))
+        if any(self.holder(f"{BUNDLES}/{NAMESPACE}/{one}") is not process for one in parts):
+            self._history.broken(f"{process.client.name} has taken {bundle}, which was divided")
+
     def observe(self, now_s: float) -> None:
         """Finds leases that brokers keep although the bundles are not there."""
         kept = set()
@@ -226,11 +237,14 @@ class Divisions:
         assert first is not None
         here = {f"{BUNDLES}/{NAMESPACE}/{one}" for one in self.bundles.all()}
         nodes = {key for key in first._values if key.startswith(f"{BUNDLES}/{NAMESPACE}/")} - here
-        found = {}
-        for key in sorted(nodes):
-            holder = getattr(first.session_of(key), "holder", None)
-            found[key] = holder.process if isinstance(holder, ProcessStore) else None
-        return found
+        return {key: self.holder(key) for key in sorted(nodes)}
+
+    def holder(self, key: str) -> ClusterProcess | None:
+        """Returns the process whose session has the node."""
+        first = self._history.cluster.first
+        assert first is not None
+        holder = getattr(first.session_of(key), "holder", None)
+        return holder.process if isinstance(holder, ProcessStore) else None
 
     # The end
 

@@ -45,7 +45,7 @@ from tests.sim.bookie import SimBookie
 from tests.sim.cluster.clients import Link, Publisher, Reader, Unserved, call, find, follow
 from tests.sim.cluster.divisions import NAMESPACE, Divisions
 from tests.sim.cluster.faults import LIFE_S, ClusterFaults
-from tests.sim.cluster.process import SESSION_S, ClusterProcess, ProcessStore, addresses
+from tests.sim.cluster.process import SESSION_S, ClusterProcess, addresses
 from tests.sim.cluster.transactions import Transactor, judge
 from tests.sim.cluster.witness import ClusterWitness
 from tests.sim.followers import Cluster
@@ -390,15 +390,9 @@ class ClusterHistory:
 
         It needs the topic's owner, without one the leader, and the broker that it is connected to, or asks first.
         """
-        owner = self._process_with(f"{BUNDLES}/{self.bundle_of(link.name)}")
-        needed = (link.process, owner or self._process_with(LEADER))
+        owner = self.divisions.holder(f"{BUNDLES}/{self.bundle_of(link.name)}")
+        needed = (link.process, owner or self.divisions.holder(LEADER))
         return any(one is not None and not one.client.crashed and not one.is_well for one in needed)
-
-    def _process_with(self, key: str) -> ClusterProcess | None:
-        """Returns the process whose session has the key."""
-        assert self.cluster.first is not None
-        holder = getattr(self.cluster.first.session_of(key), "holder", None)
-        return holder.process if isinstance(holder, ProcessStore) else None
 
     def _check_strays(self, now_s: float, well: list[ClusterProcess]) -> None:
         strays = {(process.client.name, text) for process in well for text in process.strays()}

@@ -27,7 +27,7 @@ from broker.service.lifecycle.transaction_participants import RegistryParticipan
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.settings import ServiceSettings
 from broker.service.topics.persistent_topic import PersistentTopic
-from broker.service.topics.topic_ownership import Addresses
+from broker.service.topics.topic_ownership import Addresses, Owner
 from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.transaction_limits import TransactionLimits
@@ -157,6 +157,19 @@ class ProcessStore(FollowerStore):
             await asyncio.get_running_loop().create_future()
 
 
+class SimOwnership(ClusterOwnership):
+    """Tells of which bundles it says that they are this broker's."""
+
+    named: Callable[[str], None]
+    """Called in the moment in which a lookup gets this broker as the owner of a bundle."""
+
+    async def owner_of_bundle(self, bundle: str, *, authoritative: bool = False) -> Owner:
+        found = await super().owner_of_bundle(bundle, authoritative=authoritative)
+        if found.addresses == self.owner and not found.is_redirect:
+            self.named(bundle)
+        return found
+
+
 class ClusterProcess:
     """A broker from its start to its end."""
 
@@ -183,7 +196,7 @@ class ClusterProcess:
             wall_ms=self.clock.now_ms,
         )
         self.namespaces = Namespaces(self.store, "standalone")
-        self.ownership = ClusterOwnership(
+        self.ownership = SimOwnership(
             self.store,
             self.namespaces,
             "sim",
@@ -195,6 +208,7 @@ class ClusterProcess:
             settings=lambda: history.divisions.balance_settings,
         )
         self.ownership.reports.measure = self._measure
+        self.ownership.named = partial(history.divisions.named, self)
         self.registry = TopicRegistry(
             self.environment,
             ManagedLedgerSettings(
