@@ -213,3 +213,41 @@ async def test_lookups_of_one_bundle_at_a_time_share_a_read() -> None:
     await store.delete(f"{BUNDLES}/{BUNDLE}")
     assert await asked.owner(BUNDLE) is None
     assert store.reads == 2
+
+
+class CountedWrites(CountedStore):
+    """Counts writes and watches too."""
+
+    writes = watches = 0
+
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
+        self.writes += 1
+        return await super().put_all(puts)
+
+    async def delete(self, key: str, expected: int | None = None) -> None:
+        self.writes += 1
+        await super().delete(key, expected)
+
+    async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
+        self.watches += 1
+        return await super().watch(key, changed)
+
+    def counted(self) -> tuple[int, int, int]:
+        """Returns reads, writes and watches since the last call."""
+        found = self.reads, self.writes, self.watches
+        self.reads = self.writes = self.watches = 0
+        return found
+
+
+async def test_requests_of_a_lease_are_those_of_the_documentation() -> None:
+    # docs/reference/limits.md computes with them.
+    own = leases(store := CountedWrites())
+    await own.owner(BUNDLE)
+    assert store.counted() == (1, 0, 0)
+    await own.acquire(BUNDLE)
+    assert store.counted() == (1, 1, 1)
+    await own.owner(BUNDLE)
+    await own.acquire(BUNDLE)
+    assert store.counted() == (0, 0, 0)
+    await own.release(BUNDLE)
+    assert store.counted() == (1, 1, 0)
