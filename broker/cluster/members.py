@@ -65,12 +65,13 @@ class Members:
 
     async def report(self, report: bytes) -> None:
         """Writes the load report. Raises MetadataError."""
-        self._report = report
         if self._is_candidate:
             node = await self._store.get(f"{BROKERS}/{self._name}")
             # Without a version a write would make a node that no end of a session removes.
             if node is not None:
                 await self._store.put(f"{BROKERS}/{self._name}", report, node.version)
+        # Only now: with a report that is too long for a node this broker could not register in its next session.
+        self._report = report
 
     async def leave(self) -> None:
         """Removes the registration, so that nobody chooses this broker any more. Raises MetadataError."""

@@ -1,8 +1,8 @@
 """Three brokers on one ZooKeeper under the official Python client: each restarted in turn, and one killed.
 
 Both tests print the figures of docs/reference/benchmarks.md. `MAGNETAR_RESTARTS_RATE` is the number of messages a second,
-`MAGNETAR_RESTARTS_TOPICS` that of the topics that a killed broker and its two peers share, and
-`MAGNETAR_RESTARTS_URL=living` leaves the killed broker out of the client's service URL.
+`MAGNETAR_RESTARTS_ROUNDS` how often each broker is restarted, `MAGNETAR_RESTARTS_TOPICS` the number of topics that a killed
+broker and its two peers share, and `MAGNETAR_RESTARTS_URL=living` leaves the killed broker out of the client's service URL.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from tests.support.java import ZooKeeper
 from tests.vectors.broker_process import BrokerProcess
 
 RATE: Final = int(os.environ.get("MAGNETAR_RESTARTS_RATE", "200"))
+ROUNDS: Final = int(os.environ.get("MAGNETAR_RESTARTS_ROUNDS", "1"))
 COUNT: Final = int(os.environ.get("MAGNETAR_RESTARTS_TOPICS", "60"))
 URL: Final = os.environ.get("MAGNETAR_RESTARTS_URL", "all")
 NAMESPACE: Final = "public/killed"
@@ -39,7 +40,7 @@ PARTITIONS: Final = 3
 AT_ONCE: Final = 16
 """Requests of this test that are out at the same time."""
 
-pytestmark = [pytest.mark.peer, pytest.mark.slow, pytest.mark.timeout(4 * LINES_S)]
+pytestmark = [pytest.mark.peer, pytest.mark.slow, pytest.mark.timeout((3 + ROUNDS) * LINES_S)]
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_restart_of_each_broker_loses_nothing_and_doubles_only_what_had_no_recei
     counts = client.counts
     try:
         client.wait_for("ready")
-        for broker in brokers.brokers:
+        for broker in brokers.brokers * ROUNDS:
             client.wait_for("confirmed", counts.said["confirmed"] + RATE)
             assert broker.stop() == 0
             broker.start()

@@ -246,3 +246,45 @@ async def test_lease_that_was_made_while_its_session_ended_is_made_again() -> No
     await own.acquire(BUNDLE)
     assert await store.get(f"{BUNDLES}/{BUNDLE}") is not None
     assert BUNDLE in own
+
+
+class CountedStore(MemoryMetadataStore):
+    """Counts reads, writes and watches."""
+
+    reads = writes = watches = 0
+
+    async def get(self, key: str) -> Versioned | None:
+        self.reads += 1
+        return await super().get(key)
+
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
+        self.writes += 1
+        return await super().put_all(puts)
+
+    async def delete(self, key: str, expected: int | None = None) -> None:
+        self.writes += 1
+        await super().delete(key, expected)
+
+    async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
+        self.watches += 1
+        return await super().watch(key, changed)
+
+    def counted(self) -> tuple[int, int, int]:
+        """Returns reads, writes and watches since the last call."""
+        found = self.reads, self.writes, self.watches
+        self.reads = self.writes = self.watches = 0
+        return found
+
+
+async def test_requests_of_a_lease_are_those_of_the_documentation() -> None:
+    # docs/reference/limits.md computes with them.
+    own = leases(store := CountedStore())
+    await own.owner(BUNDLE)
+    assert store.counted() == (1, 0, 0)
+    await own.acquire(BUNDLE)
+    assert store.counted() == (1, 1, 1)
+    await own.owner(BUNDLE)
+    await own.acquire(BUNDLE)
+    assert store.counted() == (0, 0, 0)
+    await own.release(BUNDLE)
+    assert store.counted() == (1, 1, 0)

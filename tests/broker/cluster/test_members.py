@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
-from bookkeeper.metadata.metadata_store import Ephemeral
+from bookkeeper.metadata.metadata_store import Check, Ephemeral, Versioned, Write
 from broker.cluster import members
 from broker.cluster.records import BROKERS, LEADER, encode_leader
+from foundation.model.errors import MetadataError
 from tests.broker.cluster.support import Node, addresses, cluster, settle
 
 
@@ -87,6 +89,58 @@ async def test_broker_that_leaves_removes_no_other_leader() -> None:
     node = await other.store.get(LEADER)
     assert node is not None
     assert node.value == encode_leader(other.addresses)
+
+
+class SmallNodes(MemoryMetadataStore):
+    """Refuses values of more than a thousand bytes, and counts reads."""
+
+    reads = 0
+
+    async def get(self, key: str) -> Versioned | None:
+        self.reads += 1
+        return await super().get(key)
+
+    async def children(self, key: str) -> list[str]:
+        self.reads += 1
+        return await super().children(key)
+
+    async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
+        _check(value)
+        return await super().put(key, value, expected)
+
+    async def put_all(self, puts: Sequence[Write]) -> list[int]:
+        for put in puts:
+            _check(b"" if isinstance(put, Check) else put.value)
+        return await super().put_all(puts)
+
+
+def _check(value: bytes) -> None:
+    if len(value) > 1000:
+        raise MetadataError("too long")
+
+
+async def test_broker_with_a_report_that_is_too_long_registers_in_its_next_session() -> None:
+    store = SmallNodes()
+    node = Node(store, 0)
+    await node.open()
+    before = await store.get(f"{BROKERS}/host0:8080")
+    with pytest.raises(MetadataError, match="too long"):
+        await node.ownership.members.report(b"r" * 1001)
+    await node.ownership.members.register()
+    assert await store.get(f"{BROKERS}/host0:8080") == before
+
+
+async def test_look_at_all_brokers_reads_each_once() -> None:
+    # As docs/reference/limits.md has it.
+    store = SmallNodes()
+    node = Node(store, 0)
+    await node.open()
+    for number in range(1, 5):
+        await Node(store.another(), number).open()
+    await settle(node)
+    store.reads = 0
+    await node.ownership.members._read()
+    assert store.reads == 5 + 2
 
 
 class HeldChildren(MemoryMetadataStore):

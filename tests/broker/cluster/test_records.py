@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from bookkeeper.metadata.zookeeper_metadata_store import VALUE_BYTES_MAX
 from broker.cluster.loads import NO_LOAD, UNSEEN_AVERAGE, BrokerLoad, BundleLoad, ResourceUse
 from broker.cluster.records import (
     LoadReport,
@@ -46,6 +47,15 @@ def test_nodes_of_apache_are_read() -> None:
     assert (name, addresses, updated_ms) == ("localhost:18080", APACHE, 1795456811163)
     assert load.memory == ResourceUse(66.57698822021484, 371.25)
     assert load.bundles == {"shop/orders/0xc0000000_0xffffffff": NO_LOAD}
+
+
+def test_registration_with_three_thousand_busy_bundles_fits_into_a_node() -> None:
+    # docs/reference/limits.md: 265 bytes and twice the name of the namespace for each bundle.
+    busy = BundleLoad(*(12345.678901234567,) * 4, 999, 999, 999, 999_999_999)
+    bundles = {f"shop/orders/0x{number:08x}_0x{number + 1:08x}": busy for number in range(3000)}
+    report = LoadReport(1795456811163, BrokerLoad(bundles=bundles))
+    size = len(encode_member(APACHE, "1.0", 1795456777904, report))
+    assert size <= 1000 + len(bundles) * (265 + 2 * len("shop/orders")) < VALUE_BYTES_MAX
 
 
 def test_own_load_report_has_the_numbers_of_the_load() -> None:
