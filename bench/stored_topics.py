@@ -182,7 +182,7 @@ async def measure(service: BrokerService, started_s: float, pid: int) -> None:
         await service.partitioned.create(parse_topic_name("persistent://public/default/parts"), PARTITIONS)
     async with shown("a list of the namespace", pauses):
         names = await registry.names("public/default")
-    watched = WatchedList(TopicsPattern(".*"), TopicListHash(names))
+    watched = WatchedList(TopicsPattern(".*"), TopicListHash(names), lambda: None)
     told = [0]
 
     def tell(frame: bytes) -> None:
