@@ -37,7 +37,7 @@ from broker.compose.backlog_rounds import start_backlog_rounds
 from broker.compose.cache_counts import CacheCounts
 from broker.compose.cache_passes import CachePasses
 from broker.compose.cache_settings import EntryCacheSettings
-from broker.compose.cluster_membership import begin_shared_work, ownership_of, serve
+from broker.compose.cluster_membership import begin_shared_work, ownership_of, publisher_elsewhere, serve
 from broker.compose.confirmed_rights import ConfirmedRights
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.compose.ledger_upkeep import LedgerUpkeep
@@ -401,6 +401,7 @@ class BrokerService:
             interval_s,
             spawn=self._tasks.spawn,
             wall_ms=self._clock.wall_ms,
+            publish_elsewhere=publisher_elsewhere(self.registry),
         )
         self._timers.every(interval_s, counts.tick)
 

@@ -1,23 +1,24 @@
-"""CacheCounts: publishes the cache's counts per topic and interval to a topic of this broker, for live views.
+"""CacheCounts: publishes the cache's counts per topic and interval to a topic, for live views.
 
 One message holds up to `TOPICS_PER_MESSAGE` topics, as JSON:
     {"at_ms": 1700000060000, "interval_s": 60, "broker": "b:8080",
      "topics": [{"topic": "persistent://public/default/t", "hits": 900, "misses": 80, "coalesced": 20}]}
 The numbers are entries since the message before; the counters are those of the metrics. Topics that were not read, and
 the topic itself, are left out. A message that cannot be stored is lost with a warning; no later one has its numbers.
-`magnetar pipeline live` reads the topic.
+`magnetar pipeline live` reads the topic. In a cluster all brokers publish to it, those that do not own it through its owner.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Final
 
 from broker.service.ports import SinglePort
 from broker.service.producer import Producer
 from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic_ownership import Addresses
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.loop.slices import in_slices
 from foundation.model.errors import BrokerError
@@ -31,6 +32,8 @@ TOPICS_PER_MESSAGE: Final = 1000
 """Topics in one message; more topics make more messages."""
 PRODUCER: Final = "magnetar-cache-counts"
 """Name of the producer of the messages."""
+PublishElsewhere = Callable[[Addresses, TopicName, str, str], Awaitable[None]]
+"""(owner, topic, name of the producer, text) -> the text is stored."""
 Counts = tuple[int, int, int]
 """Hits, misses and coalesced reads."""
 
@@ -75,14 +78,19 @@ class CacheCounts:
         *,
         spawn: Callable[[Coroutine[object, object, None], str], object],
         wall_ms: Callable[[], int],
+        publish_elsewhere: PublishElsewhere | None = None,
     ) -> None:
-        """`name`: the topic to publish to; `broker` and `interval_s` are copied into the messages."""
+        """`name`: the topic to publish to; `broker` and `interval_s` are copied into the messages.
+
+        `publish_elsewhere` is None for a broker alone on its store.
+        """
         self._registry = registry
         self._name = name
         self._broker = broker
         self._interval_s = interval_s
         self._spawn = spawn
         self._wall_ms = wall_ms
+        self._publish_elsewhere = publish_elsewhere
         self._last: dict[str, Counts] = {}
         """Of the topics that were read since they were opened."""
         self._looking = False
@@ -129,21 +137,34 @@ class CacheCounts:
         self._last = counted
 
     async def _publish(self, rows: list[dict[str, object]]) -> None:
+        value = {
+            "at_ms": self._wall_ms(),
+            "interval_s": self._interval_s,
+            "broker": self._broker,
+            "topics": rows,
+        }
+        text, producer = json.dumps(value, separators=(",", ":")), PRODUCER
         try:
-            topic = await self._registry.get(self._name, create=True)
-            assert isinstance(topic, PersistentTopic)
-            producer = Producer(topic, CountsPort(), producer_id=0, name=PRODUCER)
-            value = {
-                "at_ms": self._wall_ms(),
-                "interval_s": self._interval_s,
-                "broker": self._broker,
-                "topics": rows,
-            }
-            self._sequence_id += 1
-            metadata = MessageMetadata(
-                producer_name=PRODUCER, sequence_id=self._sequence_id, publish_time=self._wall_ms()
-            )
-            body = message_body(metadata, json.dumps(value, separators=(",", ":")).encode())
-            producer.publish(self._sequence_id, self._sequence_id, 1, [body], len(body), False, False)
+            if self._publish_elsewhere is not None:
+                ownership = self._registry.ownership
+                # One name for each broker: deduplication drops numbers that are lower than the last one of a name.
+                producer = f"{PRODUCER}-{ownership.owner.broker_id}"
+                await ownership.take_unowned([self._name])
+                owner = (await ownership.owner_of(self._name)).addresses
+                if owner != ownership.owner:
+                    await self._publish_elsewhere(owner, self._name, producer, text)
+                    return
+            await self._publish_here(producer, text)
         except BrokerError as error:
             log.warning("the cache's counts are lost for this interval: %s", error)
+
+    async def _publish_here(self, name: str, text: str) -> None:
+        topic = await self._registry.get(self._name, create=True)
+        assert isinstance(topic, PersistentTopic)
+        producer = Producer(topic, CountsPort(), producer_id=0, name=name)
+        self._sequence_id += 1
+        metadata = MessageMetadata(
+            producer_name=name, sequence_id=self._sequence_id, publish_time=self._wall_ms()
+        )
+        body = message_body(metadata, text.encode())
+        producer.publish(self._sequence_id, self._sequence_id, 1, [body], len(body), False, False)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Protocol
 
 from broker.compose.background_tasks import BackgroundTasks
+from broker.compose.cache_counts import PublishElsewhere
 from broker.compose.timers import Timers
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.service.lifecycle import namespace_topics
@@ -98,6 +99,18 @@ def begin_shared_work(registry: TopicRegistry, timers: Timers, tasks: Background
         ownership, store, namespaces, lambda: bool(registry.settings.dormant_after_s), registry.now_ns
     )
     timers.every(LOOK_INTERVAL_S, lambda: tasks.spawn(unowned.look(), "bundles without an owner"))
+
+
+def publisher_elsewhere(registry: TopicRegistry) -> PublishElsewhere | None:
+    """Returns the function that publishes to other brokers' topics; None for a broker alone on its store."""
+    if not registry.ownership.is_shared:
+        return None
+    # Late, as above.
+    from broker.cluster.ownership import ClusterOwnership
+    from broker.cluster.publish_elsewhere import publish_at_owner
+
+    assert isinstance(registry.ownership, ClusterOwnership)
+    return partial(publish_at_owner, registry.ownership.peers)
 
 
 async def unload_bundle(registry: TopicRegistry, bundle: str, successor: Successor | None = None) -> None:

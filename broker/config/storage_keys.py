@@ -223,7 +223,7 @@ RECORD = Section("Access record", (
             "'WHEEL[record]'`."),
     Key("entryCacheCountsTopic", "string", None,
         form=(r"(persistent://)?[^/:]+(/[^/]+/[^/]+)?", "the name of a persistent topic"), ours=True,
-        doc="Persistent topic of this broker to which hits and misses of the cache are published, per topic "
+        doc="Persistent topic to which hits and misses of the cache are published, per topic "
             "and interval, see docs/how-to/audits.md. Unset: nothing is published."),
     Key("entryCacheCountsIntervalSeconds", "int", 60, "s", low=1, ours=True,
         doc="Seconds between two messages of entryCacheCountsTopic."),

@@ -18,6 +18,7 @@ from tests.pyspark_pulsar.conftest import Publish
 from tests.vectors.broker_process import Addresses
 
 STANDS_STILL_S = 2 * PEEK_QUIET_S
+STANDING = pytest.mark.one_broker("stops the process that has the topic")
 
 
 @pytest.fixture
@@ -36,6 +37,7 @@ def stand_still(addresses: Addresses, monkeypatch: pytest.MonkeyPatch) -> Callab
     return lambda: monkeypatch.setattr(requests, "flow", stopping)
 
 
+@STANDING
 def test_first_entry_of_a_broker_that_stood_still_is_found(
     broker_url: str, topic: str, publish: Publish, stand_still: Callable[[], None]
 ) -> None:
@@ -50,6 +52,7 @@ def test_first_entry_of_a_broker_that_stood_still_is_found(
     assert found.entry == 0
 
 
+@STANDING
 def test_first_chunks_are_found_when_a_broker_stood_still(
     broker_url: str, topic: str, publish: Publish, stand_still: Callable[[], None]
 ) -> None:

@@ -54,6 +54,7 @@ def test_promise_that_was_not_kept_names_later_readers_and_a_later_loop() -> Non
     assert "neither readers nor" in promise_lines(LIFETIME, 0.902, 0.774, pace(40, None), pace(40, 0.3))[1]
 
 
+@pytest.mark.one_broker("looks at the record of one process")
 def test_compare_names_readers_that_came_later_than_in_the_record_before(spark: Any, tmp_path: Path) -> None:
     """The second lifetime of a broker has the settings of the first, and a reader so late that its entries are gone."""
     settings = {

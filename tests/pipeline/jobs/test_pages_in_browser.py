@@ -35,7 +35,11 @@ from tests.vectors.broker_process import BrokerProcess
 
 __all__ = ["browser", "open_page", "screenshots", "watch"]
 
-pytestmark = [pytest.mark.peer, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.peer,
+    pytest.mark.slow,
+    pytest.mark.one_broker("looks at the record of one process"),
+]
 
 WIDTHS: Final = {"wide": 1440, "phone": 390}
 WORKLOADS: Final[tuple[Mapping[str, int], ...]] = (

@@ -197,7 +197,7 @@ def test_broker_publishes_its_own_counts(tmp_path: Path) -> None:
             return sum(found.values()) == 50
 
         wait_until(all_counted, "50 reads")
-        metric = Admin(broker.addresses.admin).metric
+        metric = Admin.of(broker).metric
         topic = "persistent://public/default/read"
         for kind in found:
             assert found[kind] == metric(f"pulsar_ml_cache_x_topic_{kind}_total", topic=topic)

@@ -33,6 +33,7 @@ def causes(folder: Path) -> dict[str, int]:
     return {cause: int(count) for cause, count in zip(MISS_CAUSES, found, strict=True) if count}
 
 
+@pytest.mark.one_broker("looks at the record of one process")
 @pytest.mark.parametrize(
     ("again", "kind", "cause"),
     [
