@@ -170,9 +170,9 @@ class LedgerOffloads:
         if info is None or info.is_offloaded:  # Trimmed since.
             return
         if info.offload is not None:
-            # Begun and not completed, by this broker or one before: whatever of it is there goes first. The write before that
-            # makes sure that the stored list is this one: where the answer to `complete` was lost, it calls the copy complete,
-            # and another broker may have this topic.
+            # Begun and not completed, by this broker or one before: whatever of it is there goes first. Where the answer to
+            # `complete` was lost, the stored list calls the copy complete, and another broker may go by it. So the list is
+            # written before the deletion.
             await self._note(info, info.offload)
             copy = OffloadedLedger(ledger_id, info.offload.uuid, info.offload.place)
             await tier.delete(context.name, copy)
