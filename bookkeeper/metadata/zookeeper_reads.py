@@ -68,6 +68,9 @@ class ZookeeperReads:
             answers = found
         except MetadataError as error:
             answers = [error] * len(reads)
+        except Exception as error:  # noqa: BLE001
+            # Whatever the library raises, an unknown code of the server perhaps, nobody may wait for ever.
+            answers = [MetadataError(f"ZooKeeper's answer is not understood: {error!r}")] * len(reads)
         for (path, future), one in zip(reads, answers, strict=True):
             _settle(path, future, one)
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from itertools import count
 from typing import Final
 
 from broker.cluster.leases import Leases
 from broker.peers.peers import Peers
-from broker.service.namespaces.bundles import bundles_of
+from broker.service.namespaces.bundles import bundles_of, topic_with_hash
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.successor import NOBODY, ServiceUrls, Successor
 from broker.service.topics.topic_ownership import Addresses, Owner
@@ -103,5 +102,5 @@ class HandOver:
         """Returns a topic of the bundle, which need not exist: a lookup names one."""
         namespace, _, text = bundle.rpartition("/")
         found = bundles_of(self._namespaces, namespace).find(namespace, text)
-        names = (f"persistent://{namespace}/{number}" for number in count())
-        return parse_topic_name(next(name for name in names if found.has(name)))
+        # Computed, not searched for: of a bundle at named positions one name in 2**32 may be.
+        return parse_topic_name(topic_with_hash(namespace, found.low))

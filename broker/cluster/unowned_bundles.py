@@ -17,7 +17,7 @@ from broker.managed_ledger.managed_ledger_info import ROOT
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import NamespaceNotFound, Namespaces
 from foundation.loop.slices import in_slices
-from foundation.model.errors import BrokerError
+from foundation.model.errors import BrokerError, InvalidTopicName
 from foundation.model.topic_name import PERSISTENT, TopicName
 
 log = logging.getLogger("magnetar")
@@ -72,12 +72,13 @@ class UnownedBundles:
             bundle = str(bundles.of(str(name)))
             # Brokers open their own topics when they need them.
             if bundle in free and not name.local.startswith("__"):
-                free.discard(bundle)
                 try:
                     await self._ownership.located(name)
-                except (
-                    BrokerError
-                ) as error:  # Others may get an owner; this one is tried again at the next look.
+                except InvalidTopicName:
+                    continue  # Stored by another program; no client can use it.
+                except BrokerError as error:
+                    # Others may get an owner; this one is tried again at the next look.
                     log.warning("! bundle %s has no owner yet: %s", bundle, error)
+                free.discard(bundle)
                 if not free:
                     return

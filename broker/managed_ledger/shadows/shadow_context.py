@@ -37,7 +37,7 @@ class ShadowContext(LedgerContext):
         """The state of the log that is read."""
         self.name, self.environment, self.settings, self.store = name, environment, settings, store
         self.ledgers, self.cache = source.ledgers, source.cache
-        self.view = None
+        self.view = self.listener = None
         self.stats = ManagedLedgerStats()
         self.retired_reads = ReadStats()
         """Reads of cursors that were deleted."""

@@ -158,6 +158,30 @@ def hash_of(topic: str) -> int:
     return zlib.crc32(topic.encode())
 
 
+def topic_with_hash(namespace: str, wanted: int) -> str:
+    """Returns the full name of a topic of the namespace that has the hash; it need not exist.
+
+    32 letters are `a` or `c`. Each `c` flips the same bits of a CRC-32 whatever the others are, and no letter flips what
+    others do together, so one choice of letters has any given hash.
+    """
+    start, count = f"persistent://{namespace}/", 32
+    rest = wanted ^ hash_of(start + "a" * count)
+    flips: dict[int, tuple[int, int]] = {}
+    # By its highest bit, what some letters flip together, and which letters these are.
+    for place in range(count):
+        bits, letters = hash_of(start + "a" * place + "c" + "a" * (count - place - 1)), 1 << place
+        bits ^= hash_of(start + "a" * count)
+        while bits.bit_length() in flips:
+            others, more = flips[bits.bit_length()]
+            bits, letters = bits ^ others, letters ^ more
+        flips[bits.bit_length()] = bits, letters
+    chosen = 0
+    while rest:
+        bits, letters = flips[rest.bit_length()]
+        rest, chosen = rest ^ bits, chosen ^ letters
+    return start + "".join("c" if chosen >> place & 1 else "a" for place in range(count))
+
+
 @dataclass(frozen=True, slots=True)
 class Bundle:
     """A part of the range of hashes."""

@@ -128,3 +128,22 @@ async def test_every_read_fails_when_the_store_is_closed() -> None:
         with pytest.raises(MetadataError, match="the metadata store is closed"):
             await read
     assert world.out.empty()
+
+
+async def test_an_error_that_nobody_expects_leaves_no_read_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    ask = world.requests.ask
+
+    async def broken(*_: object) -> object:
+        monkeypatch.setattr(world.requests, "ask", ask)
+        raise RuntimeError("an unknown code")
+
+    monkeypatch.setattr(world.requests, "ask", broken)
+    first = world.read("/a", "/b")
+    await asyncio.sleep(0)
+    later = world.read("/c")
+    for read in first:
+        with pytest.raises(MetadataError, match="unknown code"):
+            await read
+    (await world.out.get()).answer(node("C"))
+    assert await later[0] == Versioned(b"C", 7)

@@ -12,7 +12,7 @@ import pytest
 from bookkeeper.metadata.metadata_store import Check, Ephemeral, SessionState
 from broker.cluster import hand_over
 from broker.cluster.records import BROKERS, BUNDLES, encode_owner
-from broker.service.namespaces.bundles import hash_of
+from broker.service.namespaces.bundles import HASH_MAX, Bundles, hash_of
 from broker.service.successor import NOBODY, Successor
 from broker.service.topics.topic_ownership import Addresses, Owner
 from foundation.model.errors import BadVersion, BrokerError, MetadataError, OwnerUncertain, ServiceNotReady
@@ -450,3 +450,34 @@ async def test_lease_of_a_topic_whose_namespace_is_gone_is_an_error_of_the_store
     node.namespaces.missing.add("shop/orders")
     with pytest.raises(MetadataError, match="has no lease"):
         lease()
+
+
+@pytest.mark.timeout(20)
+async def test_narrowest_bundle_moves_at_once() -> None:
+    """One name in 2**32 is in it, so a search for one would hold the broker for hours."""
+    leader, other = await cluster(2)
+    narrow = Bundles((0, 5, 6, HASH_MAX))
+    leader.namespaces.bundles = other.namespaces.bundles = narrow
+    bundle = "shop/orders/0x00000005_0x00000006"
+    await owned(leader, bundle)
+    await leader.ownership.unload(bundle, other.addresses.broker_id)
+    assert bundle in other.ownership.leases
+
+
+async def test_lease_that_cannot_be_removed_keeps_no_other_bundle_of_a_leaving_broker() -> None:
+    leader, other = await cluster(2)
+    await owned(leader)
+    await owned(leader, FIRST)
+    delete = leader.store.delete
+
+    async def refused(key: str, expected: int | None = None) -> None:
+        if key.endswith(BUNDLE):
+            raise MetadataError("away")
+        await delete(key, expected)
+
+    leader.store.delete = refused  # type: ignore[method-assign]
+    await leader.ownership.leave()
+    assert leader.closed == [BUNDLE, FIRST]
+    await settle(other)
+    assert FIRST in other.ownership.leases
+    assert other.ownership.leader == other.addresses.broker_id

@@ -8,7 +8,7 @@ from typing import cast
 from broker.cluster.unowned_bundles import UnownedBundles
 from broker.managed_ledger.managed_ledger_info import managed_ledger_key
 from broker.service.namespaces.namespaces import Namespaces
-from foundation.model.errors import ServiceNotReady
+from foundation.model.errors import InvalidTopicName, ServiceNotReady
 from foundation.model.topic_name import TopicName, parse_topic_name
 from tests.broker.cluster.support import FourBundles, Node, cluster
 
@@ -96,3 +96,18 @@ async def test_bundle_that_nobody_may_take_does_not_stop_the_others_of_its_names
     assert owned([node]) == sorted(
         f"shop/orders/{one}" for one in FourBundles().bundles.all() if f"shop/orders/{one}" != refused
     )
+
+
+async def test_name_that_no_client_can_use_keeps_its_bundle_from_no_owner() -> None:
+    (node,) = await with_topics(1)
+    find, bundle_of = node.ownership.located, node.ownership.bundle_of
+    odd = min(NAMES, key=str)
+
+    async def located(name: TopicName) -> object:
+        if name == odd:
+            raise InvalidTopicName("another program has stored it")
+        return await find(name)
+
+    node.ownership.located = located  # type: ignore[method-assign, assignment]
+    await looking(node).look()
+    assert bundle_of(odd) in owned([node])

@@ -19,9 +19,11 @@ from broker.service.namespaces.bundles import (
     OwnedBundles,
     hash_of,
     middle_of,
+    topic_with_hash,
 )
 from broker.service.namespaces.namespaces import NamespaceNotFound, Namespaces
 from broker.service.namespaces.stored_forms import BUNDLES_KEY
+from foundation.model.topic_name import parse_topic_name
 
 NAME = "persistent://t1/n6/"
 
@@ -145,3 +147,11 @@ async def test_known_bundles_follow_changes_and_deletions_of_the_namespace() -> 
     await namespaces.delete("public/n")
     with pytest.raises(NamespaceNotFound):
         known.of("public/n")
+
+
+@pytest.mark.parametrize("wanted", [0, 1, 0x5AA1FD01, 0x80000000, 2**32 - 1])
+def test_topic_with_any_hash_can_be_named(wanted: int) -> None:
+    for namespace in ("shop/orders", "a/b"):
+        name = topic_with_hash(namespace, wanted)
+        assert hash_of(name) == wanted
+        assert parse_topic_name(name).namespace == namespace

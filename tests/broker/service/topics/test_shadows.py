@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from broker.managed_ledger.ledger_writer import ManagedLedgerState
-from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE, managed_ledger_key
+from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE, cursor_key, managed_ledger_key
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list, encode_ledger_list
 from broker.service.lifecycle.inactive_topics import in_use
 from broker.service.namespaces.namespaces import Json
@@ -19,7 +21,7 @@ from broker.service.topics.shadow_topic import ShadowTopic
 from broker.service.topics.shadows import HasShadows
 from foundation.model.errors import MetadataError, NotAllowed, TopicNotFound
 from foundation.model.position import EARLIEST, Position
-from foundation.model.topic_name import parse_topic_name
+from foundation.model.topic_name import TopicName, parse_topic_name
 from protocol.ledger_metadata import ledger_key
 from tests.fakes.messages import message
 from tests.fakes.sends import send
@@ -321,3 +323,32 @@ async def test_source_with_a_shadow_counts_as_used() -> None:
     stage = Stage()
     source, _ = await with_shadow(stage)
     assert in_use(source, "delete_when_no_subscriptions")
+
+
+async def test_shadow_with_a_cursor_that_another_broker_has_stored_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage()
+    made = PersistentTopic.__init__
+    before: list[object] = []
+
+    def noting(
+        topic: PersistentTopic, name: TopicName, ledger: ManagedLedger, *more: Any, **named: Any
+    ) -> None:
+        # A cursor that is refused during the opening finds nobody to tell.
+        before.append(ledger.context.listener)
+        made(topic, name, ledger, *more, **named)
+
+    monkeypatch.setattr(PersistentTopic, "__init__", noting)
+    source, shadow = await with_shadow(stage)
+    assert set(before) == {None}
+    subscription, consumer, port = await stage.consume(shadow, EXCLUSIVE, permits=10)
+    await stage.publish(source, 1)
+    key = cursor_key(SHADOW_NAME.ledger_name, "s")
+    stored = await stage.run(stage.environment.metadata.get(key))
+    assert stored is not None
+    await stage.run(stage.environment.metadata.put(key, stored.value, stored.version))
+    subscription.acknowledge_cumulative(consumer, shadow.ledger.last_confirmed, None)
+    await stage.settle()
+    assert (shadow.closed, source.closed) == (True, False)
+    assert port.events[-1:] == ["closed"]
