@@ -14,7 +14,7 @@ from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.timers import Timers
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.service.lifecycle.rounds import TopicRounds, Work
-from broker.service.policies.table import COMPACTION
+from broker.service.policies.table import COMPACTION, DEDUPLICATION_SNAPSHOTS
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_registry import TopicRegistry
 
@@ -100,5 +100,11 @@ class LedgerUpkeep:
         return None
 
     def _save_deduplication(self, topic: PersistentTopic) -> None:
-        """Saves the sequence ids of a topic that got few entries since the last time."""
-        topic.save_deduplication(self._environment.now_ns())
+        save_deduplication(topic, self._environment.now_ns())
+
+
+def save_deduplication(topic: PersistentTopic, now_ns: int) -> None:
+    """Saves the sequence ids of a topic that got few entries, when the time of its policy is over."""
+    if topic.deduplication is not None:
+        interval_s = topic.policies.of(topic.name, DEDUPLICATION_SNAPSHOTS)
+        topic.deduplication.save_if_due(now_ns, interval_s, topic.access.producers)

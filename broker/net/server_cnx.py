@@ -77,8 +77,7 @@ class ServerCnx(asyncio.BufferedProtocol):
     """A client's connection; the event loop calls it with bytes and with changes of the transport."""
 
     def __init__(self, context: ConnectionContext) -> None:
-        # Its parts refer to the connection weakly. In a cycle with them it would wait for a pass of the collector, and if it
-        # is open while objects are frozen (`DormantTopics.add`) it would stay for ever.
+        # For its parts: in a cycle it would wait for the collector, or, frozen (`DormantTopics.add`), stay for ever.
         weak: ServerCnx = weakref.proxy(self)
         self.context = context
         """Shared by all connections of the broker."""

@@ -24,7 +24,7 @@ from broker.service.internal_cursors import COMPACTION_CURSOR, DEDUPLICATION_CUR
 from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.limits.storage_pause import StoragePause
 from broker.service.policies.effective_policies import EffectivePolicies
-from broker.service.policies.table import DEDUPLICATION_SNAPSHOTS, DELAYED, MESSAGE_TTL
+from broker.service.policies.table import DELAYED, MESSAGE_TTL
 from broker.service.ports import AddedSends, ConsumerPort, Sends
 from broker.service.settings import ServiceSettings
 from broker.service.subscriptions.backlog.message_expiry import MessageExpiry
@@ -300,12 +300,6 @@ class PersistentTopic(Topic):
     def last_sequence_id(self, producer_name: str) -> int:
         """Returns the last sequence id that deduplication knows of a producer; -1 without deduplication."""
         return -1 if self.deduplication is None else self.deduplication.last_sequence_id(producer_name)
-
-    def save_deduplication(self, now_ns: int) -> None:
-        """Saves the sequence ids of deduplication when the time of the topic's policy is over."""
-        if self.deduplication is not None:
-            interval_s = self.policies.of(self.name, DEDUPLICATION_SNAPSHOTS)
-            self.deduplication.save_if_due(now_ns, interval_s, self.access.producers)
 
     async def set_deduplication(self, enabled: bool) -> None:
         """Switches deduplication on or off; a call that changes nothing is allowed."""

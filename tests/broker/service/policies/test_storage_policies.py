@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.compose.ledger_upkeep import save_deduplication
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.service.internal_cursors import DEDUPLICATION_CURSOR
 from broker.service.policies import table
@@ -39,16 +40,16 @@ async def test_sequence_ids_are_saved_after_the_time_of_the_policy() -> None:
     cursor: ManagedCursor = topic.ledger.cursors.by_name[DEDUPLICATION_CURSOR]
     before = cursor.mark_delete_position
     stage.now_ns += 119 * S
-    topic.save_deduplication(stage.now_ns)
+    save_deduplication(topic, stage.now_ns)
     assert cursor.mark_delete_position == before
     await stage.run(stage.namespaces.set_topic_policy(TOPIC, table.DEDUPLICATION_SNAPSHOTS.topic_name, 100))
-    topic.save_deduplication(stage.now_ns)
+    save_deduplication(topic, stage.now_ns)
     assert cursor.mark_delete_position == topic.ledger.last_confirmed
     assert cursor.acks.properties == {"publisher": 2}
     await stage.settle()
     # Nothing new came, so nothing is due.
     stage.metadata.refusing = True
-    topic.save_deduplication(stage.now_ns + 1000 * S)
+    save_deduplication(topic, stage.now_ns + 1000 * S)
     await stage.settle()
     assert len(topic.ledger.environment.unsaved_cursors) == 0
 
@@ -59,5 +60,5 @@ async def test_interval_of_0_saves_nothing_by_time() -> None:
     await stage.publish(topic, 3)
     cursor = topic.ledger.cursors.by_name[DEDUPLICATION_CURSOR]
     before = cursor.mark_delete_position
-    topic.save_deduplication(stage.now_ns + 10**6 * S)
+    save_deduplication(topic, stage.now_ns + 10**6 * S)
     assert cursor.mark_delete_position == before

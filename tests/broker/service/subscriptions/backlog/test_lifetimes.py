@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.compose.ledger_upkeep import save_deduplication
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.service.subscriptions.backlog.message_expiry import last_closed_before
 from foundation.model.position import Position
@@ -171,7 +172,7 @@ async def test_cursor_of_deduplication_holds_no_data_after_its_snapshot() -> Non
     await stage.publish(topic, 5)
     subscription.acknowledge_through(topic.ledger.last_confirmed)
     stage.now_ns += SNAPSHOT_NS
-    topic.save_deduplication(stage.now_ns)
+    save_deduplication(topic, stage.now_ns)
     await stage.settle()
     topic.ledger.trimming.trim(stage.wall_ms)
     assert topic.ledger.ledgers.entries == 1
