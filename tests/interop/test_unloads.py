@@ -144,7 +144,8 @@ class Unloads:
     def __init__(self, brokers: Cut, seed: int) -> None:
         self.answers: Counter[str] = Counter()
         """Answers by their status, or by the name of the error."""
-        self.slowest_s = 0.0
+        self.times_s: list[float] = []
+        """Of each unload: its topics are closed, and another broker has the bundle or nobody took it."""
         self._brokers = brokers
         self._bundles = sorted(brokers.owners())
         self._lot = random.Random(seed)
@@ -162,14 +163,16 @@ class Unloads:
     def summary(self) -> str:
         """Returns the counts as text."""
         answers = ", ".join(f"{count} times {answer}" for answer, count in self.answers.items())
-        return f"{self.answers.total()} unloads: {answers}; the slowest took {self.slowest_s:.1f} s"
+        times = sorted(1000 * one for one in self.times_s)
+        middle, late = times[len(times) // 2], times[len(times) * 99 // 100]
+        return f"{len(times)} unloads: {answers}; p50 {middle:.0f} ms, p99 {late:.0f} ms, at most {times[-1]:.0f} ms"
 
     def _run(self) -> None:
         due_s = time.monotonic()
         while not self._stopping.is_set():
             begun_s = time.monotonic()
             self.answers[self._unload()] += 1
-            self.slowest_s = max(self.slowest_s, time.monotonic() - begun_s)
+            self.times_s.append(time.monotonic() - begun_s)
             due_s += UNLOAD_EVERY_S
             self._stopping.wait(max(0.0, due_s - time.monotonic()))
 
