@@ -97,6 +97,16 @@ class HandOver:
             reason = str(error) or "no answer"
             log.warning("! nobody has taken bundle %s yet; clients look it up: %s", bundle, reason)
             return NOBODY
+        if to is not None and found.broker_id != to.broker_id:
+            log.warning(
+                "! bundle %s was to move to %s, which says that its owner is %s",
+                bundle,
+                to.broker_id,
+                found.broker_id,
+            )
+        if found.broker_id == own.broker_id and bundle not in self._leases:
+            # The asked broker has not read yet that this one gave the bundle up.
+            return NOBODY
         if own.has_further_urls or found.has_further_urls:
             # A connection does not say which listener the client's lookup named, perhaps at another broker.
             return NOBODY
