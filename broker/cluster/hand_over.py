@@ -81,22 +81,35 @@ class HandOver:
             successor.known(found)
 
     async def _next_owner(self, bundle: str, own: Addresses, to: Addresses | None) -> ServiceUrls:
-        """Has a broker take the bundle; NOBODY where that fails: the next lookup finds one."""
+        """Has a broker take the bundle; NOBODY where that fails, or its URLs may be wrong: the next lookup finds one."""
         try:
             async with asyncio.timeout(HAND_OVER_S):
                 if to is None or to == own:
                     owner = await self._find_owner(bundle, to is not None)
                 else:
                     owner = Owner(to, is_redirect=True, authoritative=True)
-                if not owner.is_redirect:
-                    return owner.addresses.service_urls
-                topic, flag = self._topic_in(bundle), owner.authoritative
-                found = await self._peers.find_owner(topic, owner.addresses, authoritative=flag)
-                return found.service_urls
+                found = owner.addresses
+                if owner.is_redirect:
+                    topic, flag = self._topic_in(bundle), owner.authoritative
+                    found = await self._peers.find_owner(topic, owner.addresses, authoritative=flag)
         except (BrokerError, TimeoutError) as error:
             reason = str(error) or "no answer"
             log.warning("! nobody has taken bundle %s yet; clients look it up: %s", bundle, reason)
             return NOBODY
+        if to is not None and found.broker_id != to.broker_id:
+            log.warning(
+                "! bundle %s was to move to %s, which says that its owner is %s",
+                bundle,
+                to.broker_id,
+                found.broker_id,
+            )
+        if found.broker_id == own.broker_id and bundle not in self._leases:
+            # The asked broker has not read yet that this one gave the bundle up.
+            return NOBODY
+        if own.has_further_urls or found.has_further_urls:
+            # A connection does not say which listener the client's lookup named, perhaps at another broker.
+            return NOBODY
+        return found.service_urls
 
     def _topic_in(self, bundle: str) -> TopicName:
         """Returns a topic of the bundle, which need not exist: a lookup names one."""

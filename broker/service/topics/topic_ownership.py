@@ -51,6 +51,12 @@ class Addresses(Value):
         return ServiceUrls(self.service_url, self.service_url_tls)
 
     @property
+    def has_further_urls(self) -> bool:
+        """True where a listener has other URLs than the data ports: lookups tell these to clients that name it."""
+        own = ("", self.service_url, self.service_url_tls)
+        return any(url not in own for listener in self.listeners.values() for url in listener)
+
+    @property
     def broker_id(self) -> str:
         """The broker's name in Pulsar: `host:port` of its admin port, the one with TLS where no other is open."""
         return urlsplit(self.admin_url or self.admin_url_tls).netloc

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Container, Coroutine, Mapping
 from types import SimpleNamespace
 from typing import cast
 
@@ -17,7 +17,7 @@ from broker.service.namespaces.bundles import Bundles
 from broker.service.namespaces.namespaces import NamespaceNotFound, Namespaces
 from broker.service.namespaces.stored_forms import BUNDLES_KEY
 from broker.service.successor import ServiceUrls, Successor
-from broker.service.topics.topic_ownership import Addresses
+from broker.service.topics.topic_ownership import Addresses, Listener
 from foundation.model.topic_name import TopicName, parse_topic_name
 from foundation.value import Json
 
@@ -25,8 +25,10 @@ NOW_MS = 1_795_456_811_163
 TOPIC = parse_topic_name("persistent://shop/orders/t")
 
 
-def addresses(number: int) -> Addresses:
-    return Addresses(f"pulsar://host{number}:6650", f"http://host{number}:8080")
+def addresses(number: int, *, outside: bool = False) -> Addresses:
+    """Addresses of a broker; `outside`: with a listener that has a URL of its own."""
+    listeners = {"outside": Listener(f"pulsar://host{number}.example.org:6650")} if outside else {}
+    return Addresses(f"pulsar://host{number}:6650", f"http://host{number}:8080", listeners=listeners)
 
 
 class FourBundles(SimpleNamespace):
@@ -169,13 +171,14 @@ async def settle(*nodes: Node) -> None:
             await node.settle()
 
 
-async def cluster(count: int) -> list[Node]:
-    """Brokers that have joined one after the other, so that the first one leads."""
+async def cluster(count: int, *, outside: Container[int] = ()) -> list[Node]:
+    """Brokers that have joined one after the other, so that the first one leads; `outside`: those with that listener."""
     first = MemoryMetadataStore()
     stores = [first, *(first.another() for _ in range(count - 1))]
     nodes = [Node(store, number) for number, store in enumerate(stores)]
-    for node in nodes:
+    for number, node in enumerate(nodes):
         node.peers.nodes = nodes
+        node.addresses = addresses(number, outside=number in outside)
         await node.open()
     await settle(*nodes)
     return nodes

@@ -95,6 +95,29 @@ async def test_clients_are_told_where_a_topic_is_next_without_a_destination(
     await client.close()
 
 
+async def test_clients_look_a_moved_topic_up_where_a_listener_has_a_url_of_its_own() -> None:
+    first = MemoryMetadataStore()
+    async with AsyncExitStack() as stack:
+        owner, other = [
+            await stack.enter_async_context(
+                memory_broker(f"advertisedListeners=outside:pulsar://{name}.example.org:6650", metadata=store)
+            )
+            for name, store in (("a", first), ("b", first.another()))
+        ]
+        await owner.registry.ownership.owner_of(TOPIC, authoritative=True)
+        client = await attached(owner)
+        assert await unload(owner, other.addresses.broker_id) == 204
+        closed_producer = (await client.receive("CLOSE_PRODUCER")).command.close_producer
+        closed_consumer = (await client.receive("CLOSE_CONSUMER")).command.close_consumer
+        for closed in (closed_producer, closed_consumer):
+            assert not closed.HasField("assignedBrokerServiceUrl")
+            assert not closed.HasField("assignedBrokerServiceUrlTls")
+        client.send("LOOKUP", topic=str(TOPIC), request_id=3, advertised_listener_name="outside")
+        found = (await client.receive("LOOKUP_RESPONSE")).command.lookupTopicResponse
+        assert found.brokerServiceUrl == "pulsar://b.example.org:6650"
+        await client.close()
+
+
 async def test_unload_to_a_broker_that_is_not_there_is_refused(
     two: tuple[BrokerService, BrokerService],
 ) -> None:
