@@ -12,6 +12,7 @@ The order, with what a crash after each step leaves and who finds it:
     8  the list without the mark
 
 So at every moment the list names each object that may exist, and each entry is in the bookies or in a copy that is complete.
+Before objects are deleted by an id, a write of the list has stored that their copy is not complete.
 """
 
 from __future__ import annotations
@@ -169,7 +170,10 @@ class LedgerOffloads:
         if info is None or info.is_offloaded:  # Trimmed since.
             return
         if info.offload is not None:
-            # Begun and not completed, by this broker or one before: whatever of it is there goes first.
+            # Begun and not completed, by this broker or one before: whatever of it is there goes first. Where the answer to
+            # `complete` was lost, the stored list calls the copy complete, and another broker may go by it. So the list is
+            # written before the deletion.
+            await self._note(info, info.offload)
             copy = OffloadedLedger(ledger_id, info.offload.uuid, info.offload.place)
             await tier.delete(context.name, copy)
         begun = OffloadContext(tier.new_id(rules.place), rules.place)

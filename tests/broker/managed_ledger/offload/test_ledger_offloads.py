@@ -1,128 +1,56 @@
-"""Offloads of one managed ledger to files: the order, what fails in it, and reads from the copies."""
+"""Offloads of one managed ledger to files: the order, and what fails in it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 
 import pytest
 
-from broker.compose.cache_settings import EntryCacheSettings
-from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
-from broker.managed_ledger.ledger_list import FILES, OffloadPlace
-from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.ledger_list import OffloadedLedger, OffloadPlace
+from broker.managed_ledger.managed_ledger_info import managed_ledger_key
 from broker.managed_ledger.offload.ledger_offloads import OffloadRunning, OffloadStatus
-from broker.managed_ledger.settings import OffloadRules
-from broker.offload.ledger_tier import LedgerTier
-from foundation.model.errors import EntryDamaged, NoSuchEntry, PersistenceError, ReadTimedOut
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list
+from foundation.model.errors import MetadataError, PersistenceError
 from foundation.model.position import EARLIEST, LATEST, Position
 from foundation.objects.file_objects import FileObjects
-from foundation.objects.object_storage import ObjectStorageError
-from foundation.units import NS_PER_SECOND
 from tests.broker.managed_ledger.ledger_fakes import (
     NAME,
     World,
     all_bodies,
     delete,
-    fill,
-    numbers,
-    read,
     recorder,
     shape,
     until,
 )
-
-ENTRIES = 5
-
-
-class Objects(FileObjects):
-    """Files that can be away, or wait in the middle of a write."""
-
-    away = False
-    hold: asyncio.Event | None = None
-    hold_reads: asyncio.Event | None = None
-    writes = 0
-    gets: list[tuple[str, int, int]]
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.gets = []
-
-    async def put(self, key: str, chunks: AsyncIterator[bytes], attributes: Mapping[str, str]) -> None:
-        self._check(key)
-        self.writes += 1
-        if self.hold is not None:
-            await self.hold.wait()
-        await super().put(key, chunks, attributes)
-
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
-        self._check(key)
-        self.gets.append((key, start, length))
-        if self.hold_reads is not None:
-            await self.hold_reads.wait()
-        return await super().get_range(key, start, length)
-
-    async def get(self, key: str) -> bytes:
-        self._check(key)
-        return await super().get(key)
-
-    async def delete(self, key: str) -> None:
-        self._check(key)
-        await super().delete(key)
-
-    def _check(self, key: str) -> None:
-        if self.away:
-            raise ObjectStorageError(f"{key}: the storage is away")
+from tests.broker.managed_ledger.offload.tiered import ENTRIES, Objects, Tiered
 
 
-class Tiered:
-    """A world whose environment has a tier on files."""
+def lose_answer_to_complete(tiered: Tiered, *, then_away: bool = False) -> None:
+    """Lets the store carry out the next write of a complete copy and answer with an error, and with errors alone after it.
 
-    def __init__(self, folder: Path, world: World | None = None) -> None:
-        self.folder = folder
-        self.world = world or World()
-        self.objects = Objects(folder)
-        self.tier = LedgerTier(self.world.metadata, 1, lambda _: self.objects)
-        object.__setattr__(self.world.environment, "open_tier", lambda: self.tier)
-        self.rules = OffloadRules(OffloadPlace(FILES, endpoint="file:///x"), read_bytes=60)
+    Without `then_away` the store works again afterwards.
+    """
+    put, lost = tiered.world.metadata.put, False
 
-    async def open(self, count: int = 3 * ENTRIES + 2, **rules: object) -> ManagedLedger:
-        """Opens a managed ledger with `count` entries, in ledgers of `ENTRIES`."""
-        given = OffloadRules(**{**self.rules._asdict(), **rules})
-        ledger = await self.world.open(entries_per_ledger_max=ENTRIES, offload=given)
-        for _ in range(count):
-            await fill(ledger, 1)
-        # So that reads go to storage.
-        for info in ledger.ledgers.infos():
-            ledger.cache.invalidate_ledger(info.ledger_id)
-        return ledger
+    async def losing(key: str, value: bytes, expected: int | None = None) -> int:
+        nonlocal lost
+        if lost and then_away:
+            raise MetadataError("the store is away")
+        version = await put(key, value, expected)
+        if not lost and key == managed_ledger_key(NAME):
+            lost = any(one.is_offloaded for one in decode_ledger_list(value).ledgers)
+            if lost:
+                raise MetadataError("the answer was lost")
+        return version
 
-    async def offload(self, ledger: ManagedLedger) -> None:
-        offloads = ledger.own_offloads()
-        offloads.start(ledger.last_confirmed)
-        await until(lambda: offloads.status is not OffloadStatus.RUNNING)
-
-    async def forget_bookies(self, ledger: ManagedLedger) -> None:
-        """Lets the lag pass."""
-        self.world.wall += 10**9
-        ledger.check_offloads(self.world.wall)
-        await ledger.context.background.drain()
-
-    def files(self) -> list[str]:
-        return sorted(path.name for path in self.folder.glob("*"))
-
-    def named(self, ledger: ManagedLedger) -> list[str]:
-        """The objects that the list names."""
-        stems = [
-            f"{one.offload.uuid}-ledger-{one.ledger_id}" for one in ledger.ledgers.infos() if one.offload
-        ]
-        return sorted(stems + [f"{stem}-index" for stem in stems])
+    tiered.world.metadata.put = losing  # type: ignore[method-assign]
 
 
-@pytest.fixture
-async def tiered(tmp_path: Path) -> Tiered:
-    return Tiered(tmp_path)
+async def read_without_bookies(tiered: Tiered) -> None:
+    """Opens the managed ledger of `ENTRIES + 1` entries, lets the lag pass, and reads all."""
+    ledger = await tiered.world.open(entries_per_ledger_max=ENTRIES, offload=tiered.rules)
+    await tiered.forget_bookies(ledger)
+    assert await all_bodies(ledger) == [b"%010d" % number for number in range(ENTRIES + 1)]
 
 
 async def test_closed_ledgers_are_copied_and_read_back_without_their_bookies(tiered: Tiered) -> None:
@@ -148,48 +76,6 @@ async def test_closed_ledgers_are_copied_and_read_back_without_their_bookies(tie
     assert again.tier.stats.read_bytes["t/n"] > 0
 
 
-async def test_a_read_asks_for_many_entries_at_once_and_reads_the_next_piece_ahead(tiered: Tiered) -> None:
-    ledger = await tiered.open(ENTRIES + 1, read_bytes=120)
-    await tiered.offload(ledger)
-    await tiered.forget_bookies(ledger)
-    tiered.objects.gets.clear()
-    cursor = ledger.cursors.open_non_durable("c", EARLIEST)
-    assert numbers(await read(cursor, 1)) == [0]
-    await until(lambda: len(tiered.objects.gets) == 2)
-    for number in range(1, 5):
-        assert numbers(await read(cursor, 1)) == [number]
-    # Five entries in some pieces, each of several entries: one request for each piece, the next one ahead of its reader.
-    assert 2 <= len(tiered.objects.gets) < ENTRIES
-
-
-async def test_a_read_from_a_copy_holds_permits_and_is_cached_for_the_next_reader(tmp_path: Path) -> None:
-    limiter = InflightReadsLimiter(1 << 20, 10, 60 * NS_PER_SECOND)
-    tiered = Tiered(tmp_path, World(limiter=limiter, cache=EntryCacheSettings(64 << 20, policy="pip430")))
-    ledger = await tiered.open(ENTRIES + 1)
-    await tiered.offload(ledger)
-    await tiered.forget_bookies(ledger)
-    asked: list[LedgerTier] = []
-
-    def open_tier() -> LedgerTier:
-        asked.append(tiered.tier)
-        return tiered.tier
-
-    object.__setattr__(tiered.world.environment, "open_tier", open_tier)
-    first, second = (ledger.cursors.open_non_durable(name, EARLIEST) for name in ("first", "second"))
-    for cursor in (first, second):
-        cursor.activate()
-    tiered.objects.gets.clear()
-    tiered.objects.hold_reads = asyncio.Event()
-    reading = asyncio.create_task(read(first, ENTRIES))
-    await until(lambda: tiered.objects.gets)
-    assert limiter.remaining_bytes < limiter.budget_bytes
-    tiered.objects.hold_reads.set()
-    assert numbers(await reading) == list(range(ENTRIES))
-    await until(lambda: limiter.remaining_bytes == limiter.budget_bytes)
-    assert numbers(await read(second, ENTRIES)) == list(range(ENTRIES))
-    assert len(asked) == 1
-
-
 async def test_a_copy_that_was_begun_is_deleted_before_the_next(tiered: Tiered) -> None:
     ledger = await tiered.open(ENTRIES + 1)
     first = ledger.ledgers.infos()[0]
@@ -209,6 +95,56 @@ async def test_a_copy_that_was_begun_is_deleted_before_the_next(tiered: Tiered) 
     assert crashed.files() == crashed.named(reopened)
     assert begun not in crashed.files()
     tiered.objects.hold.set()
+
+
+async def test_a_copy_that_the_stored_list_calls_complete_stays_while_the_store_is_away(
+    tiered: Tiered,
+) -> None:
+    ledger = await tiered.open(ENTRIES + 1)
+    lose_answer_to_complete(tiered, then_away=True)
+    await tiered.offload(ledger)
+    written = tiered.files()
+    assert len(written) == 2
+    await tiered.offload(ledger)
+    assert ledger.own_offloads().last_error == "the store is away"
+    assert tiered.files() == written
+    again = Tiered(tiered.folder, tiered.world.copy_after_crash())
+    await read_without_bookies(again)
+
+
+async def test_a_copy_that_a_new_owner_calls_complete_stays(tiered: Tiered) -> None:
+    ledger = await tiered.open(ENTRIES + 1)
+    lose_answer_to_complete(tiered)
+    await tiered.offload(ledger)
+    other = Tiered(tiered.folder, tiered.world.after_crash())
+    await other.world.open(entries_per_ledger_max=ENTRIES, offload=other.rules)
+    # The former owner has not learnt of it yet.
+    await tiered.offload(ledger)
+    assert ledger.own_offloads().status is OffloadStatus.ERROR
+    await read_without_bookies(Tiered(tiered.folder, tiered.world.after_crash()))
+
+
+async def test_a_copy_whose_completion_was_not_answered_is_deleted_after_the_list_says_so(
+    tiered: Tiered,
+) -> None:
+    ledger = await tiered.open(ENTRIES + 1)
+    lose_answer_to_complete(tiered)
+    await tiered.offload(ledger)
+    crashes: list[World] = []
+    delete_objects = tiered.tier.delete
+
+    async def deleting(topic: str, copy: OffloadedLedger) -> None:
+        await delete_objects(topic, copy)
+        crashes.append(tiered.world.copy_after_crash())
+
+    tiered.tier.delete = deleting  # type: ignore[method-assign]  # The broker dies after it.
+    await tiered.offload(ledger)
+    assert ledger.own_offloads().status is OffloadStatus.SUCCESS
+    assert tiered.files() == tiered.named(ledger)
+    (crashed,) = (Tiered(tiered.folder, world) for world in crashes)
+    for path in tiered.folder.iterdir():
+        path.unlink()
+    await read_without_bookies(crashed)
 
 
 async def test_trimming_keeps_the_ledger_that_is_being_copied(tiered: Tiered) -> None:
@@ -276,59 +212,6 @@ async def test_a_copy_that_differs_is_not_marked(tiered: Tiered, monkeypatch: py
     assert tiered.world.ledgers.deleted == []
 
 
-def damage(folder: Path) -> str:
-    """Changes one byte of the first data object; returns its name."""
-    path = min(path for path in folder.iterdir() if not path.name.endswith("-index"))
-    data = bytearray(path.read_bytes())
-    data[150] ^= 1
-    path.write_bytes(data)
-    return path.name
-
-
-async def test_a_damaged_copy_is_read_from_the_bookie_while_it_has_the_ledger(tiered: Tiered) -> None:
-    ledger = await tiered.open(ENTRIES + 1)
-    await tiered.offload(ledger)
-    damage(tiered.folder)
-    assert await all_bodies(ledger) == [b"%010d" % number for number in range(6)]
-    assert tiered.tier.stats.read_errors["t/n"] > 0
-
-
-async def test_a_damaged_copy_alone_is_an_error_with_the_objects_name(tiered: Tiered) -> None:
-    ledger = await tiered.open(ENTRIES + 1)
-    await tiered.offload(ledger)
-    await tiered.forget_bookies(ledger)
-    name = damage(tiered.folder)
-    with pytest.raises(EntryDamaged, match=f"{name}.*CRC32C"):
-        await ledger.read_entry(Position(ledger.ledgers.infos()[0].ledger_id, 0))
-
-
-async def test_a_storage_that_is_away_is_an_error_and_works_again_later(tiered: Tiered) -> None:
-    ledger = await tiered.open(ENTRIES + 1)
-    await tiered.offload(ledger)
-    await tiered.forget_bookies(ledger)
-    tiered.objects.away = True
-    first = Position(ledger.ledgers.infos()[0].ledger_id, 0)
-    with pytest.raises(PersistenceError, match="is away"):
-        await ledger.read_entry(first)
-    tiered.objects.away = False
-    assert bytes((await ledger.read_entry(first)).body) == b"%010d" % 0
-
-
-async def test_a_defect_of_the_storage_ends_a_read_with_an_error(
-    tiered: Tiered, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = await tiered.open()
-    await tiered.offload(ledger)
-    await tiered.forget_bookies(ledger)
-
-    async def panic(*_: object) -> bytes:
-        raise ZeroDivisionError("a defect")
-
-    monkeypatch.setattr(tiered.objects, "get", panic)
-    with pytest.raises(PersistenceError, match="a defect"):
-        await ledger.read_entry(Position(ledger.ledgers.infos()[0].ledger_id, 0))
-
-
 async def test_a_place_that_cannot_be_opened_is_not_noted(tiered: Tiered) -> None:
     ledger = await tiered.open()
 
@@ -339,27 +222,6 @@ async def test_a_place_that_cannot_be_opened_is_not_noted(tiered: Tiered) -> Non
     await tiered.offload(ledger)
     assert "cannot be opened" in ledger.own_offloads().last_error
     assert tiered.named(ledger) == []
-
-
-async def test_a_missing_object_proves_the_loss_of_its_entries(tiered: Tiered) -> None:
-    ledger = await tiered.open(ENTRIES + 1)
-    await tiered.offload(ledger)
-    await tiered.forget_bookies(ledger)
-    for path in tiered.folder.iterdir():
-        path.unlink()
-    with pytest.raises(NoSuchEntry, match="does not exist"):
-        await ledger.read_entry(Position(ledger.ledgers.infos()[0].ledger_id, 0))
-
-
-@pytest.mark.parametrize("bookkeeper_first", [False, True])
-async def test_priority_decides_which_of_two_copies_is_read(tiered: Tiered, bookkeeper_first: bool) -> None:
-    ledger = await tiered.open(ENTRIES + 1, bookkeeper_first=bookkeeper_first)
-    await tiered.offload(ledger)
-    tiered.objects.gets.clear()
-    tiered.world.ledgers.batch_reads.clear()
-    await ledger.read_entry(Position(ledger.ledgers.infos()[0].ledger_id, 0))
-    assert bool(tiered.objects.gets) is not bookkeeper_first
-    assert bool(tiered.world.ledgers.batch_reads) is bookkeeper_first
 
 
 async def test_thresholds_begin_an_offload(tiered: Tiered) -> None:
@@ -424,26 +286,3 @@ async def test_a_position_after_the_last_entry_fails_with_pulsars_words(tiered: 
         f" {LATEST}"
     )
     assert tiered.files() == []
-
-
-@pytest.mark.parametrize("has_bookies", [True, False])
-async def test_slow_storage_ends_a_read_in_time(
-    tiered: Tiered, monkeypatch: pytest.MonkeyPatch, has_bookies: bool
-) -> None:
-    ledger = await tiered.open(ENTRIES + 1)
-    await tiered.offload(ledger)
-    if not has_bookies:
-        await tiered.forget_bookies(ledger)
-    monkeypatch.setattr("broker.offload.ledger_tier.READ_TIMEOUT_S", 0.01)
-
-    async def never(self: Objects, key: str) -> bytes:
-        await asyncio.Event().wait()
-        return b""
-
-    monkeypatch.setattr(Objects, "get", never)
-    first = Position(ledger.ledgers.infos()[0].ledger_id, 0)
-    if has_bookies:
-        assert bytes((await ledger.read_entry(first)).body) == b"%010d" % 0
-    else:
-        with pytest.raises(ReadTimedOut, match="-ledger-"):
-            await ledger.read_entry(first)
