@@ -42,7 +42,7 @@ from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.single_entry import find_newest, read_entries, read_entry, read_readable
 from broker.managed_ledger.stats import ManagedLedgerStats
 from broker.managed_ledger.storage_reads import StorageReads
-from broker.managed_ledger.trimming import Keeper, ShadowTrimming, Trimming
+from broker.managed_ledger.trimming import ShadowTrimming, Trimming
 from entry_cache.cache_stats import ReadStats
 from foundation.model.entry import Entry
 from foundation.model.errors import BadVersion, BrokerError
@@ -303,17 +303,16 @@ class ManagedLedger:
         self.trimming.set_shadow(shadow.name, shadow.trimming)
 
     def _detach(self, *, ends: bool) -> None:
-        """Lets a shadow read its source no more; the source keeps what it needs until it `ends`."""
+        """Lets a shadow read its source no more; the source holds it until it `ends`, as another broker may open it."""
         source = self.source
         if source is None or source.shadows.get(self.name) is not self:
             return
         shadows = {name: one for name, one in source.shadows.items() if one is not self}
         source.shadows = shadows or _NO_SHADOWS
-        own = self.trimming
-        left = None if ends else Keeper(own.marks(), own.held_at)
-        if left is not None:
-            left.keep_ms, left.keep_bytes = own.keep_ms, own.keep_bytes
-        source.trimming.set_shadow(self.name, left)
+        if ends:
+            source.trimming.set_shadow(self.name, None)
+        else:
+            source.trimming.hold(self.name)
         for cursor in self.cursors.by_name.values():
             self.context.forget_reader(cursor.reader)
 

@@ -5,7 +5,8 @@ from the list, then from the metadata store, then from the bookie (the third rul
 "Taking a managed ledger over"). The current ledger is never removed.
 
 A log with shadow topics keeps a ledger as long as it or one of them needs it. So each has a `Keeper`: the cursors and the
-retention for which ledgers are kept.
+retention for which ledgers are kept. One that is not open here is held: it keeps all ledgers, except in a call that brings a
+fresh reading of what is stored of it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from broker.managed_ledger.reading_cursors import CursorView
 from broker.managed_ledger.removal.deletion import copies_of
 from broker.managed_ledger.storage_reads import StorageReads
 from foundation.model.errors import BrokerError
-from foundation.model.position import LATEST, Position
+from foundation.model.position import EARLIEST, LATEST, Position
 
 
 class Keeper:
@@ -81,6 +82,12 @@ class Trimming(Keeper):
         """Returns those of the open cursors."""
         return [cursor.mark_delete_position for cursor in self._cursors.values() if cursor.durable]
 
+    def hold(self, name: str) -> Keeper:
+        """Keeps all ledgers for this shadow topic, which is not open here; returns its keeper."""
+        keeper = Keeper(held_at=EARLIEST)
+        self.set_shadow(name, keeper)
+        return keeper
+
     def set_shadow(self, name: str, keeper: Keeper | None) -> None:
         """Keeps ledgers for this shadow topic too, from now on; None = no more."""
         shadows = {**self.shadows}
@@ -91,11 +98,17 @@ class Trimming(Keeper):
         self.shadows = shadows or _NO_SHADOWS
 
     def trim(
-        self, now_ms: int, *, without_cursors: bool = False, without_retention: bool = False
+        self,
+        now_ms: int,
+        *,
+        without_cursors: bool = False,
+        without_retention: bool = False,
+        stored: Mapping[str, Keeper] = _NO_SHADOWS,
     ) -> list[int]:
         """Removes the ledgers that are due, and returns their ids.
 
         `without_retention` removes acknowledged ledgers that retention would keep, for a topic that is truncated.
+        `stored`: what shadow topics that are not open here need, by name, as read just now; without it they keep all.
 
         `now_ms`: wall clock. The metadata store and the bookie follow in the background. A managed ledger
         without a durable cursor is trimmed only by the periodic check (`without_cursors`), as in Pulsar: a
@@ -110,13 +123,13 @@ class Trimming(Keeper):
         # The current ledger stays, so there is nothing to look for below two.
         if len(ledgers) < 2:
             return []
-        shadows = self.shadows.values()
-        if not (without_cursors or self.marks() or any(shadow.marks() for shadow in shadows)):
+        keepers = [stored.get(name, shadow) for name, shadow in self.shadows.items()]
+        if not (without_cursors or self.marks() or any(keeper.marks() for keeper in keepers)):
             return []
         removed = self.superfluous(ledgers, now_ms, without_retention=without_retention)
-        for shadow in shadows:
+        for keeper in keepers:
             # Both begin at the front of the list, so the shorter one is what neither keeps.
-            removed = removed[: len(shadow.superfluous(ledgers, now_ms))]
+            removed = removed[: len(keeper.superfluous(ledgers, now_ms))]
         if self.copying in removed:
             removed = removed[: removed.index(self.copying)]
         if removed:
@@ -161,10 +174,15 @@ class ShadowTrimming(Trimming):
         self._source = source
 
     def trim(
-        self, now_ms: int, *, without_cursors: bool = False, without_retention: bool = False
+        self,
+        now_ms: int,
+        *,
+        without_cursors: bool = False,
+        without_retention: bool = False,
+        stored: Mapping[str, Keeper] = _NO_SHADOWS,
     ) -> list[int]:
         """Lets the source remove what neither topic needs; `without_retention` cannot shorten the source's."""
-        return self._source.trim(now_ms, without_cursors=without_cursors)
+        return self._source.trim(now_ms, without_cursors=without_cursors, stored=stored)
 
 
 def ledgers_to_trim(

@@ -241,8 +241,7 @@ async def truncate(request: web.Request) -> web.Response:
         for one in list(topic.subscriptions.values()):
             if one.name not in INTERNAL_CURSORS:
                 one.acknowledge_through(topic.ledger.last_confirmed)
-        now_ms = broker.environment.wall_ms()
-        topic.ledger.trimming.trim(now_ms, without_cursors=True, without_retention=True)
+        await broker.registry.shadows.trim(topic, without_retention=True)
     return done()
 
 

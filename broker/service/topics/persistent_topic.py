@@ -18,7 +18,6 @@ from typing import Final
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.opening import INDEX, TIMESTAMP
-from broker.managed_ledger.trimming import Keeper
 from broker.service.compaction.topic_compaction import Compactor, TopicCompaction
 from broker.service.consumer import Consumer, SubscribeOptions
 from broker.service.internal_cursors import COMPACTION_CURSOR, DEDUPLICATION_CURSOR
@@ -47,7 +46,7 @@ from foundation.model.errors import (
     ServiceNotReady,
     TopicTerminated,
 )
-from foundation.model.position import EARLIEST, Position
+from foundation.model.position import Position
 from foundation.model.topic_name import TopicName
 from foundation.seldom import when_used
 
@@ -180,8 +179,8 @@ class PersistentTopic(Topic):
         self.policies.retain(self.name, self.ledger.trimming)
         for shadow in self.policies.shadow_topics(self.name):
             if shadow.ledger_name not in self.ledger.trimming.shadows:
-                # Nothing is superfluous before `Shadows.refresh` has read what the shadow needs.
-                self.ledger.trimming.set_shadow(shadow.ledger_name, Keeper(held_at=EARLIEST))
+                # Nothing is superfluous before `Shadows.trim` has read what the shadow needs.
+                self.ledger.trimming.hold(shadow.ledger_name)
         self.delays.settings = self.settings
         self.delays.policy = self.policies.of(self.name, DELAYED)
         self.dispatch_settings = self.policies.dispatch_settings(self.name)

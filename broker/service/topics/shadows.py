@@ -219,33 +219,47 @@ class Shadows:
 
     # Trimming
 
-    async def trim(self, topic: PersistentTopic) -> list[int]:
-        """Removes ledgers that neither the topic nor a shadow of it keeps, as of now in the metadata store."""
-        if topic.ledger.trimming.shadows:
-            await self.refresh(topic)
-        return topic.ledger.trimming.trim(self._environment.wall_ms(), without_cursors=True)
+    async def trim(self, topic: PersistentTopic, *, without_retention: bool = False) -> list[int]:
+        """Removes ledgers that neither the topic nor a shadow of it keeps, as of now in the metadata store.
 
-    async def refresh(self, source: PersistentTopic) -> None:
-        """Reads from the metadata store what those shadows need that are not open here."""
-        log_ = source.ledger
+        `without_retention`: as for `Trimming.trim`.
+        """
+        trimming = topic.ledger.trimming
+        # Used before the next wait, and forgotten: a subscription that is made later at another broker needs more.
+        stored = await self.refresh(topic) if trimming.shadows else {}
+        now_ms = self._environment.wall_ms()
+        return trimming.trim(now_ms, without_cursors=True, without_retention=without_retention, stored=stored)
+
+    async def refresh(self, source: PersistentTopic) -> Mapping[str, Keeper]:
+        """Returns what those shadows need that are not open here, by name, as the metadata store has it.
+
+        Keeps nothing more for those that are not listed any more. One that cannot be read is left out, and keeps all.
+        """
+        log_, trimming = source.ledger, source.ledger.trimming
         listed = {one.ledger_name: one for one in self._registry.policies.shadow_topics(source.name)}
-        for ledger_name in log_.trimming.shadows:
+        for ledger_name in trimming.shadows:
             if ledger_name not in listed and ledger_name not in log_.shadows:
                 await self._give_up(source, ledger_name)
+        read: dict[str, tuple[Keeper, Keeper]] = {}
         for ledger_name, shadow in listed.items():
             if ledger_name in log_.shadows:
                 continue
+            held = trimming.hold(ledger_name)
             try:
                 keeper = await self._stored_keeper(source.name, shadow)
             except BrokerError as error:
-                # The shadow's former keeper stays in force.
                 log.warning(
                     "! %s: the positions of its shadow %s cannot be read: %s", source.name, shadow, error
                 )
                 continue
-            # One that was opened meanwhile tells by its cursors.
-            if ledger_name not in log_.shadows:
-                log_.trimming.set_shadow(ledger_name, keeper)
+            # One that was opened meanwhile tells by its cursors, or has changed them.
+            if trimming.shadows.get(ledger_name) is not held:
+                continue
+            if keeper is None:
+                trimming.set_shadow(ledger_name, None)
+            else:
+                read[ledger_name] = held, keeper
+        return {name: keeper for name, (held, keeper) in read.items() if trimming.shadows.get(name) is held}
 
     async def _give_up(self, source: PersistentTopic, ledger_name: str) -> None:
         """Keeps nothing more for a topic that is not listed any more, and says what may be lost by that, before it is."""

@@ -8,6 +8,7 @@ from aiohttp import ClientSession
 from broker.admin.topics import backlogs
 from broker.compose.broker_service import BrokerService
 from broker.managed_ledger.managed_cursor import ManagedCursor
+from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
 from broker.service.subscriptions.backlog.open_runs import nth_open
 from broker.service.subscriptions.subscription import Subscription
 from foundation.model.position import EARLIEST, LATEST, Position
@@ -166,6 +167,27 @@ async def test_truncate_empties_backlogs_and_trims(admin: ClientSession, broker:
     assert (await call(admin, f"DELETE {TOPICS}/t/truncate"))[0] == 204
     assert first not in topic.ledger.ledgers
     assert topic.subscriptions["s"].cursor.backlog == 0
+
+
+async def test_truncate_reads_what_a_closed_shadow_needs(admin: ClientSession, broker: BrokerService) -> None:
+    one = await subscribed(broker, "t", 4)
+    first = at(one, 0).ledger_id
+    await broker.registry.unload(one.topic.name)
+    await publish_plain(broker, f"{PERSISTENT}/t", 2)
+    await call(admin, f"PUT {TOPICS}/shadow", {SHADOW_SOURCE: f"{PERSISTENT}/t"})
+    shadow = await persistent(broker, "shadow")
+    await shadow.subscribing.create("s", EARLIEST)
+    await broker.registry.unload(shadow.name)
+    topic = await persistent(broker, "t")
+    topic.ledger.trimming.keep_ms = topic.ledger.trimming.keep_bytes = -1
+    assert (await call(admin, f"DELETE {TOPICS}/t/truncate"))[0] == 204
+    assert first in topic.ledger.ledgers
+    shadow = await persistent(broker, "shadow")
+    await shadow.subscribing.delete(shadow.subscriptions["s"], None, force=False)
+    await broker.registry.unload(shadow.name)
+    assert first in topic.ledger.ledgers
+    assert (await call(admin, f"DELETE {TOPICS}/t/truncate"))[0] == 204
+    assert first not in topic.ledger.ledgers
 
 
 async def test_replicated_mark_is_kept_over_a_restart(admin: ClientSession, broker: BrokerService) -> None:

@@ -151,6 +151,29 @@ async def test_source_keeps_what_a_shadow_on_another_broker_needs(
     await until(lambda: shadow.ledger.ledgers.entries == source.ledger.ledgers.entries)
 
 
+async def test_source_keeps_what_a_subscription_needs_that_was_made_elsewhere_since_the_last_reading(
+    two: tuple[BrokerService, BrokerService],
+) -> None:
+    source, shadow = await source_and_shadow(two)
+    await source.subscribing.create("s", EARLIEST)
+    # A reading of a shadow without subscriptions.
+    await two[0].registry.shadows.trim(source)
+    subscription = await shadow.subscribing.create("s", EARLIEST)
+    await publish(source, 12)
+    source.subscriptions["s"].acknowledge_through(source.ledger.last_confirmed)
+    assert source.ledger.ledgers.entries == 12
+    await two[0].registry.shadows.trim(source)
+    assert source.ledger.ledgers.entries == 12, "the check reads the new subscription"
+    await until(lambda: shadow.ledger.ledgers.entries == 12)
+    subscription.acknowledge_through(shadow.ledger.last_confirmed)
+    await subscription.cursor.store.flush()
+    await publish(source, 1)
+    source.subscriptions["s"].acknowledge_through(source.ledger.last_confirmed)
+    assert source.ledger.ledgers.entries == 13, "the former reading is forgotten"
+    await two[0].registry.shadows.trim(source)
+    assert source.ledger.ledgers.entries <= 5
+
+
 async def test_shadow_goes_on_when_its_source_comes_to_its_broker(
     two: tuple[BrokerService, BrokerService],
 ) -> None:
