@@ -50,6 +50,7 @@ class FollowedLedger:
     ) -> None:
         self._name, self._environment, self._settings = name, environment, settings
         self._changed = asyncio.Event()
+        self._is_behind = False
         self._stop: Stop | None = None
         self._task: asyncio.Task[None] | None = None
         self._told: tuple[Position, bool] | None = None
@@ -117,9 +118,12 @@ class FollowedLedger:
 
     async def _look(self) -> bool:
         """Takes what is new; returns False once the source is deleted."""
-        if self._changed.is_set():
+        if self._changed.is_set() or self._is_behind:
             self._changed.clear()
+            # Before the read: one that fails is tried again, though the watch is silent.
+            self._is_behind = True
             found = await self._read_list()
+            self._is_behind = False
             if found is None:
                 return False
             self._take(found[0])
@@ -139,7 +143,11 @@ class FollowedLedger:
             if known is None and stored.ledger_id > ledgers.current.ledger_id:
                 known = LedgerInfo(stored.ledger_id)
                 ledgers.append(known)
-            if known is not None and stored.closed_at_ms is not None:
+            if known is None:
+                continue
+            # The bookies may have lost the ledger to the copy.
+            known.offload = stored.offload
+            if stored.closed_at_ms is not None:
                 known.entries, known.size_bytes = stored.entries, stored.size_bytes
                 known.closed_at_ms = stored.closed_at_ms
         listed = {stored.ledger_id for stored in info.ledgers}

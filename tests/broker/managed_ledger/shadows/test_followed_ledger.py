@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from bookkeeper.client.memory import MemoryLedgerClient
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.compose.broker_service import BrokerService
-from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
+from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE, ManagedLedgerInfo
+from broker.managed_ledger.offload.ledger_offloads import OffloadStatus
+from broker.managed_ledger.shadows.followed_ledger import FollowedLedger
 from broker.service.consumer import KeySharedMeta, SubscribeOptions, SubscriptionType
 from broker.service.internal_cursors import TRANSACTIONS_CURSOR
 from broker.service.producer import AccessMode, Producer
@@ -20,9 +23,11 @@ from broker.service.topics.new_topic import create_shadow
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.loop import clock
 from foundation.loop.turn import Turn
+from foundation.model.errors import MetadataError
 from foundation.model.position import EARLIEST, Position
 from foundation.model.topic_name import TopicName, parse_topic_name
 from foundation.model.txn_id import TxnId
+from protocol.ledger_metadata import ledger_key
 from protocol.message_metadata import in_transaction
 from tests.fakes.messages import message
 from tests.fakes.ports import FakeConsumerPort, FakeProducerPort
@@ -33,19 +38,36 @@ SOURCE = parse_topic_name("persistent://public/default/source")
 SETTINGS = ("managedLedgerMaxEntriesPerLedger=5", "managedLedgerMinLedgerRolloverTimeMinutes=0")
 
 
-@pytest.fixture
-async def two() -> AsyncIterator[tuple[BrokerService, BrokerService]]:
+@asynccontextmanager
+async def two_brokers(*more: str) -> AsyncIterator[tuple[BrokerService, BrokerService]]:
     """Two brokers on the same store and bookie."""
     loop = asyncio.get_running_loop()
     store, client = MemoryMetadataStore(), MemoryLedgerClient(loop.call_soon)
     async with AsyncExitStack() as stack:
         brokers = [
             await stack.enter_async_context(
-                broker_with(one, client, Turn(loop.call_soon, clock.monotonic_ns), *SETTINGS)
+                broker_with(one, client, Turn(loop.call_soon, clock.monotonic_ns), *SETTINGS, *more)
             )
             for one in (store, store.another())
         ]
         yield brokers[0], brokers[1]
+
+
+@pytest.fixture
+async def two() -> AsyncIterator[tuple[BrokerService, BrokerService]]:
+    async with two_brokers() as brokers:
+        yield brokers
+
+
+@pytest.fixture
+async def two_with_files(tmp_path: Path) -> AsyncIterator[tuple[BrokerService, BrokerService]]:
+    """With copies of ledgers in the same files, to which bookies lose them at once."""
+    async with two_brokers(
+        "managedLedgerOffloadDriver=filesystem",
+        f"fileSystemURI={tmp_path.as_uri()}",
+        "managedLedgerOffloadDeletionLagMs=0",
+    ) as brokers:
+        yield brokers
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -104,6 +126,18 @@ async def consume(topic: PersistentTopic) -> tuple[Subscription, FakeConsumerPor
     subscription, consumer = await topic.subscribe(port, options)
     subscription.flow(consumer, 1000)
     return subscription, port
+
+
+async def offload(source: PersistentTopic) -> None:
+    """Copies the closed ledgers of a source, and takes them out of the bookie."""
+    offloads = source.ledger.own_offloads()
+    offloads.start(source.ledger.last_confirmed)
+    await until(lambda: offloads.status is OffloadStatus.SUCCESS)
+    context = source.ledger.context
+    source.ledger.check_offloads(context.environment.wall_ms())
+    await context.background.drain()
+    for one in source.ledger.ledgers.infos()[:-1]:
+        assert await context.environment.metadata.get(ledger_key(one.ledger_id)) is None
 
 
 def positions(topic: PersistentTopic) -> list[tuple[int, int]]:
@@ -172,6 +206,44 @@ async def test_source_keeps_what_a_subscription_needs_that_was_made_elsewhere_si
     assert source.ledger.ledgers.entries == 13, "the former reading is forgotten"
     await two[0].registry.shadows.trim(source)
     assert source.ledger.ledgers.entries <= 5
+
+
+async def test_shadow_reads_ledgers_that_only_the_copies_of_its_source_have(
+    two_with_files: tuple[BrokerService, BrokerService],
+) -> None:
+    source, shadow = await source_and_shadow(two_with_files)
+    await source.subscribing.create("s", EARLIEST)
+    await publish(source, 12)
+    await until(lambda: shadow.ledger.ledgers.entries == 12)
+    # The shadow knows the ledgers, and has read nothing of them.
+    await offload(source)
+    await until(lambda: [one.is_offloaded for one in shadow.ledger.ledgers.infos()] == [True, True, False])
+    _, port = await consume(shadow)
+    await until(lambda: len(port.keys) == 12)
+    assert port.keys == positions(source)
+    await two_with_files[1].registry.unload(shadow.name)
+    await until(lambda: two_with_files[1].environment.caches.find(source.ledger.name) is None)
+    again = await opened(two_with_files[1], shadow.name)
+    _, port = await consume(again)
+    await until(lambda: len(port.keys) == 12)
+
+
+async def test_shadow_reads_the_list_again_after_a_failure(
+    two: tuple[BrokerService, BrokerService], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, shadow = await source_and_shadow(two)
+    read, failures = FollowedLedger._read_list, 0
+
+    async def failing(self: FollowedLedger) -> tuple[ManagedLedgerInfo, int] | None:
+        nonlocal failures
+        failures += 1
+        if failures == 1:
+            raise MetadataError("the store is away")
+        return await read(self)
+
+    monkeypatch.setattr(FollowedLedger, "_read_list", failing)
+    await publish(source, 1)
+    await until(lambda: failures > 0 and shadow.ledger.ledgers.entries == 1)
 
 
 async def test_shadow_goes_on_when_its_source_comes_to_its_broker(
