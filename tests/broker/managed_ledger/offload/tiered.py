@@ -23,6 +23,7 @@ class Objects(FileObjects):
 
     away = False
     hold: asyncio.Event | None = None
+    held_from = 1
     hold_reads: asyncio.Event | None = None
     writes = 0
     gets: list[tuple[str, int, int]]
@@ -34,7 +35,7 @@ class Objects(FileObjects):
     async def put(self, key: str, chunks: AsyncIterator[bytes], attributes: Mapping[str, str]) -> None:
         self._check(key)
         self.writes += 1
-        if self.hold is not None:
+        if self.hold is not None and self.writes >= self.held_from:
             await self.hold.wait()
         await super().put(key, chunks, attributes)
 
