@@ -257,10 +257,9 @@ class Shadows:
             # One that was opened meanwhile tells by its cursors, or has changed them.
             if trimming.shadows.get(ledger_name) is not held:
                 continue
-            if keeper is None:
-                trimming.set_shadow(ledger_name, None)
-            else:
-                read[ledger_name] = held, keeper
+            held.exists = keeper is not None
+            # The name stays: its topic may be made at another broker, which does not change the list.
+            read[ledger_name] = held, keeper or Keeper()
         return {name: keeper for name, (held, keeper) in read.items() if trimming.shadows.get(name) is held}
 
     async def _give_up(self, source: PersistentTopic, ledger_name: str) -> None:
