@@ -169,7 +169,7 @@ class ManagedLedger:
             if not store.is_new:
                 await ledger.cursors.load(None if nodes is None else nodes.cursors)
         except BrokerError:
-            ledger._detach(ends=False)
+            ledger._detach()
             raise
         ledger.trimming.held_at = LATEST
         if store.buckets:
@@ -302,17 +302,14 @@ class ManagedLedger:
         shadow.trimming.held_at = EARLIEST
         self.trimming.set_shadow(shadow.name, shadow.trimming)
 
-    def _detach(self, *, ends: bool) -> None:
-        """Lets a shadow read its source no more; the source holds it until it `ends`, as another broker may open it."""
+    def _detach(self) -> None:
+        """Lets a shadow read its source no more; the source holds it, as another broker may open it or make it anew."""
         source = self.source
         if source is None or source.shadows.get(self.name) is not self:
             return
         shadows = {name: one for name, one in source.shadows.items() if one is not self}
         source.shadows = shadows or _NO_SHADOWS
-        if ends:
-            source.trimming.set_shadow(self.name, None)
-        else:
-            source.trimming.hold(self.name)
+        source.trimming.hold(self.name)
         for cursor in self.cursors.by_name.values():
             self.context.forget_reader(cursor.reader)
 
@@ -362,7 +359,7 @@ class ManagedLedger:
             # Another broker took it over, and no add has told since.
             fenced = isinstance(problems[0], BadVersion)
         # Before the cursors in memory are forgotten: nothing reads through it any more.
-        self._detach(ends=False)
+        self._detach()
         # After the adds: with the last of them deduplication acknowledges once more.
         problems += await self.cursors.close()
         await self._release()
@@ -402,7 +399,7 @@ class ManagedLedger:
             self.offloads.stop()
         if self.state is not ManagedLedgerState.CLOSED:
             await self.writer.stop(ManagedLedgerState.CLOSED)
-        self._detach(ends=True)
+        self._detach()
         # Before the deletion: a cursor's late write would make a node below a key that is gone.
         self.cursors.abandon()
         await self._release()

@@ -54,6 +54,17 @@ class Keeper:
         return ledgers_to_trim(ledgers, slowest, now_ms, keep_ms=keep_ms, keep_bytes=keep_bytes)
 
 
+class Held(Keeper):
+    """Of a listed shadow topic that is not open here: keeps all ledgers, as another broker may open or make the topic."""
+
+    __slots__ = ("exists",)
+
+    def __init__(self) -> None:
+        super().__init__(held_at=EARLIEST)
+        self.exists = True
+        """False after a reading that has found no such shadow topic."""
+
+
 _NO_SHADOWS: Final[Mapping[str, Keeper]] = MappingProxyType({})
 
 
@@ -82,9 +93,16 @@ class Trimming(Keeper):
         """Returns those of the open cursors."""
         return [cursor.mark_delete_position for cursor in self._cursors.values() if cursor.durable]
 
-    def hold(self, name: str) -> Keeper:
+    @property
+    def has_shadows(self) -> bool:
+        """True while a shadow topic exists, as far as it is known here."""
+        return any(not isinstance(one, Held) or one.exists for one in self.shadows.values())
+
+    def hold(self, name: str) -> Held:
         """Keeps all ledgers for this shadow topic, which is not open here; returns its keeper."""
-        keeper = Keeper(held_at=EARLIEST)
+        keeper, former = Held(), self.shadows.get(name)
+        if isinstance(former, Held):
+            keeper.exists = former.exists
         self.set_shadow(name, keeper)
         return keeper
 

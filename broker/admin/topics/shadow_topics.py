@@ -66,11 +66,16 @@ async def remove_shadow_topics(request: web.Request) -> web.Response:
 
 
 async def _keep(broker: BrokerView, source: TopicName, value: Json) -> None:
+    topics, shadows = broker.registry.topics, broker.registry.shadows
+    sources = await parts(broker, source)
+    for part in sources:
+        if str(part) not in topics:
+            await shadows.before_removal(part, value)
     await broker.namespaces.set_topic_policy(str(source.base), SHADOW_TOPICS, value)
-    for part in await parts(broker, source):
-        topic = broker.registry.topics.get(str(part))
+    for part in sources:
+        topic = topics.get(str(part))
         if isinstance(topic, PersistentTopic):
-            await broker.registry.shadows.refresh(topic)
+            await shadows.refresh(topic)
 
 
 SHADOW_ROUTES = (

@@ -1,4 +1,4 @@
-"""Positions of cursors as they are stored, read without taking them from a broker that has them open."""
+"""Positions of cursors and ledgers of logs as they are stored, read without taking them from a broker that has them open."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from bookkeeper.ensembles.open_end import OpenEnd, find_open_end
 from bookkeeper.ensembles.own_ledger import read_metadata
 from broker.managed_ledger.cursor_record import NO_LEDGER
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.managed_ledger_info import (
     SHADOW_SOURCE,
     CursorInfo,
@@ -26,6 +27,23 @@ async def source_in_store(environment: ManagedLedgerEnvironment, name: str) -> s
         return None
     info = decode_ledger_list(found.value)
     return None if info.deleted else info.properties.get(SHADOW_SOURCE)
+
+
+async def stored_ledgers(environment: ManagedLedgerEnvironment, name: str) -> LedgerList | None:
+    """Returns the stored ledgers of a log; None without any. Raises MetadataError, PersistenceError without its bookies."""
+    found = await environment.metadata.get(managed_ledger_key(name))
+    info = None if found is None else decode_ledger_list(found.value)
+    if info is None or info.deleted or not info.ledgers:
+        return None
+    for one in info.ledgers:
+        # A broker has it open, or was killed.
+        if one.closed_at_ms is None and (
+            metadata := await read_metadata(environment.metadata, one.ledger_id)
+        ):
+            nothing = OpenEnd(-1, 0)
+            end = await find_open_end(one.ledger_id, metadata[0], environment.ledgers.bookies, nothing)
+            one.entries, one.size_bytes = end.last_entry + 1, end.length
+    return LedgerList(info.ledgers[:-1], info.ledgers[-1])
 
 
 async def stored_marks(environment: ManagedLedgerEnvironment, name: str) -> dict[str, Position]:

@@ -32,7 +32,7 @@ def in_use(topic: Topic, mode: str) -> bool:
     if topic.access.producers or topic.access.waiting:
         return True
     # The messages of a source are those of its shadows, too.
-    if isinstance(topic, PersistentTopic) and topic.ledger.trimming.shadows:
+    if isinstance(topic, PersistentTopic) and topic.ledger.trimming.has_shadows:
         return True
     if mode == WITHOUT_SUBSCRIPTIONS or isinstance(topic, NonPersistentTopic):
         return bool(topic.subscriptions)

@@ -208,12 +208,7 @@ class EffectivePolicies:
     def shadow_topics(self, source: TopicName) -> list[TopicName]:
         """Returns the topics that a source lists as its shadows; of a partition, the same partitions of these."""
         stored = self._namespaces.topic_policies(str(source.base))
-        listed = stored.get(SHADOW_TOPICS) if stored else None
-        if not isinstance(listed, list):
-            return []
-        names = [parse_topic_name(one) for one in listed if isinstance(one, str)]
-        index = source.partition
-        return [one.with_partition(index) if index >= 0 > one.partition else one for one in names]
+        return shadows_in(stored.get(SHADOW_TOPICS) if stored else None, source)
 
     def backlog_quota(self, name: TopicName, kind: str) -> BacklogQuota:
         """Returns the quota of one type (`backlog_quota.QUOTA_TYPES`); each level may set one type alone."""
@@ -274,3 +269,12 @@ class EffectivePolicies:
         """Partitions of a topic that is created automatically; 0 = a topic without partitions."""
         policy = self.of_namespace(namespace, table.AUTO_TOPICS)
         return (policy.partitions or 0) if policy.kind == PARTITIONED else 0
+
+
+def shadows_in(listed: Json, source: TopicName) -> list[TopicName]:
+    """Returns the topics in a value of the policy `shadowTopics`; of a partition, the same partitions of these."""
+    if not isinstance(listed, list):
+        return []
+    names = [parse_topic_name(one) for one in listed if isinstance(one, str)]
+    index = source.partition
+    return [one.with_partition(index) if index >= 0 > one.partition else one for one in names]

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import NO_PROPERTIES, SHADOW_SOURCE, managed_ledger_key
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list, encode_ledger_list
@@ -31,7 +32,7 @@ from broker.service.namespaces.partitioned_metadata import (
     PartitionedMetadata,
     StoredPartitions,
 )
-from broker.service.policies.effective_policies import EffectivePolicies
+from broker.service.policies.effective_policies import EffectivePolicies, shadows_in
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
 from broker.service.topics.topic_ownership import TopicOwnership
@@ -45,6 +46,7 @@ from foundation.model.errors import (
     TopicNotFound,
 )
 from foundation.model.topic_name import TopicName, parse_topic_name
+from foundation.value import Json
 
 if TYPE_CHECKING:
     from broker.managed_ledger.shadows.followed_ledger import FollowedLedger
@@ -255,32 +257,55 @@ class Shadows:
             # One that was opened meanwhile tells by its cursors, or has changed them.
             if trimming.shadows.get(ledger_name) is not held:
                 continue
-            if keeper is None:
-                trimming.set_shadow(ledger_name, None)
-            else:
-                read[ledger_name] = held, keeper
+            held.exists = keeper is not None
+            # The name stays: its topic may be made at another broker, which does not change the list.
+            read[ledger_name] = held, keeper or Keeper()
         return {name: keeper for name, (held, keeper) in read.items() if trimming.shadows.get(name) is held}
 
     async def _give_up(self, source: PersistentTopic, ledger_name: str) -> None:
         """Keeps nothing more for a topic that is not listed any more, and says what may be lost by that, before it is."""
-        from broker.managed_ledger.shadows.stored_marks import stored_marks
-
-        shadow, log_ = TopicName.of_ledger_name(ledger_name), source.ledger
-        for cursor_name, mark in (await stored_marks(self._environment, ledger_name)).items():
-            if left := log_.ledgers.entries_between(mark, log_.last_confirmed):
-                log.warning(
-                    "! %s keeps nothing more for %s, which is not among its shadow topics: subscription %s may"
-                    " lose %d entries",
-                    *(source.name, shadow, cursor_name, left),
-                )
+        log_ = source.ledger
+        await self._warn(source.name, TopicName.of_ledger_name(ledger_name), log_.ledgers)
         if ledger_name not in log_.shadows:
             log_.trimming.set_shadow(ledger_name, None)
 
-    async def _stored_keeper(self, source: TopicName, shadow: TopicName) -> Keeper | None:
-        from broker.managed_ledger.shadows.stored_marks import source_in_store, stored_marks
+    async def before_removal(self, source: TopicName, listed: Json) -> None:
+        """Says what may be lost when a source that is not open here gets this list of shadow topics.
+
+        Its next opening keeps nothing for the others, and does not know them. Raises BrokerError.
+        """
+        from broker.managed_ledger.shadows.stored_marks import stored_ledgers
+
+        left = shadows_in(listed, source)
+        removed = [one for one in self._registry.policies.shadow_topics(source) if one not in left]
+        if removed and (ledgers := await stored_ledgers(self._environment, source.ledger_name)):
+            for shadow in removed:
+                await self._warn(source, shadow, ledgers)
+
+    async def _warn(self, source: TopicName, shadow: TopicName, ledgers: LedgerList) -> None:
+        """Names the subscriptions for which the source keeps nothing more; `ledgers`: the source's."""
+        from broker.managed_ledger.shadows.stored_marks import stored_marks
+
+        if not await self._is_shadow(shadow, source):
+            return
+        for cursor_name, mark in (await stored_marks(self._environment, shadow.ledger_name)).items():
+            if left := ledgers.entries_between(mark, ledgers.last()):
+                log.warning(
+                    "! %s keeps nothing more for %s, which is not among its shadow topics: subscription %s may"
+                    " lose %d entries",
+                    *(source, shadow, cursor_name, left),
+                )
+
+    async def _is_shadow(self, shadow: TopicName, source: TopicName) -> bool:
+        from broker.managed_ledger.shadows.stored_marks import source_in_store
 
         found = await source_in_store(self._environment, shadow.ledger_name)
-        if found is None or source_name(shadow, found) != source:
+        return found is not None and source_name(shadow, found) == source
+
+    async def _stored_keeper(self, source: TopicName, shadow: TopicName) -> Keeper | None:
+        from broker.managed_ledger.shadows.stored_marks import stored_marks
+
+        if not await self._is_shadow(shadow, source):
             return None
         await self._registry.namespaces.stored.of_topics.load(shadow)
         keeper = Keeper((await stored_marks(self._environment, shadow.ledger_name)).values())

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from aiohttp import ClientSession
 
-from tests.broker.admin.test_rest import PERSISTENT, TOPICS, call, refusal
+from broker.compose.broker_service import BrokerService
+from foundation.model.position import EARLIEST, Position
+from foundation.model.topic_name import TopicName, parse_topic_name
+from tests.broker.admin.publishing import publish_plain
+from tests.broker.admin.test_rest import PERSISTENT, TOPICS, call, persistent, refusal
 
 SOURCE = "PULSAR.SHADOW_SOURCE"
 
@@ -51,6 +56,48 @@ async def test_removed_list_lets_the_source_be_deleted(admin: ClientSession) -> 
     assert (await call(admin, f"DELETE {TOPICS}/t/shadowTopics"))[0] == 204
     assert await call(admin, f"GET {TOPICS}/t/shadowTopics") == (200, "")
     assert (await call(admin, f"DELETE {TOPICS}/t"))[0] == 204
+
+
+async def with_backlog(admin: ClientSession, broker: BrokerService) -> TopicName:
+    """Makes a source of ten entries and a shadow whose subscription has acknowledged four; returns the source."""
+    await publish_plain(broker, f"{PERSISTENT}/t", 10)
+    for name in ("shadow", "other"):
+        await call(admin, f"PUT {TOPICS}/{name}", {SOURCE: f"{PERSISTENT}/t"})
+    shadow = await persistent(broker, "shadow")
+    subscription = await shadow.subscribing.create("s", EARLIEST)
+    subscription.acknowledge_through(Position(shadow.ledger.last_confirmed.ledger_id, 3))
+    await subscription.cursor.store.flush()
+    return parse_topic_name(f"{PERSISTENT}/t")
+
+
+LOSS = (
+    f"{PERSISTENT}/t keeps nothing more for {PERSISTENT}/shadow, which is not among its shadow topics: subscription s may"
+    " lose 6 entries"
+)
+
+
+@pytest.mark.parametrize("listed", [None, [f"{PERSISTENT}/other"]])
+async def test_removal_from_the_list_of_a_closed_source_says_what_is_lost(
+    admin: ClientSession, broker: BrokerService, caplog: pytest.LogCaptureFixture, listed: list[str] | None
+) -> None:
+    source = await with_backlog(admin, broker)
+    await broker.registry.unload(source)
+    assert broker.registry.topics == {}
+    # What stays in the list loses nothing.
+    names = [f"{PERSISTENT}/shadow", f"{PERSISTENT}/other"]
+    assert (await call(admin, f"PUT {TOPICS}/t/shadowTopics", names))[0] == 204
+    assert "may lose" not in caplog.text
+    assert (await call(admin, f"{'PUT' if listed else 'DELETE'} {TOPICS}/t/shadowTopics", listed))[0] == 204
+    assert [one.getMessage() for one in caplog.records if "lose" in one.getMessage()] == [f"! {LOSS}"]
+
+
+async def test_loss_is_counted_through_the_open_ledger_of_another_broker(
+    admin: ClientSession, broker: BrokerService, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = await with_backlog(admin, broker)
+    # As a broker counts that does not have the source open.
+    await broker.registry.shadows.before_removal(source, None)
+    assert LOSS in caplog.text
 
 
 async def test_source_of_a_topic_is_given_at_its_creation_alone(admin: ClientSession) -> None:

@@ -208,6 +208,29 @@ async def test_source_keeps_what_a_subscription_needs_that_was_made_elsewhere_si
     assert source.ledger.ledgers.entries <= 5
 
 
+async def test_source_keeps_what_a_shadow_needs_that_is_made_anew_on_another_broker(
+    two: tuple[BrokerService, BrokerService],
+) -> None:
+    source, shadow = await source_and_shadow(two)
+    await source.subscribing.create("s", EARLIEST)
+    await publish(source, 12)
+    source.subscriptions["s"].acknowledge_through(source.ledger.last_confirmed)
+    await two[1].deletions.topic(shadow.name, force=True)
+    await two[0].registry.shadows.trim(source)
+    assert source.ledger.ledgers.entries <= 5
+    assert not source.ledger.trimming.has_shadows
+    # Its name is in the list still, so the list does not change.
+    await create_shadow(two[1].registry, shadow.name, {SHADOW_SOURCE: str(SOURCE)})
+    again = await opened(two[1], shadow.name)
+    await again.subscribing.create("s", EARLIEST)
+    await publish(source, 12)
+    before = source.ledger.ledgers.entries
+    source.subscriptions["s"].acknowledge_through(source.ledger.last_confirmed)
+    await two[0].registry.shadows.trim(source)
+    assert source.ledger.ledgers.entries == before > 12
+    assert source.ledger.trimming.has_shadows
+
+
 async def test_shadow_reads_ledgers_that_only_the_copies_of_its_source_have(
     two_with_files: tuple[BrokerService, BrokerService],
 ) -> None:
