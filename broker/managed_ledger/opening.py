@@ -11,11 +11,10 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.metadata.metadata_store import ABSENT, Lease, Versioned
-from bookkeeper.metadata.new_nodes import PutNew
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.ledger_list_store import LedgerListStore
@@ -32,6 +31,9 @@ from broker.managed_ledger.settings import ManagedLedgerSettings
 from foundation.model.errors import BrokerError, EntryDamaged, MetadataError, NoSuchEntry, PersistenceError
 from protocol import broker_entry_metadata
 from protocol.broker_entry_metadata import EntryMetadata, EntryStamp
+
+if TYPE_CHECKING:
+    from bookkeeper.metadata.new_nodes import PutNew
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.net.connection_limits import CONNECT_FRAME_BYTES_MAX, ConnectionLimits
@@ -19,7 +19,6 @@ from broker.security.authorization.authorizer import Authorizer
 from broker.service.lifecycle.coordinator_watches import CoordinatorWatches
 from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.limits.publish_buffer import PublishBuffer
-from broker.service.topics.stored_changes import StoredChanges
 from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinator import Spawn
 from broker.service.transactions.coordinators import Coordinators
@@ -32,6 +31,9 @@ from protocol.hot_frames import SharedRun
 from protocol.receive_buffer import ReceiveBuffer
 from protocol.receive_buffer_sizer import ReceiveBufferSizer
 from protocol.receive_memory import UNLIMITED, ReceiveMemory
+
+if TYPE_CHECKING:
+    from broker.service.topics.stored_changes import StoredChanges
 
 
 class OpenConnection(Protocol):
@@ -112,8 +114,8 @@ class ConnectionContext:
     """Frames of the run that was delivered last."""
     topic_list_watchers: TopicListWatchers = field(init=False)
     """Tell clients of topics that come and go."""
-    stored_changes: StoredChanges = field(init=False)
-    """Announces the topics of other brokers that come and go."""
+    known_stored_changes: StoredChanges | None = None
+    """`stored_changes`, once it is used."""
     coordinator_watches: CoordinatorWatches = field(init=False)
     """Tell clients of Pulsar 5.0 of coordinators that move."""
     partition_shares: PartitionShares = field(init=False)
@@ -142,7 +144,6 @@ class ConnectionContext:
         self.topic_list_watchers = TopicListWatchers(
             self.registry.events, self.turn, self.call_later, self.now_ns
         )
-        self.stored_changes = StoredChanges(self.metadata, self.registry.events, self.spawn, self.call_later)
         self.coordinator_watches = CoordinatorWatches(
             self.registry, lambda: self.coordinators, self.call_later, self.spawn, self.now_ns
         )
@@ -151,6 +152,18 @@ class ConnectionContext:
         log = logging.getLogger("magnetar.net")
         self.refusals, self.damages = RareLines(log, self.now_ns), RareLines(log, self.now_ns)
         self.receive_memory = ReceiveMemory(_receive_bytes_max(self.settings), self.now_ns)
+
+    @property
+    def stored_changes(self) -> StoredChanges:
+        """Announces the topics of other brokers that come and go."""
+        if self.known_stored_changes is None:
+            # Imported late: few clients watch a list of topics.
+            from broker.service.topics.stored_changes import StoredChanges
+
+            self.known_stored_changes = StoredChanges(
+                self.metadata, self.registry.events, self.spawn, self.call_later
+            )
+        return self.known_stored_changes
 
     def begin_handshake(self, host: str) -> str | None:
         """Counts a TLS handshake; returns the reason against it when a limit of connections is reached."""

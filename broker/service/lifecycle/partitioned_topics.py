@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-from bookkeeper.metadata.new_nodes import NewNodes
 from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
 from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.lifecycle.deletion.deletions import Deletions
@@ -149,6 +148,9 @@ class PartitionedTopics:
         if not name.is_persistent:
             return
         check_domain(name, self._registry.settings)
+        # Imported late: not every broker makes partitions.
+        from bookkeeper.metadata.new_nodes import NewNodes
+
         properties = await self._registry.shadows.properties_of_partitions(name)
         put = NewNodes(self._registry.environment.metadata).put
         for start in range(0, len(indexes), PARTITIONS_PER_SLICE):

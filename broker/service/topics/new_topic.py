@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
-from bookkeeper.metadata.new_nodes import PutNew
 from broker.managed_ledger.managed_ledger_info import NO_PROPERTIES, SHADOW_SOURCE, StoredNodes
 from broker.managed_ledger.opening import create_ledger_list
 from broker.service.namespaces.namespaces import Json
@@ -19,6 +19,9 @@ from broker.service.topics.stored_record import record_of_stored
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.model.errors import BadVersion, NotAllowed
 from foundation.model.topic_name import TopicName, check_new_name, parse_topic_name
+
+if TYPE_CHECKING:
+    from bookkeeper.metadata.new_nodes import PutNew
 
 
 async def store_topic(
