@@ -49,7 +49,9 @@ def _place(url: str) -> Path | ZookeeperUrl:
     if zookeeper is not None:
         return zookeeper
     if url.startswith(_UNIX):
-        raise MetadataError(f"{url}: a served store is read from its file, file:PATH, also while it is served")
+        raise MetadataError(
+            f"{url}: a served store is read from its file, file:PATH, also while it is served"
+        )
     if not url.startswith(_FILE):
         raise MetadataError(f"{url}: allowed is file:PATH or zk:host:port[/chroot]")
     return Path(url.removeprefix(_FILE))
