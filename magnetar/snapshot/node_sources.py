@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from foundation.zookeeper.nodes import ZookeeperNodes
 
 _FILE = "file:"
+_UNIX = "unix:"
 _ROWS_AT_ONCE = 10_000
 _REQUESTS_OUT = 500
 """Requests to ZooKeeper that are out at once: enough to be quick, few enough to leave it to the brokers."""
@@ -47,6 +48,10 @@ def _place(url: str) -> Path | ZookeeperUrl:
         raise MetadataError(f"{url}: {error}") from error
     if zookeeper is not None:
         return zookeeper
+    if url.startswith(_UNIX):
+        raise MetadataError(
+            f"{url}: a served store is read from its file, file:PATH, also while it is served"
+        )
     if not url.startswith(_FILE):
         raise MetadataError(f"{url}: allowed is file:PATH or zk:host:port[/chroot]")
     return Path(url.removeprefix(_FILE))

@@ -58,7 +58,7 @@ class Lane:
         self.connection: BrokerConnection | None = None
         """Shared with other lanes of the same broker; None before the first subscribe."""
         self.consumer_id = 0
-        """Id on `connection`; another one after each reconnect."""
+        """Unique in the task, on all connections; another one after each reconnect."""
         self.request_id = 0
         """Id of the pending SUBSCRIBE."""
         self.last_heard = 0.0
@@ -105,10 +105,9 @@ class Lane:
         self.last_heard = time.monotonic()
         self._first_refused = 0.0
 
-    def rows_of(self, entries: EntryTable, connection: BrokerConnection) -> Flags:
+    def rows_of(self, entries: EntryTable) -> Flags:
         """Returns True for the entries that were sent to this lane's consumer."""
-        # Consumer ids are unique per connection only; after reconnecting, entries of the old consumer must not count.
-        found: Flags = (entries.consumer_ids == self.consumer_id) & (connection is self.connection)
+        found: Flags = entries.consumer_ids == self.consumer_id
         return found
 
     def move_to(self, position: MessagePosition) -> None:

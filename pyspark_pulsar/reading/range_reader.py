@@ -12,6 +12,7 @@ permits, so that small topics do not cost a round trip each. The loop:
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,7 +83,9 @@ class RangeReader:
         self._builder = builder
         self._settings = settings
         self._lanes = [Lane(number, one) for number, one in enumerate(ranges)]
-        self._by_consumer: dict[tuple[int, int], Lane] = {}
+        self._consumer_ids = itertools.count(1)
+        # One count for all brokers: rows and chunks are told apart by consumer id alone, whichever broker sent them.
+        self._by_consumer: dict[int, Lane] = {}
         self._names = texts([one.topic for one in ranges])
         self._partitions = np.array([partition_of(one.topic) for one in ranges], np.int64)
         self._chunks = Chunks()
@@ -143,9 +146,9 @@ class RangeReader:
             self._recover(error)
 
     def _subscribe(self, lane: Lane, connection: BrokerConnection) -> None:
-        request_id, consumer_id = connection.next_id(), connection.next_id()
+        request_id, consumer_id = connection.next_id(), next(self._consumer_ids)
         lane.opening(connection, consumer_id, request_id)
-        self._by_consumer[id(connection), consumer_id] = lane
+        self._by_consumer[consumer_id] = lane
         connection.expect((request_id,))
         name = unused_name(self._settings.subscription)
         start = lane.reached.first_entry()
@@ -194,7 +197,7 @@ class RangeReader:
         self._notice_closed(connection)
         if connection.message_bytes:
             messages = connection.take_messages()
-            self._receive(connection, messages)
+            self._receive(messages)
             connection.reuse_buffer(messages)
         elif time.monotonic() - head.last_heard > IDLE_CHECK_S and head.state is LaneState.READING:
             self._check_silence(head)
@@ -225,7 +228,7 @@ class RangeReader:
     def _notice_closed(self, connection: BrokerConnection) -> None:
         """Subscribes lanes again whose consumers the broker closed, because their topics move."""
         closed, connection.closed_consumers = connection.closed_consumers, set()
-        lanes = [self._by_consumer.pop((id(connection), number), None) for number in closed]
+        lanes = [self._by_consumer.pop(number, None) for number in closed]
         self._open([lane for lane in lanes if lane is not None and lane.state is not LaneState.DONE])
 
     def _grant(self, lane: Lane) -> None:
@@ -234,42 +237,37 @@ class RangeReader:
             if permits:
                 lane.connection.send(requests.flow(lane.consumer_id, permits))
 
-    def _receive(self, connection: BrokerConnection, messages: Messages) -> None:
+    def _receive(self, messages: Messages) -> None:
         arrived = cut_entries(messages)
-        lanes = self._lanes_of(connection, arrived)
+        lanes = self._lanes_of(arrived)
         # Of `arrived`, because permits are used up by every message that was sent, also by those outside of the
         # range.
         counts = arrived.message_counts()
         self._bytes_per_message = _sizes(arrived) / max(1, int(counts.sum()))
         for lane in lanes:
-            lane.heard(int(counts[lane.rows_of(arrived, connection)].sum()))
+            lane.heard(int(counts[lane.rows_of(arrived)].sum()))
         # Positions are taken from `arrived`, rows from `entries`: joining drops the frames of chunks but the last.
         opened = self._decryption.decrypt(messages, arrived)
         plain = arrived if opened is messages else cut_entries(opened)
-        whole = self._chunks.join(opened, plain, partial(self._look_back, connection, plain))
+        whole = self._chunks.join(opened, plain, partial(self._look_back, plain))
         entries = plain if whole is opened else cut_entries(whole)
         cuts = Cuts(np.full(len(entries), -1, np.int64), np.full(len(entries), WHOLE, np.int64))
-        chosen = [
-            self._keep(lane, entries, np.flatnonzero(lane.rows_of(entries, connection)), cuts)
-            for lane in lanes
-        ]
+        chosen = [self._keep(lane, entries, np.flatnonzero(lane.rows_of(entries)), cuts) for lane in lanes]
         if chosen:
             rows = self._decryption.readable(whole, entries, np.sort(np.concatenate(chosen)))
             self._make_rows(entries, rows, cuts, whole.buffer)
         # Move on only after the rows are built: if anything above raises BrokerLost, the same entries are read again.
         for lane in lanes:
-            rows = np.flatnonzero(lane.rows_of(arrived, connection))
+            rows = np.flatnonzero(lane.rows_of(arrived))
             if lane.state is not LaneState.DONE:
                 lane.move_to(
                     MessagePosition(int(arrived.ledger_ids[rows[-1]]), int(arrived.entry_ids[rows[-1]]))
                 )
             self._close_if_done(lane)
 
-    def _look_back(
-        self, connection: BrokerConnection, arrived: EntryTable, row: int, uuid: bytes
-    ) -> Parts | None:
+    def _look_back(self, arrived: EntryTable, row: int, uuid: bytes) -> Parts | None:
         """Reads the chunks before the range of a message whose last chunk is in it; None for one of a closed consumer."""
-        lane = self._by_consumer.get((id(connection), int(arrived.consumer_ids[row])))
+        lane = self._by_consumer.get(int(arrived.consumer_ids[row]))
         if lane is None:
             return None
         last = int(arrived.ledger_ids[row]), int(arrived.entry_ids[row])
@@ -280,11 +278,8 @@ class RangeReader:
             parts |= parts_of(opened, entries if opened is messages else cut_entries(opened), uuid)
         return parts
 
-    def _lanes_of(self, connection: BrokerConnection, entries: EntryTable) -> list[Lane]:
-        found = (
-            self._by_consumer.get((id(connection), number))
-            for number in np.unique(entries.consumer_ids).tolist()
-        )
+    def _lanes_of(self, entries: EntryTable) -> list[Lane]:
+        found = (self._by_consumer.get(number) for number in np.unique(entries.consumer_ids).tolist())
         return [lane for lane in found if lane is not None]
 
     def _keep(self, lane: Lane, entries: EntryTable, rows: Ints, cuts: Cuts) -> Ints:
@@ -312,7 +307,7 @@ class RangeReader:
 
     def _make_rows(self, entries: EntryTable, rows: Ints, cuts: Cuts, buffer: bytearray) -> None:
         lane_numbers = np.zeros(len(entries), np.int64)
-        for (_, consumer_id), lane in self._by_consumer.items():
+        for consumer_id, lane in self._by_consumer.items():
             lane_numbers[entries.consumer_ids == consumer_id] = lane.number
         origin = Origin(self._names, self._partitions, lane_numbers)
         batch, entry_rows = self._builder.build(entries, rows, cuts, origin, buffer)
@@ -334,7 +329,7 @@ class RangeReader:
             connection = lane.connection
             assert connection is not None
             # Messages that are still on their way to this consumer are then ignored: no lane has its id.
-            self._by_consumer.pop((id(connection), lane.consumer_id), None)
+            self._by_consumer.pop(lane.consumer_id, None)
             self._finish(lane)
             connection.send(requests.close_consumer(connection.next_id(), lane.consumer_id))
 

@@ -36,7 +36,7 @@ func damaged(b *bench, name string, batched, deduplicated bool) {
 	producer := over.producer(pulsar.ProducerOptions{
 		DisableBatching: !batched, SendTimeout: -1,
 		// By number alone: a delay that ends early would put good and damaged messages into one batch.
-		BatchingMaxMessages: inARow, BatchingMaxPublishDelay: time.Minute,
+		BatchingMaxMessages: inARow, BatchingMaxPublishDelay: time.Hour,
 	})
 	bodies := make([]string, sent)
 	answers := make([]chan error, sent)
@@ -50,6 +50,8 @@ func damaged(b *bench, name string, batched, deduplicated bool) {
 		producer.SendAsync(context.Background(), &pulsar.ProducerMessage{Payload: []byte(bodies[number])},
 			func(_ pulsar.MessageID, _ *pulsar.ProducerMessage, err error) { answer <- err })
 	}
+	// The client ends a full batch when the next message comes: without this the last one would wait for the delay.
+	go func() { _ = producer.Flush() }()
 	for number, answer := range answers {
 		select {
 		case err := <-answer:

@@ -293,6 +293,7 @@ def test_snapshot_writes_more_than_one_row_group(tmp_path: Path) -> None:
     [
         ("file:/nowhere/m.sqlite", "there is no such metadata store"),
         ("etcd:one", "allowed is file:PATH or zk:"),
+        ("unix:store.sock", "a served store is read from its file, file:PATH"),
         ("zk:a,,b", "allowed is zk:"),
     ],
 )

@@ -133,7 +133,7 @@ def test_audit_finds_in_a_real_broker_the_leaks_made_by_hand_alone(spark: Any, t
         admin.put(compaction)
         succeeded = {"status": "SUCCESS", "lastError": ""}
         wait_until(lambda: admin.get(compaction) == succeeded, "the topic is compacted")
-    url = broker.metadata_url
+    url = read_from(broker.metadata_url)
     references = read_references(spark, url, tmp_path)
     assert [kind for kind, topic in references if topic.endswith("/later")].count("delayed") == 2
     assert main(["admin", "snapshot", str(tmp_path / "healthy"), "--metadata-url", url]) == 0
@@ -158,6 +158,13 @@ def test_audit_finds_in_a_real_broker_the_leaks_made_by_hand_alone(spark: Any, t
         ("persistent://public/default/later s", 20),
         ("persistent://public/default/orders s", 33),
     ]
+
+
+def read_from(url: str) -> str:
+    """The store to take a snapshot of; a served one is read from the file beside its socket."""
+    if not url.startswith("unix:"):
+        return url
+    return f"file:{Path(url.removeprefix('unix:')).with_name('metadata.sqlite')}"
 
 
 def read_references(spark: Any, url: str, folder: Path) -> list[tuple[str, str]]:

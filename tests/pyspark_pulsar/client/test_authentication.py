@@ -235,13 +235,13 @@ class Expiry:
         self.path = path
         self._clock = Clocks(broker, token({"sub": "me"}))
 
-    def renew(self) -> None:
-        """Writes a token that holds for an hour."""
-        end = self._clock.now() + timedelta(hours=1)
+    def renew(self, *, hours: int = 1) -> None:
+        """Writes a token that holds for so long."""
+        end = self._clock.now() + timedelta(hours=hours)
         self.path.write_text(token({"sub": "me", "exp": int(end.timestamp())}))
 
     def pass_by(self) -> None:
-        """Advances the clock until the present token has expired and the broker has closed connections with it."""
+        """Advances the clock past the end of a token of an hour, and until its connections are asked for another."""
         self._clock.advance(hours=1, seconds=2 * REFRESH_S)
 
 
@@ -262,8 +262,9 @@ def test_stream_outlives_the_tokens_of_a_file(
     try:
         query.processAllAvailable()
         for generation in (1, 2):
+            # Before the former one ends, as an operator does: a stream that reads an expired token is refused.
+            expiry.renew(hours=2)
             expiry.pass_by()
-            expiry.renew()
             write(spark, proven, topic, generation * 50, 50)
             query.processAllAvailable()
     finally:

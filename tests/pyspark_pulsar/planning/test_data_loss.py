@@ -109,9 +109,13 @@ def test_batch_read_reports_no_loss_when_a_topic_has_many_ledgers(
 
 
 def test_batch_read_reports_a_start_in_a_trimmed_ledger(source: Source, publish: Publish, topic: str) -> None:
-    publish(f"{topic}-before", BODIES[:3])
-    publish(topic, BODIES[:5], batching_enabled=False)
-    foreign = source.read(topic=f"{topic}-before", columns="__ledger").first()["__ledger"]
+    """The start is in a ledger of another topic, with a lower id; brokers of a cluster take ids from blocks of their own."""
+    ledgers: dict[int, str] = {}
+    for name in (f"{topic}-a", f"{topic}-b"):
+        publish(name, BODIES[:5], batching_enabled=False)
+        ledgers[source.read(topic=name, columns="__ledger").first()["__ledger"]] = name
+    foreign, own = sorted(ledgers)
+    topic = ledgers[own]
     query = source.read(topic=topic, columns="value", startingOffsets=f"{foreign}:1")
     with pytest.raises(Exception, match=f"data loss, ledger trimmed: persistent://public/default/{topic}"):
         query.collect()
