@@ -117,7 +117,7 @@ class Busiest:
         return [label for _, label, _ in ordered], [row for _, _, row in ordered]
 
 
-class Text:
+class FamilyText:
     """Growing text of one family, outside of the C heap where it is long.
 
     glibc gives free memory at the end of its heap back in one piece, once the last block after it is free: 0.1 ms for each
@@ -166,7 +166,7 @@ class Block:
         self._families = families
         self._places = [columns.place(family) for family in families]
         begins = [f"{family.name}{zero} 0\n".encode() if zero and family.zero else b"" for family in families]
-        self._texts = [Text(begin) for begin in begins]
+        self._texts = [FamilyText(begin) for begin in begins]
         # Counted with each part: to look at all of 100,000 topics at the end would hold the loop for 10 ms.
         self._bytes = sum(map(len, begins))
 
@@ -193,7 +193,7 @@ class Block:
     def text(self, openmetrics: bool, is_last: Callable[[], bool]) -> Iterator[bytes]:
         """Yields the text family by family; nothing for a family without a series.
 
-        `is_last`: see `Text.read`.
+        `is_last`: see `FamilyText.read`.
         """
         for family, text in zip(self._families, self._texts, strict=True):
             if text:
