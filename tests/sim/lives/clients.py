@@ -213,8 +213,10 @@ class Slot:
         value: Json = {"publishThrottlingRateInMsg": rate, "publishThrottlingRateInByte": -1}
         base = str(parse_topic_name(life.name).base)
         port.rate_changes()
+        life.rate_in_doubt = True
         await broker.namespaces.set_topic_policy(base, "publishRate", value)
         await broker.registry.topic_changed(base)
+        life.rate_in_doubt = False
         port.rate_holds(rate)
         self._history.counts.rates_changed += 1
 

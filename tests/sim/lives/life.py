@@ -137,6 +137,8 @@ class Life:
     """True once somebody has asked for its deletion."""
     leaked: bool = False
     """True once its list is lost."""
+    rate_in_doubt: bool = False
+    """True while a change of its publish rate has no answer: it may act at any time until the next change."""
 
     @property
     def name(self) -> str:

@@ -52,7 +52,9 @@ class Receipts(FakeProducerPort):
         self._times_paused = 0
         limit = topic.rates.publish
         self._rate = limit.rate.messages if limit is not None and limit.active else 0
-        self._judged = True
+        self._judged = not life.rate_in_doubt
+        self._began_in_doubt = life.rate_in_doubt
+        """No rate has been set on this connection since a change without an answer."""
         self._allowed = float(self._rate)
         """Messages that the rate allows now; it is the limit's at most, which may have been used before."""
         self._since_s = history.loop.time()
@@ -97,7 +99,8 @@ class Receipts(FakeProducerPort):
 
     def rate_holds(self, rate: int) -> None:
         """A rate holds, in messages a second; 0 = none. The same one as before does not begin anew."""
-        if rate != self._rate:
+        if rate != self._rate or self._began_in_doubt:
+            self._began_in_doubt = False
             self._rate, self._allowed, self._since_s = rate, float(rate), self._history.loop.time()
         self._judged = True
 
