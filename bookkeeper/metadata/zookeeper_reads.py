@@ -65,6 +65,7 @@ class ZookeeperReads:
             answer = await self._requests.ask(lambda: self._begin([path for path, _ in reads]))
             found = answer.value_or_raise()
             assert isinstance(found, list)
+            assert len(found) == len(reads)
             answers = found
         except MetadataError as error:
             answers = [error] * len(reads)

@@ -413,6 +413,8 @@ class ClusterOwnership(TopicOwnership):
         """
         if bundle in parts:
             return  # No hash divides it.
+        if self._is_leaving:
+            raise ServiceNotReady("The broker is shutting down")  # Nobody would hand the parts over.
         self.hand_over.check(bundle)
         try:
             await self._divisions.divide(bundle, parts, self.leases, self._acquire, store)
@@ -438,6 +440,9 @@ class ClusterOwnership(TopicOwnership):
             return
         try:
             await self.members.leave()
+        except BrokerError as error:  # Others may still ask for a lookup here, and are sent on.
+            log.warning("! the registration stays until the end of the session: %s", error)
+        try:
             for bundle in self.leases:
                 if bundle not in self.hand_over.leaving:
                     try:

@@ -14,11 +14,11 @@ from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.cluster.ownership import ClusterOwnership
 from broker.cluster.records import BUNDLES
 from broker.managed_ledger.managed_ledger_info import ROOT
-from broker.service.namespaces.bundles import bundles_of
+from broker.service.namespaces.bundles import bundles_of, topic_with_hash
 from broker.service.namespaces.namespaces import NamespaceNotFound, Namespaces
 from foundation.loop.slices import in_slices
-from foundation.model.errors import BrokerError, InvalidTopicName
-from foundation.model.topic_name import PERSISTENT, TopicName
+from foundation.model.errors import BrokerError
+from foundation.model.topic_name import PERSISTENT, TopicName, parse_topic_name
 
 log = logging.getLogger("magnetar")
 
@@ -69,16 +69,16 @@ class UnownedBundles:
         names = await self._store.children(f"{ROOT}/{namespace}/{PERSISTENT}")
         async for part in in_slices(names, self._now_ns):
             name = TopicName.of_ledger_name(f"{namespace}/{PERSISTENT}/{part}")
-            bundle = str(bundles.of(str(name)))
+            bundle = bundles.of(str(name))
             # Brokers open their own topics when they need them.
-            if bundle in free and not name.local.startswith("__"):
+            if str(bundle) in free and not name.local.startswith("__"):
+                free.discard(str(bundle))
+                # Not this name: another program may have stored one that brokers refuse.
+                asked = parse_topic_name(topic_with_hash(namespace, bundle.low))
                 try:
-                    await self._ownership.located(name)
-                except InvalidTopicName:
-                    continue  # Stored by another program; no client can use it.
+                    await self._ownership.located(asked)
                 except BrokerError as error:
                     # Others may get an owner; this one is tried again at the next look.
                     log.warning("! bundle %s has no owner yet: %s", bundle, error)
-                free.discard(bundle)
                 if not free:
                     return

@@ -18,6 +18,7 @@ twice.
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import sys
 import threading
@@ -214,3 +215,9 @@ class CountingClient:
 def python_program() -> list[str]:
     """Returns the command of the program in Python, without its arguments."""
     return [sys.executable, "-m", "tests.interop.counting_process"]
+
+
+def milliseconds(waits_s: Sequence[float]) -> str:
+    """Returns the median, the 99th percentile and the longest as text."""
+    cuts = statistics.quantiles(waits_s, n=100)
+    return f"p50 {1000 * cuts[49]:.0f} ms, p99 {1000 * cuts[98]:.0f} ms, longest {1000 * max(waits_s):.0f} ms"

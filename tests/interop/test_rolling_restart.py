@@ -23,7 +23,7 @@ from typing import Final
 import pulsar
 import pytest
 
-from tests.interop.counting import LINES_S, TOPICS, CountingClient, python_program
+from tests.interop.counting import LINES_S, TOPICS, CountingClient, milliseconds, python_program
 from tests.interop.support import Admin, connect, wait_until
 from tests.interop.test_cluster import Brokers
 from tests.interop.test_unloads import Cut
@@ -59,12 +59,6 @@ def wait_until_listed(brokers: Brokers, count: int) -> None:
     """Waits until every broker that runs lists `count` brokers."""
     for broker in brokers.brokers:
         Cut.wait_for_list(broker, lambda found: len(found) == count)
-
-
-def milliseconds(waits_s: Sequence[float]) -> str:
-    """Returns the median, the 99th percentile and the longest as text."""
-    cuts = statistics.quantiles(waits_s, n=100)
-    return f"p50 {1000 * cuts[49]:.0f} ms, p99 {1000 * cuts[98]:.0f} ms, longest {1000 * max(waits_s):.0f} ms"
 
 
 def test_restart_of_each_broker_loses_nothing_and_doubles_only_what_had_no_receipt(

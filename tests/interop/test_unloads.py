@@ -22,7 +22,7 @@ from typing import Final
 
 import pytest
 
-from tests.interop.counting import LINES_S, TOPICS, CountingClient, python_program
+from tests.interop.counting import LINES_S, TOPICS, CountingClient, milliseconds, python_program
 from tests.interop.programs import BUILD_S, built_go
 from tests.interop.support import Admin, wait_until
 from tests.interop.test_cluster_failures import Failing
@@ -244,6 +244,8 @@ def judge(clients: dict[str, CountingClient]) -> None:
         for language, client in clients.items():
             client.end()
             print(f"{language}: {client.counts.summary()}")
+            for topic, waits_s in client.counts.waits_s.items():
+                print(f"  receipts of the {topic} topic: {milliseconds(waits_s)}")
     for client in clients.values():
         assert client.counts.findings() == []
 

@@ -121,19 +121,20 @@ class _Followed:
             self._spawn(self._read(), "topics of other brokers")
 
     async def _read(self) -> None:
-        async with self._one_read:
-            # Changes from here on need another read.
-            self._due = False
-            try:
+        try:
+            async with self._one_read:
+                # Changes from here on need another read.
+                self._due = False
                 names = set(await self._metadata.children(self._key))
-            except BrokerError as error:
-                log.warning("! topics of other brokers below %s cannot be read: %s", self._key, error)
-                self._due = True
-            else:
                 before, self._names = self._names, names
                 for name in sorted(before ^ names):
                     self._announce(name, name in names)
-        self._call_later(REST_S, self._rested)
+        except BrokerError as error:
+            log.warning("! topics of other brokers below %s cannot be read: %s", self._key, error)
+            self._due = True
+        finally:
+            # Also after a defect, or no later change would be read.
+            self._call_later(REST_S, self._rested)
 
     def _rested(self) -> None:
         self._busy = False

@@ -481,3 +481,37 @@ async def test_lease_that_cannot_be_removed_keeps_no_other_bundle_of_a_leaving_b
     await settle(other)
     assert FIRST in other.ownership.leases
     assert other.ownership.leader == other.addresses.broker_id
+
+
+async def test_registration_that_cannot_be_removed_keeps_no_bundle_of_a_leaving_broker() -> None:
+    leader, _ = await cluster(2)
+    await owned(leader)
+    delete = leader.store.delete
+
+    async def refused(key: str, expected: int | None = None) -> None:
+        if key.startswith(BROKERS):
+            raise MetadataError("away")
+        await delete(key, expected)
+
+    leader.store.delete = refused  # type: ignore[method-assign]
+    await leader.ownership.leave()
+    assert leader.closed == [BUNDLE]
+    assert list(leader.ownership.leases) == []
+
+
+async def test_leaving_broker_divides_nothing() -> None:
+    leader, other = await cluster(2)
+    await owned(leader)
+    parts = ["shop/orders/0xc0000000_0xd0000000", "shop/orders/0xd0000000_0xffffffff"]
+
+    async def store(_beside: object) -> None:
+        raise AssertionError("nothing is stored")
+
+    async def close(bundle: str, successor: Successor | None) -> None:
+        with pytest.raises(ServiceNotReady, match="shutting down"):
+            await leader.ownership.split(bundle, parts, store)
+
+    leader.ownership.close_bundle = close
+    await leader.ownership.leave()
+    assert list(leader.ownership.leases) == []
+    await settle(other)

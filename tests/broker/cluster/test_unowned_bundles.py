@@ -7,8 +7,9 @@ from typing import cast
 
 from broker.cluster.unowned_bundles import UnownedBundles
 from broker.managed_ledger.managed_ledger_info import managed_ledger_key
+from broker.peers.peers import PeerRefused
 from broker.service.namespaces.namespaces import Namespaces
-from foundation.model.errors import InvalidTopicName, ServiceNotReady
+from foundation.model.errors import ServiceNotReady
 from foundation.model.topic_name import TopicName, parse_topic_name
 from tests.broker.cluster.support import FourBundles, Node, cluster
 
@@ -98,16 +99,19 @@ async def test_bundle_that_nobody_may_take_does_not_stop_the_others_of_its_names
     )
 
 
-async def test_name_that_no_client_can_use_keeps_its_bundle_from_no_owner() -> None:
-    (node,) = await with_topics(1)
-    find, bundle_of = node.ownership.located, node.ownership.bundle_of
-    odd = min(NAMES, key=str)
+async def test_name_that_brokers_refuse_keeps_its_bundle_from_no_owner() -> None:
+    """Another program may have stored it."""
+    odd = TopicName("persistent", "shop", "orders", " ")
+    (node,) = await with_topics(1, [odd, *NAMES])
+    find, asked = node.ownership.located, list[TopicName]()
 
     async def located(name: TopicName) -> object:
-        if name == odd:
-            raise InvalidTopicName("another program has stored it")
+        asked.append(name)
+        if name in (odd, *NAMES):
+            raise PeerRefused("Topic name is not valid", 412)
         return await find(name)
 
     node.ownership.located = located  # type: ignore[method-assign, assignment]
     await looking(node).look()
-    assert bundle_of(odd) in owned([node])
+    assert len(asked) == 4
+    assert node.ownership.bundle_of(odd) in owned([node])

@@ -122,3 +122,19 @@ async def test_store_of_one_broker_is_not_watched() -> None:
     stop = await followed.changes.follow(NAMESPACE)
     assert not followed.store._watches
     stop()
+
+
+async def test_changes_after_a_defect_of_a_read_are_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed = Followed()
+    await followed.changes.follow(NAMESPACE)
+    with monkeypatch.context() as patch:
+
+        async def broken(_: str) -> list[str]:
+            raise RuntimeError("a defect")
+
+        patch.setattr(followed.store, "children", broken)
+        with pytest.raises(RuntimeError, match="a defect"):
+            await followed.put("a")
+    await followed.rest()
+    await followed.put("b")
+    assert sorted(followed.told) == [("a", True), ("b", True)]
