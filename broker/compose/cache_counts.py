@@ -118,7 +118,8 @@ class CacheCounts:
         """Yields a row for each topic that was read. The counters of a topic begin again at 0 when it is unloaded."""
         counted: dict[str, Counts] = {}
         async for topic in in_slices(list(self._registry.topics.values()), self._registry.now_ns):
-            if not isinstance(topic, PersistentTopic) or topic.name == self._name:
+            # One that was closed meanwhile may have been taken apart.
+            if not isinstance(topic, PersistentTopic) or topic.closed or topic.name == self._name:
                 continue
             reads = topic.ledger.reads
             now = (reads.hit_entries, reads.miss_entries, reads.coalesced_entries)

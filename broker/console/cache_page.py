@@ -177,7 +177,7 @@ class CachePage:
         """Returns the subscriptions with the most bytes between their read position and the end of the topic."""
         found: list[tuple[int, int, Subscription]] = []
         for number, topic in enumerate(list(self._topics.values()), 1):
-            if isinstance(topic, PersistentTopic):
+            if isinstance(topic, PersistentTopic) and not topic.closed:
                 for subscription in topic.subscriptions.values():
                     entries = _entries_to_read(subscription)
                     if entries and subscription.consumers:

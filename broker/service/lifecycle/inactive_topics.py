@@ -102,10 +102,12 @@ class InactiveTopicRounds:
 
     def _is_due(self, topic: Topic) -> bool:
         name = topic.name
+        # First: a topic that was closed during the look may have been taken apart.
         return (
-            is_due(topic, self._registry.policies, self._now_ns())
+            not topic.closed
+            and is_due(topic, self._registry.policies, self._now_ns())
             # Names with two underscores are Pulsar's own system topics.
-            and not (topic.closed or str(name) in self._kept or name.local.startswith("__"))
+            and not (str(name) in self._kept or name.local.startswith("__"))
         )
 
     async def _end(self, topic: Topic) -> None:

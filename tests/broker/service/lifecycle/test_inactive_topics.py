@@ -11,7 +11,8 @@ from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
 from broker.service.policies import table
 from broker.service.settings import ServiceSettings
-from foundation.model.topic_name import parse_topic_name
+from broker.service.topics.ended_topics import KEPT_NS
+from foundation.model.topic_name import TopicName, parse_topic_name
 from foundation.value import Json
 from tests.fakes.stage import SHARED, TOPIC, Stage
 
@@ -182,3 +183,24 @@ async def test_looks_come_at_the_frequency_of_the_settings() -> None:
     due.append(scene.inactive.due)
     await scene.look_after(0)
     assert [*due, scene.inactive.due] == [False, True, False]
+
+
+async def test_topic_that_is_closed_and_taken_apart_during_a_look_does_not_end_it() -> None:
+    scene = Scene()
+    names = [f"{TOPIC}-{number}" for number in range(4)]
+    for name in names:
+        await scene.open(name)
+    delete = scene.deletions.topic
+
+    async def meanwhile(name: TopicName, *, force: bool) -> None:
+        if str(name) == names[0]:
+            await scene.registry.unload(parse_topic_name(names[2]))
+            scene.now_ns += KEPT_NS
+            for _ in scene.registry.ended.take_apart():
+                pass
+        await delete(name, force=force)
+
+    scene.deletions.topic = meanwhile  # type: ignore[method-assign]
+    assert await scene.look_after(60) == set()
+    assert await scene.registry.is_stored(parse_topic_name(names[2])), "it was not open any more"
+    assert not await scene.registry.is_stored(parse_topic_name(names[3]))
