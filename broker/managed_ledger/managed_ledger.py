@@ -114,7 +114,7 @@ class ManagedLedger:
         # A shadow shares these three with its source: the readers of both count as readers of one cache.
         if storage_reads is None:
             storage_reads = StorageReads(context) if source is None else source.storage_reads
-        self.storage_reads = storage_reads
+        self.storage_reads: StorageReads = storage_reads
         """The reads from BookKeeper ledgers that are under way."""
         self.reading_cursors: ReadingCursors = (
             ReadingCursors(context) if source is None else source.reading_cursors
