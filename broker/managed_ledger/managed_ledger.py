@@ -81,9 +81,16 @@ class ManagedLedger:
     )
 
     def __init__(
-        self, context: LedgerContext, stamp: EntryStamp, source: ManagedLedger | None = None
+        self,
+        context: LedgerContext,
+        stamp: EntryStamp,
+        source: ManagedLedger | None = None,
+        storage_reads: StorageReads | None = None,
     ) -> None:
-        """`source`: the log that this one reads in the place of its own; its context is a `ShadowContext` then."""
+        """`source`: the log that this one reads in the place of its own; its context is a `ShadowContext` then.
+
+        `storage_reads`: of a log that another broker writes.
+        """
         self.source = source
         """The log of a shadow topic's source; None for a log of its own."""
         self.shadows = _NO_SHADOWS
@@ -105,7 +112,9 @@ class ManagedLedger:
         # One dict for two parts: LedgerCursors fills it and needs Trimming, and Trimming looks at the cursors.
         cursors: dict[str, ManagedCursor] = {}
         # A shadow shares these three with its source: the readers of both count as readers of one cache.
-        self.storage_reads: StorageReads = StorageReads(context) if source is None else source.storage_reads
+        if storage_reads is None:
+            storage_reads = StorageReads(context) if source is None else source.storage_reads
+        self.storage_reads: StorageReads = storage_reads
         """The reads from BookKeeper ledgers that are under way."""
         self.reading_cursors: ReadingCursors = (
             ReadingCursors(context) if source is None else source.reading_cursors

@@ -20,12 +20,13 @@ from bookkeeper.ensembles.own_ledger import read_metadata
 from bookkeeper.metadata.metadata_store import Stop, Versioned
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_context import LedgerContext
-from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
+from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList, OffloadContext
 from broker.managed_ledger.ledger_list_store import LedgerListStore
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo, managed_ledger_key
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.managed_ledger.shadows.followed_reads import FollowedReads
 from foundation.model.errors import BrokerError, NoSuchLedger
 from foundation.model.position import EARLIEST, Position
 from protocol.broker_entry_metadata import EntryStamp
@@ -78,7 +79,8 @@ class FollowedLedger:
             context = LedgerContext(self._name, environment, self._settings, store)
             # Nothing is ever stamped: it has no adds.
             stamp = EntryStamp(timestamp=False, index=False, now_ms=environment.wall_ms)
-            self.ledger = ManagedLedger(context, stamp)
+            reads = FollowedReads(context, self._is_listed)
+            self.ledger = ManagedLedger(context, stamp, storage_reads=reads)
             # Its owner alone removes ledgers.
             self.ledger.trimming.held_at = EARLIEST
             self._take(info)
@@ -98,6 +100,14 @@ class FollowedLedger:
             return None
         info = decode_ledger_list(found.value)
         return None if info.deleted else (info, found.version)
+
+    async def _is_listed(self, ledger_id: int, offload: OffloadContext | None) -> bool:
+        # The watch may have been silent: what was read elsewhere is looked for again.
+        self._changed.set()
+        await self._environment.metadata.sync()
+        found = await self._read_list()
+        ledgers = () if found is None else found[0].ledgers
+        return any(one.ledger_id == ledger_id and one.offload == offload for one in ledgers)
 
     async def _follow(self, left: Callable[[], Coroutine[object, object, None]]) -> None:
         there = True

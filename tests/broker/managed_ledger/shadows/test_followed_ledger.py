@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.client.memory import MemoryLedgerClient
+from bookkeeper.ensembles.lost_entries import ATTEMPTS_BEFORE_SKIP, NONE_LOST
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.compose.broker_service import BrokerService
 from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE, ManagedLedgerInfo
@@ -61,8 +62,9 @@ async def two() -> AsyncIterator[tuple[BrokerService, BrokerService]]:
 
 @pytest.fixture
 async def two_with_files(tmp_path: Path) -> AsyncIterator[tuple[BrokerService, BrokerService]]:
-    """With copies of ledgers in the same files, to which bookies lose them at once."""
+    """With copies of ledgers in the same files, to which bookies lose them at once; lost entries are skipped."""
     async with two_brokers(
+        "autoSkipNonRecoverableData=true",
         "managedLedgerOffloadDriver=filesystem",
         f"fileSystemURI={tmp_path.as_uri()}",
         "managedLedgerOffloadDeletionLagMs=0",
@@ -267,6 +269,49 @@ async def test_shadow_reads_the_list_again_after_a_failure(
     monkeypatch.setattr(FollowedLedger, "_read_list", failing)
     await publish(source, 1)
     await until(lambda: failures > 0 and shadow.ledger.ledgers.entries == 1)
+
+
+@pytest.mark.parametrize("read_fails", [True, False], ids=["list away", "watch silent"])
+async def test_shadow_skips_nothing_while_it_does_not_know_of_copies(
+    two_with_files: tuple[BrokerService, BrokerService], monkeypatch: pytest.MonkeyPatch, read_fails: bool
+) -> None:
+    source, shadow = await source_and_shadow(two_with_files)
+    await source.subscribing.create("s", EARLIEST)
+    await publish(source, 12)
+    await until(lambda: shadow.ledger.ledgers.entries == 12)
+    assert shadow.ledger.source is not None
+    followed = shadow.ledger.source.context
+
+    async def failing(self: FollowedLedger) -> tuple[ManagedLedgerInfo, int] | None:
+        raise MetadataError("the store is away")
+
+    with monkeypatch.context() as patch:
+        if read_fails:
+            patch.setattr(FollowedLedger, "_read_list", failing)
+        else:
+            patch.setattr(FollowedLedger, "_take", lambda self, info: None)
+        await offload(source)
+        subscription, port = await consume(shadow)
+        await until(lambda: followed.stats.read_errors > ATTEMPTS_BEFORE_SKIP)
+        assert followed.lost is NONE_LOST
+        assert subscription.cursor.backlog == 12
+    await until(lambda: len(port.keys) == 12)
+    assert port.keys == positions(source)
+
+
+async def test_shadow_skips_what_its_source_has_lost(
+    two_with_files: tuple[BrokerService, BrokerService],
+) -> None:
+    source, shadow = await source_and_shadow(two_with_files)
+    await source.subscribing.create("s", EARLIEST)
+    await publish(source, 12)
+    await until(lambda: shadow.ledger.ledgers.entries == 12)
+    lost = source.ledger.ledgers.infos()[0].ledger_id
+    await source.ledger.environment.metadata.delete(ledger_key(lost))
+    subscription, port = await consume(shadow)
+    await until(lambda: len(port.keys) == 7)
+    assert port.keys == positions(source)[5:]
+    assert subscription.cursor.backlog == 7
 
 
 async def test_shadow_goes_on_when_its_source_comes_to_its_broker(
