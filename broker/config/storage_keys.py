@@ -75,7 +75,7 @@ OFFLOAD = Section("Tiered storage", (
     Key("managedLedgerOffloadPrefetchRounds", "int", 1, "reads", low=0,
         doc="Reads of `s3ManagedLedgerOffloadReadBufferSizeInBytes` that are made ahead of a reader."),
     Key("fileSystemURI", "string", "", form=("|file:///.+", "file:///FOLDER"),
-        doc="Folder for copies in files, as `file:///FOLDER`. All brokers must see the same folder."),
+        doc="Folder for copies in files, as `file:///FOLDER`; it must exist. All brokers must see the same folder."),
     Key("managedLedgerOffloadBucket", "string", "",
         doc="As `s3ManagedLedgerOffloadBucket`, and wins where it is set. Apache's driver `S3` reads this key and the next "
             "four alone."),

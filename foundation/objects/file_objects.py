@@ -20,7 +20,7 @@ class FileObjects:
     """A folder of objects. A file has its name once all of its bytes are synced, so a reader never sees a part."""
 
     def __init__(self, folder: Path) -> None:
-        """The folder is made by the first object."""
+        """The folder must exist: one made below a mount point would hide that its file system is not mounted."""
         self._folder = folder
 
     @property
@@ -32,7 +32,7 @@ class FileObjects:
         """Writes a file, syncs it and its folder. `attributes` are not kept."""
         path = self._path(key)
         part = path.with_name(path.name + UNFINISHED)
-        file = await self._run(key, lambda: self._create(part))
+        file = await self._run(key, lambda: part.open("wb"))
         try:
             async for chunk in chunks:
                 await self._run(key, lambda data=chunk: file.write(data))  # type: ignore[misc]
@@ -42,10 +42,6 @@ class FileObjects:
             with suppress(OSError):
                 part.unlink()
             raise
-
-    def _create(self, part: Path) -> BinaryIO:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        return part.open("wb")
 
     def _finish(self, file: BinaryIO, part: Path, path: Path) -> None:
         file.flush()
@@ -81,8 +77,14 @@ class FileObjects:
         path = self._path(key)
 
         def unlink() -> None:
-            path.unlink(missing_ok=True)
-            path.with_name(path.name + UNFINISHED).unlink(missing_ok=True)
+            # In an open folder, so that a file without a folder is an error and a missing file is none.
+            folder = os.open(self._folder, os.O_RDONLY)
+            try:
+                for name in (path.name, path.name + UNFINISHED):
+                    with suppress(FileNotFoundError):
+                        os.unlink(name, dir_fd=folder)
+            finally:
+                os.close(folder)
 
         await self._run(key, unlink)
 
@@ -92,8 +94,6 @@ class FileObjects:
             yield found
 
     def _files(self) -> list[StoredObject]:
-        if not self._folder.exists():
-            return []
         with os.scandir(self._folder) as found:
             files = [(one.name, one.stat()) for one in found if one.is_file()]
         return [
@@ -101,12 +101,17 @@ class FileObjects:
             for name, stat in files
         ]
 
-    def _has_files(self) -> bool:
+    def _without(self, key: str) -> ObjectStorageError:
+        """Returns the error of a missing file, by what its folder has."""
         try:
             with os.scandir(self._folder) as found:
-                return next(found, None) is not None
-        except OSError:
-            return False
+                if next(found, None) is not None:
+                    return NoSuchObject(f"{self.uri}/{key} does not exist")
+        except FileNotFoundError:
+            return ObjectStorageError(f"{self.uri} does not exist: make it for the first copy, or mount it")
+        except OSError as error:
+            return ObjectStorageError(f"{self.uri}: {error}")
+        return ObjectStorageError(f"{self.uri} has no files at all: is it mounted?")
 
     def _path(self, key: str) -> Path:
         if "/" in key or key in ("", ".", ".."):
@@ -117,8 +122,6 @@ class FileObjects:
         try:
             return await asyncio.to_thread(call)
         except FileNotFoundError as error:
-            if not await asyncio.to_thread(self._has_files):
-                raise ObjectStorageError(f"{self.uri} has no files at all: is it mounted?") from error
-            raise NoSuchObject(f"{self.uri}/{key} does not exist") from error
+            raise await asyncio.to_thread(self._without, key) from error
         except OSError as error:
             raise ObjectStorageError(f"{self.uri}/{key}: {error}") from error

@@ -82,6 +82,7 @@ def main(*, keep: bool, audit: bool = False) -> int:
 @contextmanager
 def _files(folder: Path) -> Iterator[Place]:
     folder = folder / "objects"
+    folder.mkdir()
     settings = ("managedLedgerOffloadDriver=filesystem", f"fileSystemURI={folder.absolute().as_uri()}")
     yield Place(settings, {}, lambda: {*os.listdir(folder)})
 

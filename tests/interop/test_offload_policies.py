@@ -23,6 +23,7 @@ class Offloading:
 
     def __init__(self, folder: Path) -> None:
         self.objects = folder / "objects"
+        self.objects.mkdir()
         settings = {
             "managedLedgerOffloadDriver": "filesystem",
             "fileSystemURI": self.objects.as_uri(),

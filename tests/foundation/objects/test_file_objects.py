@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -22,7 +24,7 @@ async def keys(objects: FileObjects) -> list[str]:
 
 
 async def test_an_object_is_read_back_whole_and_in_ranges(tmp_path: Path) -> None:
-    objects = FileObjects(tmp_path / "new")
+    objects = FileObjects(tmp_path)
     await objects.put("a", chunks(b"0123", b"", b"456789"), {})
     assert await objects.get("a") == b"0123456789"
     assert await objects.get_range("a", 3, 4) == b"3456"
@@ -76,15 +78,33 @@ def test_a_folder_with_a_space_is_opened(tmp_path: Path) -> None:
     assert open_objects((tmp_path / "a b").as_uri()).uri == (tmp_path / "a b").as_uri()
 
 
-@pytest.mark.parametrize("is_there", [False, True])
-async def test_a_folder_without_any_file_is_away_and_has_lost_nothing(tmp_path: Path, is_there: bool) -> None:
+async def test_an_empty_folder_is_away_and_has_lost_nothing(tmp_path: Path) -> None:
     """So is the place of a file system that is not mounted."""
-    objects = FileObjects(tmp_path / "objects")
-    await objects.put("a", chunks(b"all"), {})
-    (tmp_path / "objects").rename(tmp_path / "elsewhere")
-    if is_there:
-        (tmp_path / "objects").mkdir()
+    objects = FileObjects(tmp_path)
     for read in (objects.get("a"), objects.get_range("a", 0, 1)):
-        with pytest.raises(ObjectStorageError, match="mounted") as found:
+        with pytest.raises(ObjectStorageError, match="is it mounted") as found:
             await read
         assert not isinstance(found.value, NoSuchObject)
+    assert await keys(objects) == []
+    await objects.delete("a")
+    await objects.put("a", chunks(b"all"), {})
+    assert await objects.get("a") == b"all"
+
+
+CALLS: Final[Mapping[str, Callable[[FileObjects], Awaitable[object]]]] = {
+    "put": lambda objects: objects.put("a", chunks(b"all"), {}),
+    "get": lambda objects: objects.get("a"),
+    "get_range": lambda objects: objects.get_range("a", 0, 1),
+    "delete": lambda objects: objects.delete("a"),
+    "scan": keys,
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_a_missing_folder_is_an_error_and_is_not_made(tmp_path: Path, call: str) -> None:
+    """Files that are written below a mount point hide those of the file system that is mounted there later."""
+    folder = tmp_path / "mount" / "objects"
+    with pytest.raises(ObjectStorageError, match="objects does not exist: make it for the first") as found:
+        await CALLS[call](FileObjects(folder))
+    assert not isinstance(found.value, NoSuchObject)
+    assert os.listdir(tmp_path) == []

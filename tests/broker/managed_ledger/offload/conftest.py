@@ -11,4 +11,6 @@ from tests.broker.managed_ledger.offload.tiered import Tiered
 
 @pytest.fixture
 async def tiered(tmp_path: Path) -> Tiered:
-    return Tiered(tmp_path)
+    folder = tmp_path / "objects"
+    folder.mkdir()
+    return Tiered(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -209,6 +210,45 @@ async def test_objects_of_trimmed_ledgers_are_deleted_once_the_storage_is_back(t
     reopened.trimming.trim(later.world.wall, without_cursors=True)
     await reopened.context.background.drain()
     assert later.files() == []
+
+
+async def test_an_offload_without_its_folder_fails_and_hides_no_older_copy(
+    tiered: Tiered, tmp_path: Path
+) -> None:
+    ledger = await tiered.open()
+    first = ledger.ledgers.infos()[0].ledger_id
+    ledger.own_offloads().start(Position(first + 1, 0))
+    await until(lambda: not ledger.is_offloading)
+    await tiered.forget_bookies(ledger)
+    mounted = tiered.folder.rename(tmp_path / "mounted elsewhere")
+    await tiered.offload(ledger)
+    assert "make it for the first copy, or mount it" in ledger.own_offloads().last_error
+    assert not tiered.folder.exists()
+    with pytest.raises(PersistenceError, match="or mount it"):
+        await ledger.read_entry(Position(first, 0))
+    mounted.rename(tiered.folder)
+    await tiered.offload(ledger)
+    assert ledger.own_offloads().status is OffloadStatus.SUCCESS
+    assert bytes((await ledger.read_entry(Position(first, 0))).body) == b"%010d" % 0
+    assert tiered.files() == tiered.named(ledger)
+
+
+async def test_a_deletion_without_its_folder_is_done_once_the_folder_is_back(
+    tiered: Tiered, tmp_path: Path
+) -> None:
+    ledger = await tiered.open()
+    await tiered.offload(ledger)
+    await tiered.forget_bookies(ledger)
+    ledger.trimming.keep_ms = ledger.trimming.keep_bytes = 0
+    mounted = tiered.folder.rename(tmp_path / "mounted elsewhere")
+    assert len(ledger.trimming.trim(tiered.world.wall, without_cursors=True)) == 3
+    await ledger.context.background.drain()
+    assert ledger.store.has_marked_objects
+    mounted.rename(tiered.folder)
+    assert len(tiered.files()) == 6
+    ledger.trimming.trim(tiered.world.wall, without_cursors=True)
+    await ledger.context.background.drain()
+    assert tiered.files() == []
 
 
 async def test_deletion_of_the_managed_ledger_deletes_the_objects(tiered: Tiered) -> None:
