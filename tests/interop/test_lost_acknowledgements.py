@@ -14,6 +14,7 @@ from typing import Final
 import pulsar
 import pytest
 
+from foundation.value import Json
 from tests.interop.support import Admin, wait_until
 from tests.vectors.broker_process import BrokerProcess
 
@@ -94,7 +95,7 @@ def test_lost_acknowledgements_leave_no_backlog_with_the_key(
     with BrokerProcess(tmp_path, {"unackedHoleRedeliveryPeriodSeconds": "1"}) as broker:
         admin, client = Admin.of(broker), connected(broker.addresses.pulsar)
         clients = {topic: Losing(client, topic) for topic in TOPICS}
-        policy = {"enabled": True, "periodSeconds": 1, "pendingSeconds": PENDING_S}
+        policy: Json = {"enabled": True, "periodSeconds": 1, "pendingSeconds": PENDING_S}
         admin.post(f"persistent/public/default/{KEPT}/unackedHoleRedelivery", policy)
         for fifth in range(1, 6):
             threading.Event().wait(SECONDS / 5)
