@@ -126,13 +126,15 @@ def test_topic_is_compacted_by_its_owner_alone(brokers: Brokers, connected: Conn
         Admin(owner.addresses.admin).put(path)
         wait_until(lambda owner=owner, before=before: compactions(owner) > before[0], "the owner's run")  # type: ignore[misc]
         # The threshold too is looked at by the owner, of the topics that it has open.
-        Admin(other.addresses.admin).put("namespaces/public/default/compactionThreshold", 100)
+        # A policy of this topic: the former one is the other broker's, which would compact it meanwhile.
+        policy = f"persistent/public/default/{topic}/compactionThreshold"
+        Admin(owner.addresses.admin).post(policy, 100)
         ran = compactions(owner)
         for number in range(30):
             producer.send(b"%d" % number * 20, partition_key=f"k{number % 3}")
         wait_until(lambda owner=owner, ran=ran: compactions(owner) > ran, "a run by the threshold")  # type: ignore[misc]
         assert compactions(other) == before[1]
-        Admin(other.addresses.admin).delete("namespaces/public/default/compactionThreshold")
+        Admin(owner.addresses.admin).delete(policy)
 
 
 def names_below(brokers: Brokers, path: str) -> list[str]:
