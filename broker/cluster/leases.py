@@ -117,7 +117,7 @@ class Leases:
                     self.drop(bundle)
                     return owner
             except MetadataError:
-                # It may be there, and nothing tells that the bundle is: an owned one is made anew.
+                # The node may be there, and no answer tells whether the bundle is: that of an owned bundle is made anew.
                 if bundle in self._stops:
                     self._former.add(bundle)
                 raise

@@ -414,7 +414,7 @@ class ClusterOwnership(TopicOwnership):
         if bundle in parts:
             return  # No hash divides it.
         if self._is_leaving:
-            raise ServiceNotReady("The broker is shutting down")  # Nobody would hand the parts over.
+            raise ServiceNotReady("The broker is shutting down")  # New parts would not be handed over.
         self.hand_over.check(bundle)
         try:
             await self._divisions.divide(bundle, parts, self.leases, self._acquire, store)

@@ -46,7 +46,7 @@ class CachePasses:
         self._wait_s = interval_s
         """Until the next periodic pass."""
         self._changes = 0
-        """Those of the cache until the last periodic pass."""
+        """Changes of the cache until the last periodic pass."""
         self._cache = cache
         self._turn = turn
         self._timers = timers

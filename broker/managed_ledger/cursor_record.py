@@ -149,7 +149,7 @@ class CursorRecord:
         """
         self.check_lease()  # A ledger that is made without the lease would be an orphan.
         environment = self._context.environment
-        self._set_begun(ledger_id)  # It may be made although `create` fails.
+        self._set_begun(ledger_id)  # Perhaps made although `create` fails.
         try:
             own = await environment.ledgers.create(ledger_id, self._custom())
         except BadVersion as error:

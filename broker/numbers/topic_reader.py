@@ -122,7 +122,7 @@ class TopicReader:
     def _read_all(self, topics: Iterable[Topic]) -> Iterator[TopicReading]:
         for topic in topics:
             if self._has_gone(topic):
-                # It is dormant, perhaps open again.
+                # The topic is dormant, perhaps open again.
                 reading = self.read(str(topic.name))
                 if reading is not None:
                     yield reading

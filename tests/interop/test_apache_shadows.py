@@ -25,7 +25,7 @@ EARLIEST: Final = pulsar.InitialPosition.Earliest
 MESSAGES: Final = 2000
 """Of each of the two logs that are counted."""
 ENVELOPE_BYTES: Final = 36
-"""What BookKeeper adds to each entry."""
+"""Header and digest that BookKeeper adds to each entry."""
 Places = list[tuple[bytes, int, int]]
 
 
@@ -152,7 +152,7 @@ def test_shadow_that_apache_left_is_served_and_deleted_without_harm_to_its_sourc
 
 
 class Work(NamedTuple):
-    """What four subscriptions have cost, two on a source and two on its shadow."""
+    """The cost of four subscriptions, two on a source and two on its shadow."""
 
     cached: float
     """Entries that came into the broker's cache, for each message."""

@@ -1,4 +1,4 @@
-"""What brokers on one ZooKeeper ask of it: docs/reference/limits.md has the rules that are counted here.
+"""Requests of brokers on one ZooKeeper: docs/reference/limits.md has the rules that are counted here.
 
 `MAGNETAR_COSTS_BROKERS`, `…_BUNDLES` and `…_TOPICS` choose a cluster, and `MAGNETAR_COSTS_SECONDS` how long it rests.
 """

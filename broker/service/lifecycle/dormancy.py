@@ -149,8 +149,8 @@ class Dormancy:
         for names in in_groups(due):
             await asyncio.gather(*[self._do_due(name, defects) for name in names])
             if len(names) == AT_ONCE:
-                # They leave 200 objects each, which stay for two minutes. A pass of Python's garbage collector over 4,000
-                # takes 5 ms; left to itself, it would look at 10,000 at once, for 10 to 14 ms.
+                # Due topics leave 200 objects each, which stay for two minutes. A pass of Python's garbage collector over
+                # 4,000 takes 5 ms; left to itself, it would look at 10,000 at once, for 10 to 14 ms.
                 gc.collect(1)
         defects.report(self.title)
 

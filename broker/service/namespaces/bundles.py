@@ -165,12 +165,13 @@ def topic_with_hash(namespace: str, wanted: int) -> str:
     others do together, so one choice of letters has any given hash.
     """
     start, count = f"persistent://{namespace}/", 32
-    rest = wanted ^ hash_of(start + "a" * count)
+    unflipped = hash_of(start + "a" * count)
+    rest = wanted ^ unflipped
     flips: dict[int, tuple[int, int]] = {}
     # By its highest bit, what some letters flip together, and which letters these are.
     for place in range(count):
-        bits, letters = hash_of(start + "a" * place + "c" + "a" * (count - place - 1)), 1 << place
-        bits ^= hash_of(start + "a" * count)
+        flipped = hash_of(start + "a" * place + "c" + "a" * (count - place - 1))
+        bits, letters = flipped ^ unflipped, 1 << place
         while bits.bit_length() in flips:
             others, more = flips[bits.bit_length()]
             bits, letters = bits ^ others, letters ^ more

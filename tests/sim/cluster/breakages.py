@@ -233,7 +233,7 @@ def _divides_without_check() -> object:
 
 
 def _parts_are_free() -> object:
-    """Whoever looks a part up first owns it, while its topics are open at the broker that has divided the bundle."""
+    """The broker of the first lookup of a part owns it, while its topics are open at the one that has divided the bundle."""
     plain = Divisions.divide
 
     async def divide(

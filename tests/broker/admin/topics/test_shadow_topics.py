@@ -83,7 +83,7 @@ async def test_removal_from_the_list_of_a_closed_source_says_what_is_lost(
     source = await with_backlog(admin, broker)
     await broker.registry.unload(source)
     assert broker.registry.topics == {}
-    # What stays in the list loses nothing.
+    # A shadow that stays in the list loses nothing.
     names = [f"{PERSISTENT}/shadow", f"{PERSISTENT}/other"]
     assert (await call(admin, f"PUT {TOPICS}/t/shadowTopics", names))[0] == 204
     assert "may lose" not in caplog.text

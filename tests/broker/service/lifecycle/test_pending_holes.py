@@ -129,7 +129,7 @@ async def test_pending_entries_come_again_in_groups(monkeypatch: pytest.MonkeyPa
 
 
 async def test_partial_acknowledgement_of_a_batch_does_not_shorten_the_time_of_the_next_delivery() -> None:
-    """It begins the redelivery count anew, so that the entry looks as it did before the delivery."""
+    """The acknowledgement begins the redelivery count anew, so that the entry looks as it did before the delivery."""
     stage = Stage(hole_period_s=PERIOD_S, hole_pending_s=5 * PENDING_S)
     rounds = Rounds(stage)
     topic = await stage.open()
