@@ -1,4 +1,4 @@
-"""`magnetar` that kills itself at a named step of an offload; the product knows nothing of this.
+"""`magnetar` that kills itself at a named step of an offload or of the deletion of copies; the product knows nothing of this.
 
 Nothing happens until the file exists that `ARMED` names.
 """
@@ -43,10 +43,20 @@ STEPS: Final[Mapping[str, Step]] = {
     "delete": Step(Ledgers, "delete"),
     "list": Step(LedgerListStore, "save"),
 }
-"""In their order."""
+"""Of an offload, in their order."""
+REMOVALS: Final[Mapping[str, Step]] = {
+    "copy_marks": Step(LedgerListStore, "delete_marked"),
+    "copy_list": Step(LedgerListStore, "save"),
+    "copy_data": Step(None, "delete", lambda key: not key.endswith("-index")),
+    "copy_index": Step(None, "delete", lambda key: key.endswith("-index")),
+}
+"""Of the deletion of copies whose ledgers are trimmed, in their order."""
 HALF: Final = "data.half"
 """After the first piece of the data object."""
-POINTS: Final = (*(f"{step}.{place}" for step in STEPS for place in ("before", "after")), HALF)
+POINTS: Final = (
+    *(f"{step}.{place}" for step in (*STEPS, *REMOVALS) for place in ("before", "after")),
+    HALF,
+)
 S3: Final = "s3."
 """Begins a point of an offload to S3."""
 
@@ -55,7 +65,7 @@ def arm(point: str, armed: Path) -> None:
     """Makes this process die when it passes the point and `armed` exists."""
     on_s3 = point.startswith(S3)
     name, _, place = point.removeprefix(S3).partition(".")
-    step = STEPS[name]
+    step = STEPS.get(name) or REMOVALS[name]
     owner = step.owner or _storage(on_s3=on_s3, small=place == "half")
     original = getattr(owner, step.method)
 

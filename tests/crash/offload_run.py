@@ -1,9 +1,10 @@
-"""kill -9 at each step of an offload: no message is lost, and no object and no ledger is left over.
+"""kill -9 at each step of an offload and of the deletion of copies: no message is lost, nothing is left over.
 
 For each point a topic gets messages in many ledgers. They are offloaded to files, or to S3 at the points with `s3.` in
 front, and the bookie loses them at once. The broker dies at the point. After the restart every message is delivered. After
 one more offload the storage has the objects that the list names, no other and no part of one, the bookie has only the ledger
-that was not offloaded, and every message is delivered again.
+that was not offloaded, and every message is delivered again. At the points of a deletion all ledgers are offloaded before,
+the subscription skips its messages, and the broker dies while it deletes the copies; after the restart none is left.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tests.crash.broker_process import BrokerProcess
 from tests.crash.compaction_broker import ARMED
 from tests.crash.crash_points import POINT
 from tests.crash.every_point import try_points
-from tests.crash.offload_broker import POINTS, S3
+from tests.crash.offload_broker import POINTS, REMOVALS, S3
 from tests.crash.send_groups import send_groups
 from tests.crash.trimming_run import LEDGER_IDS
 from tests.support.s3_server import KEYS, S3Server, find_program
@@ -124,14 +125,20 @@ def _run(point: str, folder: Path, place: Place) -> list[str]:
     broker = BrokerProcess(folder, (*SETTINGS, *place.settings), module="tests.crash.offload_broker")
     armed = folder / "armed"
     broker.environment = {**place.environment, POINT: point, ARMED: str(armed)}
+    removes = point.removeprefix(S3).partition(".")[0] in REMOVALS
     try:
         broker.start()
         _publish(broker)
+        if removes:
+            offload(broker)
+            _until(lambda: _all_moved(broker), "not all ledgers were offloaded", broker)
         armed.touch()
-        offload(broker)
+        (_skip_all if removes else offload)(broker)
         _until(lambda: not broker.alive(), "the point was not passed", broker)
         broker.environment = {**place.environment}
         broker.start()
+        if removes:
+            return _left_after_removal(broker, folder, place)
         findings = _missing(broker, "after the kill")
         offload(broker)
         _until(lambda: _all_moved(broker), "not all ledgers were offloaded", broker)
@@ -144,6 +151,15 @@ def _run(point: str, folder: Path, place: Place) -> list[str]:
     finally:
         broker.close()
     return findings + asyncio.run(left_over(folder, LEDGER, place.names())) + left_on_bookie(broker.data)
+
+
+def _left_after_removal(broker: BrokerProcess, folder: Path, place: Place) -> list[str]:
+    """Returns what is left of the copies once the broker, started anew, has had its time to delete them."""
+    _skip_all(broker)  # Again: its answer was not stored where the kill came first.
+    _until(lambda: not place.names(), f"{sorted(place.names())} are left", broker)
+    broker.stop()
+    copies = [one for one in asyncio.run(_stored(folder, LEDGER))[0].ledgers if one.offload is not None]
+    return [f"{one} is named" for one in copies] + left_on_bookie(broker.data)
 
 
 def _until(holds: Callable[[], bool], else_: str, broker: BrokerProcess) -> None:
@@ -199,6 +215,14 @@ def offload(broker: BrokerProcess) -> None:
         raise RuntimeError(f"offload: {error.code} {error.read()!r}") from error
     except (OSError, HTTPException):
         pass
+
+
+def _skip_all(broker: BrokerProcess) -> None:
+    request = urllib.request.Request(_url(broker, f"subscription/{SUBSCRIPTION}/skip_all"), method="POST")
+    try:
+        urllib.request.urlopen(request, timeout=TIMEOUT_S).close()
+    except (OSError, HTTPException):
+        pass  # The broker may die before its answer.
 
 
 def _all_moved(broker: BrokerProcess) -> bool:
