@@ -86,7 +86,9 @@ def _parser() -> argparse.ArgumentParser:
         "--trimming", action="store_true", help="kill a broker at each step of expiry and trimming instead"
     )
     parser.add_argument(
-        "--offload", action="store_true", help="kill a broker at each step of an offload and of its removal instead"
+        "--offload",
+        action="store_true",
+        help="kill a broker at each step of an offload and of its removal instead",
     )
     parser.add_argument(
         "--dormancy",

@@ -1,4 +1,4 @@
-"""`magnetar` that kills itself at a named step of an offload or of the deletion of copies; the product knows nothing of this.
+"""`magnetar` that kills itself at a named step of an offload or of the copies' deletion; the product knows nothing of it.
 
 Nothing happens until the file exists that `ARMED` names.
 """

@@ -16,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from importlib import import_module
 from importlib.util import find_spec
@@ -219,10 +219,8 @@ def offload(broker: BrokerProcess) -> None:
 
 def _skip_all(broker: BrokerProcess) -> None:
     request = urllib.request.Request(_url(broker, f"subscription/{SUBSCRIPTION}/skip_all"), method="POST")
-    try:
+    with suppress(OSError, HTTPException):  # The broker may die before its answer.
         urllib.request.urlopen(request, timeout=TIMEOUT_S).close()
-    except (OSError, HTTPException):
-        pass  # The broker may die before its answer.
 
 
 def _all_moved(broker: BrokerProcess) -> bool:

@@ -50,7 +50,10 @@ def test_no_message_and_no_ledger_is_lost_by_a_kill_during_trimming(point: str, 
 
 
 @pytest.mark.parametrize(
-    "point", slow_but(("data.half", "index.after", "marks.before", "delete.after", "copy_data.after"), offload_broker.POINTS)
+    "point",
+    slow_but(
+        ("data.half", "index.after", "marks.before", "delete.after", "copy_data.after"), offload_broker.POINTS
+    ),
 )
 def test_no_message_and_no_object_is_lost_by_a_kill_during_an_offload(point: str, tmp_path: Path) -> None:
     from tests.crash.offload_run import run_point
