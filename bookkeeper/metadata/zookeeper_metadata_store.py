@@ -69,7 +69,7 @@ class ZookeeperMetadataStore:
         async with self._reading(key):
             found = await self._reads.node(path)
         # A node without bytes only carries the keys below it, and counts as absent (law 2 of `zookeeper_writes`).
-        return found if found is not None and found.value else None
+        return Versioned(found.value, found.version) if found is not None and found.value else None
 
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
         """Waits while ZooKeeper is away. Raises MetadataError for a value of more than 1,000,000 bytes."""

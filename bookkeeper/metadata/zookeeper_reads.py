@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 
 from kazoo.exceptions import NoNodeError
 
-from bookkeeper.metadata.metadata_store import Versioned
 from bookkeeper.metadata.zookeeper_requests import Pending, ZookeeperRequests
 from foundation.model.errors import MetadataError
 from foundation.zookeeper.many_reads import DATA, Answer, ManyReads, NodeData
@@ -22,7 +21,7 @@ from foundation.zookeeper.many_reads import DATA, Answer, ManyReads, NodeData
 READS_MAX: Final = 64
 """Nodes in a request: each may have 1 MiB, and all answers are in memory at once."""
 
-_Read: TypeAlias = "tuple[str, asyncio.Future[Versioned | None]]"
+_Read: TypeAlias = "tuple[str, asyncio.Future[NodeData | None]]"
 """A path, and who waits for it."""
 
 
@@ -35,12 +34,12 @@ class ZookeeperReads:
         self._sender: asyncio.Task[None] | None = None
         """Runs while there are reads to send."""
 
-    async def node(self, path: str) -> Versioned | None:
+    async def node(self, path: str) -> NodeData | None:
         """Returns the node as it is, None for a missing one. A node without bytes is returned too.
 
         Raises MetadataError. A caller that is cancelled cancels only its own wait.
         """
-        found: asyncio.Future[Versioned | None] = asyncio.get_running_loop().create_future()
+        found: asyncio.Future[NodeData | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((path, found))
         if self._sender is None:
             # A task begins after the callbacks that are ready now, so their reads go along.
@@ -82,11 +81,11 @@ class ZookeeperReads:
         return pending
 
 
-def _settle(path: str, future: asyncio.Future[Versioned | None], answer: Answer | MetadataError) -> None:
+def _settle(path: str, future: asyncio.Future[NodeData | None], answer: Answer | MetadataError) -> None:
     if future.done():  # The caller was cancelled.
         return
     if isinstance(answer, NodeData):
-        future.set_result(Versioned(answer.value, answer.version))
+        future.set_result(answer)
     elif isinstance(answer, NoNodeError):
         future.set_result(None)
     elif isinstance(answer, MetadataError):

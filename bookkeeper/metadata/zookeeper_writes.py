@@ -31,7 +31,7 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol.states import ZnodeStat
 
-from bookkeeper.metadata.metadata_store import ABSENT, Check, Ephemeral, Put, Versioned, Write
+from bookkeeper.metadata.metadata_store import ABSENT, Check, Ephemeral, Put, Write
 from bookkeeper.metadata.zookeeper_reads import ZookeeperReads
 from bookkeeper.metadata.zookeeper_requests import Pending, ZookeeperAnswer, ZookeeperRequests
 from foundation.model.errors import BadVersion, MetadataError
@@ -100,7 +100,7 @@ class ZookeeperWrites:
         answer = await self._requests.ask(lambda: self._requests.client.set_async(path, value, expected))
         if answer.refused(BadVersionError) or answer.refused(NoNodeError):
             found = await self._reads.node(path)
-            if answer.asked > 1 and found == Versioned(value, expected + 1):
+            if answer.asked > 1 and found is not None and found[:2] == (value, expected + 1):
                 return found.version
             raise BadVersion(f"{path} does not have the expected version {expected}")
         return version_of(answer.value_or_raise())
@@ -197,7 +197,8 @@ class ZookeeperWrites:
         # ZooKeeper compares version and children, so a node that gets a value or a child meanwhile is not deleted.
         while (path := path.rpartition("/")[0]) != self._requests.url.root:
             found = await self._reads.node(path)
-            if found is None or found.value:
+            # A refused deletion costs ZooKeeper as much as a write.
+            if found is None or found.value or found.children:
                 return
             delete = partial(self._requests.client.delete_async, path, found.version)
             if (await self._requests.ask(delete)).refusal is not None:

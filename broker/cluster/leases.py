@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 from bookkeeper.metadata.metadata_store import Check, Ephemeral, MetadataStore, Stop
 from broker.cluster.records import BUNDLES, decode_owner, encode_owner
 from broker.service.topics.topic_ownership import Addresses
-from foundation.model.errors import BadVersion, MetadataError, ServiceNotReady
+from foundation.model.errors import BadVersion, MetadataError, OwnerUncertain, ServiceNotReady
 
 _FRESH: Final = 0
 """The version of a node that was just made; a lease is never written again."""
@@ -75,10 +75,10 @@ class Leases:
         return len(self._stops)
 
     def check(self, bundle: str) -> Check:
-        """Returns the condition that the lease still stands, for a write. Raises MetadataError where that is not known."""
+        """Returns the condition that the lease still stands, for a write. Raises OwnerUncertain where that is not known."""
         # A node that another broker has made in place of ours has the same version.
         if bundle not in self._stops or bundle in self._former or bundle in self._doubts:
-            raise MetadataError(f"this broker has no lease of {bundle}, or is not sure of it")
+            raise OwnerUncertain(f"this broker has no lease of {bundle}, or is not sure of it")
         return Check(_key(bundle), _FRESH)
 
     async def owner(self, bundle: str) -> Addresses | None:

@@ -275,7 +275,7 @@ class ClusterOwnership(TopicOwnership):
         except NamespaceNotFound as error:
             raise MetadataError(f"{name} has no lease: {error}") from error
         if not self._is_joined:
-            raise MetadataError(f"this broker has no lease of {bundle} in this session")
+            raise OwnerUncertain(f"this broker has no lease of {bundle} in this session")
         return self.leases.check(bundle)
 
     async def _is_left_over(self, bundle: str) -> bool:
@@ -394,9 +394,16 @@ class ClusterOwnership(TopicOwnership):
     async def unload(self, bundle: str, destination: str = "") -> None:
         """Closes the topics of a bundle and gives it up. Clients are told once the next owner has it.
 
-        Raises MetadataError, and OwnerUncertain while that is done already.
+        Raises MetadataError, and OwnerUncertain while that is done already, or where the session ends meanwhile.
         """
-        await self._give_up(bundle, self.close_bundle, to=self.brokers.get(destination))
+        session = self._session
+        try:
+            await self._give_up(bundle, self.close_bundle, to=self.brokers.get(destination))
+        except MetadataError as error:
+            if session == self._session:
+                raise
+            # Asked again, the owner of now does it.
+            raise OwnerUncertain(f"The session ended while {bundle} was unloaded: {error}") from error
 
     async def _give_up(
         self, bundle: str, close: CloseBundle, to: Addresses | None = None, why: str = UNLOADED

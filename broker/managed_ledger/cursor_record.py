@@ -37,7 +37,7 @@ from bookkeeper.metadata.owned_key import OwnedKey
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.managed_ledger_info import cursor_key
 from broker.managed_ledger.records.pulsar_records import PREFIX
-from foundation.model.errors import BadVersion, BrokerError, MetadataError
+from foundation.model.errors import BadVersion, BrokerError, MetadataError, OwnerUncertain
 
 log = logging.getLogger(__name__)
 
@@ -205,13 +205,13 @@ class CursorRecord:
         return () if lease is None else (lease(),)
 
     async def _check_lease(self, node: Put) -> None:
-        """Raises MetadataError if a write was refused although the node has its version: the lease has gone.
+        """Raises OwnerUncertain if a write was refused although the node has its version: the lease has gone.
 
         It may come back, and then the position is stored.
         """
         found = await self._context.environment.metadata.get(self.key)
         if (ABSENT if found is None else found.version) == node.expected:
-            raise MetadataError(f"{self.key} is not written: this broker has no lease of its topic")
+            raise OwnerUncertain(f"{self.key} is not written: this broker has no lease of its topic")
 
     def _written(self, ledger_id: int, texts: Mapping[str, str]) -> None:
         former = (*self._superfluous, self.ledger_id)

@@ -15,6 +15,7 @@ docs/architecture.md ("Taking a managed ledger over").
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -362,22 +363,21 @@ class ManagedLedger:
         if self.offloads is not None:
             self.offloads.stop()
         await self.writer.stop(ManagedLedgerState.CLOSED)
-        problems: list[BaseException | None] = []
-        if not fenced:
-            problems.append(await self._save_end())
-            # Another broker took it over, and no add has told since.
-            fenced = isinstance(problems[0], BadVersion)
         # Before the cursors in memory are forgotten: nothing reads through it any more.
         self._detach()
-        # After the adds: with the last of them deduplication acknowledges once more.
-        problems += await self.cursors.close()
+        # After the adds: with the last of them deduplication acknowledges once more. At once with the list, since clients
+        # of a topic that moves wait; a crash between the two is one before the close.
+        end, problems = await asyncio.gather(self._save_end(fenced=fenced), self.cursors.close())
         await self._release()
-        # A fenced one has nothing to report: every write is refused, as it must be.
-        for problem in problems:
-            if problem is not None and not fenced:
+        # A fenced one has nothing to report: every write is refused, as it must be. So it is where another broker took it
+        # over, and no add has told since.
+        for problem in () if fenced or isinstance(end, BadVersion) else (end, *problems):
+            if problem is not None:
                 raise problem
 
-    async def _save_end(self) -> BrokerError | None:
+    async def _save_end(self, *, fenced: bool) -> BrokerError | None:
+        if fenced:
+            return None
         async with self.store.lock:
             started = self.store.current_started
             self.writer.end_current()

@@ -278,3 +278,5 @@ def test_paused_cut_and_killed_brokers_lose_nothing_and_keep_the_order_of_keys(
                 client.wait_for("confirmed", client.counts.said["confirmed"] + RATE)
     print(f"seed {SEED}, {dict(faults)}, {unloads.summary()}")
     judge(clients)
+    # A broker whose session has ended says that it may be asked again.
+    assert not [answer for answer in unloads.answers if answer.startswith("500")]

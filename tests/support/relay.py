@@ -49,6 +49,9 @@ class Relay:
                         client.close()
                         continue
                     server = socket.create_connection(self._target)
+                    for one in (client, server):
+                        # The next of several small answers would wait 40 ms for the acknowledgement of the first.
+                        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     self._open += [client, server]
                 for one, other in ((client, server), (server, client)):
                     threading.Thread(target=self._pass, args=(one, other), daemon=True).start()

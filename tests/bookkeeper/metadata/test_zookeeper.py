@@ -146,6 +146,19 @@ async def test_key_is_stored_as_a_node(shared: ZookeeperMetadataStore, observer:
 
 @pytest.mark.peer
 @pytest.mark.slow
+async def test_deletion_beside_other_keys_is_one_write(
+    shared: ZookeeperMetadataStore, zookeeper: ZooKeeper
+) -> None:
+    """ZooKeeper logs a refused deletion of the node above as it logs a write."""
+    await shared.put("/a/b", b"1")
+    await shared.put("/a/c", b"1")
+    before = zookeeper.figures["zxid"]
+    await shared.delete("/a/b", 0)
+    assert zookeeper.figures["zxid"] == before + 1
+
+
+@pytest.mark.peer
+@pytest.mark.slow
 async def test_key_above_another_can_be_put(shared: ZookeeperMetadataStore) -> None:
     await shared.put("/a/b/c", b"1")
     version = await shared.put("/a/b", b"2", ABSENT)

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 from kazoo.exceptions import NoAuthError, NoNodeError
 
-from bookkeeper.metadata.metadata_store import Versioned
 from bookkeeper.metadata.zookeeper_reads import READS_MAX, ZookeeperReads
 from bookkeeper.metadata.zookeeper_requests import Pending, ZookeeperRequests
 from foundation.model.errors import MetadataError
@@ -58,7 +57,7 @@ class World:
         pending.paths = tuple(request.paths)
         self.out.put_nowait(pending)
 
-    def read(self, *paths: str) -> list[asyncio.Task[Versioned | None]]:
+    def read(self, *paths: str) -> list[asyncio.Task[NodeData | None]]:
         return [asyncio.create_task(self._reads.node(path)) for path in paths]
 
 
@@ -74,17 +73,17 @@ async def test_reads_that_are_asked_while_a_request_is_out_go_together_in_the_ne
     others = world.read("/b", "/none", "/forbidden", "/c")
     await asyncio.sleep(0)
     out.answer(node("A"))
-    assert await first == Versioned(b"A", 7)
+    assert await first == node("A")
     out = await world.out.get()
     assert out.paths == ("/b", "/none", "/forbidden", "/c")
     out.answer(node("B"), NoNodeError(), NoAuthError(), node("C"))
     found = await asyncio.gather(*others, return_exceptions=True)
-    assert [found[0], found[1], found[3]] == [Versioned(b"B", 7), None, Versioned(b"C", 7)]
+    assert [found[0], found[1], found[3]] == [node("B"), None, node("C")]
     assert str(found[2]) == "ZooKeeper refused to read /forbidden: NoAuthError "
     # One that comes when nothing is out is asked at once.
     (last,) = world.read("/d")
     (await world.out.get()).answer(node("D"))
-    assert await last == Versioned(b"D", 7)
+    assert await last == node("D")
 
 
 async def test_request_has_a_limited_number_of_reads() -> None:
@@ -95,8 +94,8 @@ async def test_request_has_a_limited_number_of_reads() -> None:
     first.answer(*(node(path) for path in first.paths))
     (await world.out.get()).answer(node("last"))
     assert await asyncio.gather(*reads) == [
-        *(Versioned(f"/{number}".encode(), 7) for number in range(READS_MAX)),
-        Versioned(b"last", 7),
+        *(node(f"/{number}") for number in range(READS_MAX)),
+        node("last"),
     ]
 
 
@@ -110,11 +109,11 @@ async def test_cancelled_read_leaves_the_others_alone_and_is_not_asked() -> None
     third.cancel()
     await asyncio.wait((first, third))
     out.answer(node("A"), node("B"))
-    assert await second == Versioned(b"B", 7)
+    assert await second == node("B")
     out = await world.out.get()
     assert out.paths == ("/d",)
     out.answer(node("D"))
-    assert await fourth == Versioned(b"D", 7)
+    assert await fourth == node("D")
 
 
 async def test_every_read_fails_when_the_store_is_closed() -> None:
@@ -146,4 +145,4 @@ async def test_an_error_that_nobody_expects_leaves_no_read_waiting(monkeypatch: 
         with pytest.raises(MetadataError, match="unknown code"):
             await read
     (await world.out.get()).answer(node("C"))
-    assert await later[0] == Versioned(b"C", 7)
+    assert await later[0] == node("C")

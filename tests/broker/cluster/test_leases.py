@@ -11,7 +11,7 @@ from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.metadata_store import Check, Ephemeral, Stop, Versioned, Write
 from broker.cluster.leases import BundleGone, Leases
 from broker.cluster.records import BUNDLES
-from foundation.model.errors import MetadataError
+from foundation.model.errors import MetadataError, OwnerUncertain
 from tests.broker.cluster.support import addresses
 
 BUNDLE = "shop/orders/0x00000000_0x40000000"
@@ -194,7 +194,7 @@ async def test_lease_without_a_watch_is_looked_at_and_permits_no_write_until_the
     with pytest.raises(MetadataError, match="connection lost"):
         await own.acquire(BUNDLE)
     assert lost == [BUNDLE]
-    with pytest.raises(MetadataError, match="not sure"):
+    with pytest.raises(OwnerUncertain, match="not sure"):
         own.check(BUNDLE)
     assert await own.is_kept(BUNDLE)
     assert own.check(BUNDLE) == Check(f"{BUNDLES}/{BUNDLE}", 0)
@@ -209,10 +209,10 @@ async def test_lease_permits_no_write_from_the_news_of_a_change_until_it_is_look
     await asyncio.sleep(0)
     # The other broker's node has the version of the one that was removed.
     assert other.check(BUNDLE) == Check(f"{BUNDLES}/{BUNDLE}", 0)
-    with pytest.raises(MetadataError, match="not sure"):
+    with pytest.raises(OwnerUncertain, match="not sure"):
         own.check(BUNDLE)
     assert not await own.is_kept(BUNDLE)
-    with pytest.raises(MetadataError, match="no lease"):
+    with pytest.raises(OwnerUncertain, match="no lease"):
         own.check(BUNDLE)
 
 

@@ -227,7 +227,7 @@ async def test_topic_of_an_ended_session_takes_nothing_under_the_lease_of_anothe
     assert await other.ownership.leases.acquire(bundle) == other.addresses
     node.ownership._told(SessionState.LOST)
     # The other broker's node has the same version.
-    with pytest.raises(MetadataError, match=r"no lease of .* in this session"):
+    with pytest.raises(OwnerUncertain, match=r"no lease of .* in this session"):
         lease()
     node.ownership._told(SessionState.RE_ESTABLISHED)
     await settle(node, other)
@@ -423,6 +423,29 @@ async def test_clients_of_a_topic_that_cannot_be_closed_are_told_too() -> None:
     with pytest.raises(MetadataError):
         await node.ownership.unload(BUNDLE)
     assert node.told == [NOBODY]
+
+
+async def test_unload_during_which_the_session_ends_can_be_asked_again() -> None:
+    node, other = await cluster(2)
+    await owned(node)
+    error = MetadataError("this session has ended")
+
+    async def close(bundle: str, successor: Successor | None) -> None:
+        node.ownership._told(SessionState.LOST)
+        raise error
+
+    async def fails(bundle: str, successor: Successor | None) -> None:
+        raise error
+
+    node.ownership.close_bundle = close
+    with pytest.raises(OwnerUncertain, match="this session has ended") as told:
+        await node.ownership.unload(BUNDLE)
+    assert told.value.status == 503
+    node.ownership.close_bundle = fails
+    with pytest.raises(MetadataError) as refused:
+        await node.ownership.unload(BUNDLE)
+    assert refused.value.status == 500
+    assert BUNDLE not in other.ownership.leases
 
 
 async def test_leaving_broker_tells_clients_who_has_each_bundle() -> None:

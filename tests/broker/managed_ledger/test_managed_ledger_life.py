@@ -13,6 +13,7 @@ from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.managed_ledger.ledger_writer import ManagedLedgerState
 from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.managed_ledger_info import cursor_key, managed_ledger_key
 from foundation.model.errors import (
     LedgerFenced,
     MetadataError,
@@ -25,6 +26,7 @@ from foundation.model.errors import (
 from foundation.model.position import EARLIEST, LATEST, Position
 from protocol.ledger_metadata import ledger_key
 from tests.broker.managed_ledger.ledger_fakes import (
+    NAME,
     WRITE_FAILED,
     RefusingStore,
     World,
@@ -89,6 +91,41 @@ async def test_close_waits_for_adds_and_the_next_open_needs_no_recovery(world: W
     assert again.cursors.by_name["s"].mark_delete_position.entry_id == 0
     await fill(again, 1)
     assert indexes(again) == [4]
+
+
+class ListWaits(MemoryMetadataStore):
+    """A store that answers writes of the list when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
+        if key == managed_ledger_key(NAME):
+            await self.answers.wait()
+        return await super().put(key, value, expected)
+
+
+async def test_close_stores_positions_while_the_list_is_written() -> None:
+    world = World(store := ListWaits())
+    ledger = await world.open()
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 2)
+    cursor.acknowledge([Position(ledger.ledgers.current.ledger_id, 0)])
+    key, first = cursor_key(NAME, "s"), await store.get(cursor_key(NAME, "s"))
+    await until(lambda: store._values[key] != first)
+    # Within the interval of writes, so the close stores it.
+    cursor.acknowledge([Position(ledger.ledgers.current.ledger_id, 1)])
+    store.answers.clear()
+    before = await store.get(key)
+    closing = asyncio.ensure_future(ledger.close())
+    await until(lambda: store._values[key] != before)
+    assert not closing.done()
+    store.answers.set()
+    await closing
+    again = await world.after_crash().open()
+    assert again.cursors.by_name["s"].mark_delete_position.entry_id == 1
 
 
 async def test_waiting_adds_fail_when_the_managed_ledger_is_closed() -> None:

@@ -20,7 +20,7 @@ from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import cursor_key, managed_ledger_key
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list
 from foundation.model.entry import Entry
-from foundation.model.errors import BadVersion, LedgerFenced, MetadataError
+from foundation.model.errors import BadVersion, LedgerFenced, MetadataError, OwnerUncertain
 from foundation.model.position import EARLIEST, Position
 from protocol.ledger_metadata import LedgerState, decode, ledger_key
 from tests.broker.managed_ledger.ledger_fakes import (
@@ -311,7 +311,7 @@ async def test_cursor_is_stored_once_a_lease_that_was_removed_is_made_again() ->
     cursor = await ledger.cursors.open("s", EARLIEST)
     await world.metadata.delete(LEASE.key)
     cursor.acknowledge([at(ledger, 0)])
-    with pytest.raises(MetadataError, match="lease"):
+    with pytest.raises(OwnerUncertain, match="lease"):
         await cursor.store.flush()
     await world.metadata.put(LEASE.key, b"1", ABSENT)
     await cursor.store.flush()
