@@ -210,6 +210,18 @@ async def test_expired_session_loses_its_leases_and_keeps_its_watches(
 
 @pytest.mark.peer
 @pytest.mark.slow
+async def test_path_that_is_watched_and_left_has_one_watch(shared: ZookeeperMetadataStore) -> None:
+    await shared.put("/quiet/a", b"1")
+    for _ in range(20):
+        (await shared.watch_children("/quiet", lambda: None))()
+        (await shared.watch("/quiet/a", lambda: None))()
+    client = shared.requests.client
+    kept = [*client._child_watchers.values(), *client._data_watchers.values()]
+    assert [len(watchers) for watchers in kept] == [1, 1]
+
+
+@pytest.mark.peer
+@pytest.mark.slow
 async def test_deletion_is_not_asked_again_in_a_later_session(
     shared: ZookeeperMetadataStore, zookeeper: ZooKeeper
 ) -> None:
