@@ -17,6 +17,7 @@ from typing import NamedTuple
 from kazoo.exceptions import NoNodeError
 
 from bookkeeper.metadata.zookeeper_requests import ZookeeperAnswer, ZookeeperRequests
+from bookkeeper.metadata.zookeeper_watches import watched_names
 from foundation.model.errors import MetadataError
 from protocol.bookie_service_info import endpoints_of
 
@@ -94,8 +95,8 @@ class AvailableBookies:
                 self._changed(bookies)
 
     async def _read(self) -> Bookies:
-        names = await self._children(self._path)
-        read_only = await self._children(f"{self._path}/{_READ_ONLY}")
+        names = await watched_names(self._requests, self._path, self._fired)
+        read_only = await watched_names(self._requests, f"{self._path}/{_READ_ONLY}", self._fired)
         # A bookie that changes sides is in both for a moment. It then counts as writable, as for BookKeeper's clients.
         nodes = {name: f"{_READ_ONLY}/{name}" for name in read_only}
         nodes |= {name: name for name in names if name != _READ_ONLY}
@@ -108,18 +109,6 @@ class AvailableBookies:
                 if bookie is not None:
                     found[bookie_id] = bookie
         return found
-
-    async def _children(self, path: str) -> list[str]:
-        """Returns the names below a node and watches them; nothing for a node that does not exist."""
-        client = self._requests.client
-        found = await self._requests.ask(lambda: client.get_children_async(path, watch=self._fired))
-        if found.refused(NoNodeError):
-            # No bookie has ever registered. A watch of a list needs its node, so watch for the node itself.
-            await self._requests.ask(lambda: client.exists_async(path, watch=self._fired))
-            return []
-        names = found.value_or_raise()
-        assert isinstance(names, list)
-        return names
 
     async def _read_info(self, node: str) -> ZookeeperAnswer:
         # With a watch of its own: a bookie that starts again at another address keeps its id, and the list is the same.

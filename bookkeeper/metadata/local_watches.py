@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bookkeeper.metadata.metadata_store import Stop
 
@@ -40,10 +40,14 @@ class LocalWatches:
 
     def tell_of(self, key: str, *, names: bool) -> bool:
         """Tells the watchers of one key, or of the names below it; returns False when there is none."""
-        watching = (self._of_names if names else self._of_values).get(key, ())
+        watching = self._watching(key, names=names)
         for changed in watching:
             _soon(changed)
         return bool(watching)
+
+    def has(self, key: str, *, names: bool) -> bool:
+        """Returns True while the key, or the list of names below it, has a watcher."""
+        return bool(self._watching(key, names=names))
 
     def watched(self) -> list[tuple[str, bool]]:
         """Returns each key with a watcher, and True for one of the names below it."""
@@ -54,6 +58,9 @@ class LocalWatches:
         for watchers in (self._of_values, self._of_names):
             for changed in [one for watching in watchers.values() for one in watching]:
                 _soon(changed)
+
+    def _watching(self, key: str, *, names: bool) -> Sequence[Callable[[], None]]:
+        return self._of_names.get(key.rstrip("/"), ()) if names else self._of_values.get(key, ())
 
 
 class WatchedLocally:

@@ -14,7 +14,16 @@ from typing import Final
 
 from kazoo.exceptions import NoNodeError
 
-from bookkeeper.metadata.metadata_store import Check, Ephemeral, SessionState, Stop, Versioned, Write
+from bookkeeper.metadata.metadata_store import (
+    ABSENT,
+    Check,
+    Ephemeral,
+    Put,
+    SessionState,
+    Stop,
+    Versioned,
+    Write,
+)
 from bookkeeper.metadata.write_groups import WriteGroups
 from bookkeeper.metadata.zookeeper_reads import ZookeeperReads
 from bookkeeper.metadata.zookeeper_requests import ZookeeperRequests
@@ -25,7 +34,11 @@ from foundation.zookeeper.tls import ZookeeperTls
 from foundation.zookeeper.url import ZookeeperUrl
 
 VALUE_BYTES_MAX = 1_000_000
-"""A server drops a connection that sends a frame of 1 MiB (its jute.maxbuffer)."""
+"""Leaves room for paths in a request."""
+REQUEST_BYTES_MAX = 1_048_000
+"""A server drops a connection that sends a frame of 1 MiB (its jute.maxbuffer), and the request would be sent again."""
+OPERATION_BYTES = 48
+"""Bytes of one operation of a request beside its path and value, at most: those of a creation."""
 
 
 class ZookeeperMetadataStore:
@@ -74,7 +87,7 @@ class ZookeeperMetadataStore:
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
         """Waits while ZooKeeper is away. Raises MetadataError for a value of more than 1,000,000 bytes."""
         path = self._path(key)
-        _check_size(key, value)
+        _check_size([Put(path, value, ABSENT)])
         (version,) = await self._groups.submit(
             frozenset((key,)), lambda: self._writes.put(path, value, expected)
         )
@@ -83,13 +96,13 @@ class ZookeeperMetadataStore:
     async def put_all(self, puts: Sequence[Write]) -> list[int]:
         """Writes all values together, otherwise as `put`.
 
-        The values have at most 1,000,000 bytes, because they are one request.
+        Paths and values, also the paths of checks, have at most 1,048,000 bytes with 48 for each, because they are one
+        request.
         """
-        values = [put.value for put in puts if not isinstance(put, Check)]
-        _check_size(puts[0].key, b"".join(values))
+        at_paths = [put._replace(key=self._path(put.key)) for put in puts]
+        _check_size(at_paths)
         ephemeral = {put.key for put in puts if isinstance(put, Ephemeral)}
         self._ephemeral |= ephemeral
-        at_paths = [put._replace(key=self._path(put.key)) for put in puts]
         # As in `delete`: what is checked is a lease of this session, and the next one's node has the same version.
         written = frozenset(put.key for put in puts if not isinstance(put, Check))
         session_id = self.requests.session_id if len(written) < len(puts) else None
@@ -174,8 +187,18 @@ class ZookeeperMetadataStore:
             ) from None
 
 
-def _check_size(key: str, value: bytes) -> None:
-    if not 0 < len(value) <= VALUE_BYTES_MAX:
+def _check_size(puts: Sequence[Write]) -> None:
+    """Raises MetadataError for a value that no node takes, and for more than a request takes; `puts` have paths as keys."""
+    request_bytes = 0
+    for put in puts:
+        value_bytes = 0 if isinstance(put, Check) else len(put.value)
+        if value_bytes > VALUE_BYTES_MAX or not (value_bytes or isinstance(put, Check)):
+            raise MetadataError(
+                f"{put.key}: {value_bytes} bytes, and a node of ZooKeeper takes 1 to {VALUE_BYTES_MAX}"
+            )
+        request_bytes += OPERATION_BYTES + len(put.key.encode()) + value_bytes
+    if request_bytes > REQUEST_BYTES_MAX:
         raise MetadataError(
-            f"{key}: {len(value)} bytes, and a node of ZooKeeper takes 1 to {VALUE_BYTES_MAX}"
+            f"{puts[0].key} and {len(puts) - 1} more: {request_bytes} bytes, and a request to ZooKeeper takes "
+            f"{REQUEST_BYTES_MAX}"
         )

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 STEPS_MAX: Final = 3
 """Brokers that a request may be sent to, one after the other: any, the leader, the chosen one."""
-TIMEOUT_S: Final = 30.0
-"""Longest wait for an answer."""
+TIMEOUT_S: Final = 25.0
+"""Longest wait for an answer. Shorter than that of a client (`magnetarHttpRequestTimeoutSeconds`, 30 by default), so that
+its answer names a broker that stands still."""
 CONNECT_S: Final = 5.0
 """Longest wait for a connection: a broker that has died is found quickly, or its machine is gone without a word."""
 BYTES_MAX: Final = 64 << 20

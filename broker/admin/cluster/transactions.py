@@ -24,6 +24,7 @@ from broker.admin.cluster.transaction_stats import (
 from broker.admin.http.answers import BadRequest, NotAcceptable, answer, body_of, done, is_true, whole_number
 from broker.admin.service_view import BROKER
 from broker.admin.topics.internals import ledger_stats
+from broker.admin.topics.over_owners import cluster_of
 from broker.admin.topics.topic_access import existing_persistent, subscription_of
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
@@ -112,7 +113,10 @@ async def coordinators_list(request: web.Request) -> web.Response:
     broker = request.app[BROKER]
     ownership, found = broker.registry.ownership, list[Json]()
     for number in range(await broker.registry.partitions.count(ASSIGN_TOPIC)):
-        owner = (await ownership.owner_of(ASSIGN_TOPIC.with_partition(number))).addresses
+        owner = ownership.owner
+        if ownership.is_shared:
+            # As a client finds it: one that nobody runs is taken.
+            owner = await cluster_of(broker).located(ASSIGN_TOPIC.with_partition(number))
         found.append({"id": number, "brokerServiceUrl": owner.service_url})
     return answer(found)
 

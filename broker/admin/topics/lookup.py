@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from aiohttp import web
 
 from broker.admin.http.answers import PreconditionFailed, answer, topic_of
@@ -11,11 +13,15 @@ from broker.admin.topics.owner_redirect import sent_on
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import NamespaceNotFound
 
-_TOPIC = f"/lookup/v2/topic/{TOPIC_NAME}"
+_LISTENER: Final = "X-Pulsar-ListenerName"
+_TOPIC: Final = f"/lookup/v2/topic/{TOPIC_NAME}"
 
 
 async def topic(request: web.Request) -> web.Response:
-    """Returns the addresses of the topic's owner; with `listenerName` those of that listener. 307 while nobody has it."""
+    """Returns the addresses of the topic's owner; with `listenerName` those of that listener. 307 while nobody has it.
+
+    A header names the listener too, where a proxy cannot change the query (PIP-95).
+    """
     broker = request.app[BROKER]
     _check(request, broker)
     authoritative = request.query.get("authoritative") == "true"
@@ -23,7 +29,7 @@ async def topic(request: web.Request) -> web.Response:
     owner = found_owner.addresses
     if found_owner.is_redirect:
         return sent_on(request, owner, authoritative=found_owner.authoritative)
-    name = request.query.get("listenerName", "")
+    name = request.query.get("listenerName") or request.headers.get(_LISTENER, "")
     listener = owner.listener(name)
     if listener is None:
         raise PreconditionFailed(

@@ -19,7 +19,12 @@ from bookkeeper.ensembles.zookeeper_ledger_ids import ZookeeperLedgerIds
 from bookkeeper.metadata.available_bookies import AvailableBookies, Bookies
 from bookkeeper.metadata.metadata_store import ABSENT, Check, Ephemeral, Put, SessionState, Versioned
 from bookkeeper.metadata.write_groups import GROUP_MAX
-from bookkeeper.metadata.zookeeper_metadata_store import VALUE_BYTES_MAX, ZookeeperMetadataStore
+from bookkeeper.metadata.zookeeper_metadata_store import (
+    OPERATION_BYTES,
+    REQUEST_BYTES_MAX,
+    VALUE_BYTES_MAX,
+    ZookeeperMetadataStore,
+)
 from bookkeeper.metadata.zookeeper_requests import Pending, ZookeeperAnswer, ZookeeperRequests
 from bookkeeper.metadata.zookeeper_starts import start_name
 from foundation.model.errors import BadVersion, MetadataError
@@ -182,6 +187,39 @@ async def test_keys_and_values_that_no_node_can_have_are_refused(shared: Zookeep
             await shared.put(key, b"v")
 
 
+def _of_bytes(bytes_: int, root: str, checked: str) -> list[Put | Check]:
+    """Returns writes that are one request of so many bytes, with the path of a check."""
+    paths = sum(OPERATION_BYTES + len(root + key) for key in ("/a", "/b", checked))
+    return [
+        Put("/a", bytes(500_000), ABSENT),
+        Put("/b", bytes(bytes_ - 500_000 - paths), ABSENT),
+        Check(checked, 0),
+    ]
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_largest_request_is_carried_out(shared: ZookeeperMetadataStore, root: str) -> None:
+    lease = "/" + "lease" * 10_000
+    await shared.put(lease, b"me")
+    assert await shared.put_all(_of_bytes(REQUEST_BYTES_MAX, root, lease)) == [0, 0, 0]
+
+
+async def test_request_that_is_too_large_with_the_paths_of_its_checks_is_refused() -> None:
+    client = SimpleNamespace(client_id=(1, b""), stop=lambda: None, close=lambda: None)
+    requests = ZookeeperRequests(ZookeeperSession(client, ZookeeperUrl("zk", "/root")))
+    store = ZookeeperMetadataStore(requests, 0.01)
+    requests.disconnected()  # What is sent waits.
+    await asyncio.sleep(0)
+    with pytest.raises(MetadataError, match=r"/root/a and 2 more: 1048001 bytes, .* takes 1048000"):
+        await asyncio.wait_for(
+            store.put_all(_of_bytes(REQUEST_BYTES_MAX + 1, "/root", "/" + "lease" * 10_000)), 60
+        )
+    with pytest.raises(MetadataError, match="/root/b: 0 bytes, and a node of ZooKeeper takes 1 to"):
+        await asyncio.wait_for(store.put_all([Put("/a", b"1", ABSENT), Put("/b", b"", ABSENT)]), 60)
+    await store.close()
+
+
 @pytest.mark.peer
 @pytest.mark.slow
 async def test_expired_session_is_replaced(
@@ -219,6 +257,18 @@ async def test_expired_session_loses_its_leases_and_keeps_its_watches(
     await asyncio.wait_for(told.wait(), 60)
     with pytest.raises(BadVersion):
         await shared.put_all([Ephemeral("/lease", b"me")])
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_path_that_is_watched_and_left_has_one_watch(shared: ZookeeperMetadataStore) -> None:
+    await shared.put("/quiet/a", b"1")
+    for _ in range(20):
+        (await shared.watch_children("/quiet", lambda: None))()
+        (await shared.watch("/quiet/a", lambda: None))()
+    client = shared.requests.client
+    kept = [*client._child_watchers.values(), *client._data_watchers.values()]
+    assert [len(watchers) for watchers in kept] == [1, 1]
 
 
 @pytest.mark.peer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ from aiohttp import web
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.cluster.ownership import ClusterOwnership
 from broker.compose.broker_service import BrokerService
+from broker.config import load_broker_settings
+from broker.peers import peers as peers_module
 from broker.peers.peer_settings import PeerSettings
 from broker.peers.peers import PeerRefused, Peers
 from broker.service.topics.topic_ownership import Addresses
@@ -126,6 +129,24 @@ async def test_token_goes_to_no_stranger() -> None:
             await peers.request(stranger, "GET", "/a")
         await peers.close()
     assert asked == []
+
+
+async def test_broker_that_stands_still_is_named_before_the_clients_own_request_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert load_broker_settings(None, environ={}).int(
+        "magnetarHttpRequestTimeoutSeconds"
+    ) > peers_module.TIMEOUT_S
+    monkeypatch.setattr(peers_module, "TIMEOUT_S", 0.05)
+    listening = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    host, port = listening.sockets[0].getsockname()[:2]
+    silent = Addresses("pulsar://127.0.0.1:1", f"http://{host}:{port}")
+    peers = Peers(lambda: PeerSettings())
+    peers.brokers = lambda: {silent.broker_id: silent}
+    with pytest.raises(ServiceNotReady, match=rf"broker {host}:{port} does not answer: TimeoutError"):
+        await asyncio.wait_for(peers.request(silent, "GET", "/a"), 60)
+    await peers.close()
+    listening.close()
 
 
 async def test_brokers_that_send_a_request_round_are_asked_three_times() -> None:

@@ -10,12 +10,15 @@ import pytest
 from aiohttp import ClientSession
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.compose.broker_service import BrokerService
 from broker.net.slices import IDS_PER_SLICE
+from broker.service.transactions.coordinators import ASSIGN_TOPIC
 from foundation.model.topic_name import parse_topic_name
 from foundation.model.txn_id import TxnId
 from protocol.pulsar_api_pb2 import MessageMetadata, ServerError
 from tests.support.command_json import Json
+from tests.support.memory_broker import memory_broker
 from tests.support.mover import SOURCE, TARGET, Mover
 from tests.support.raw_client import build_command, payload_frame
 
@@ -59,6 +62,30 @@ def start_of(broker: BrokerService) -> str:
     """Position of the first entry of the target."""
     topic: Any = broker.registry.topics[str(parse_topic_name(TARGET))]
     return f"{topic.ledger.ledgers.first().ledger_id}:0"
+
+
+async def test_coordinators_that_nobody_runs_are_listed_with_the_brokers_that_take_them() -> None:
+    store = MemoryMetadataStore()
+    second = store.another()
+    async with (
+        memory_broker("transactionCoordinatorEnabled=true", metadata=store) as leader,
+        memory_broker("transactionCoordinatorEnabled=true", metadata=second) as other,
+        ClientSession() as session,
+    ):
+        listed = []
+        for broker in (other, leader):
+            async with session.get(f"{broker.addresses.admin_url}{ROOT}/coordinators") as answer:
+                listed.append(await answer.json())
+        assert listed[0] == listed[1]
+        assert {one["brokerServiceUrl"] for one in listed[0]} == {
+            leader.addresses.service_url,
+            other.addresses.service_url,
+        }
+        ownership = other.registry.ownership
+        for one in listed[0]:
+            is_here = one["brokerServiceUrl"] == other.addresses.service_url
+            bundle = ownership.bundle_of(ASSIGN_TOPIC.with_partition(one["id"]))
+            assert (bundle in ownership.parts()) == is_here
 
 
 async def test_coordinators_are_listed_and_counted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from aiohttp import ClientSession
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
@@ -38,3 +39,23 @@ async def test_lookups_of_a_topic_without_an_owner_go_to_the_leader_and_to_the_b
                 assert (await answer.json(), answer.history) == (found, ())
         assert owners == {leader.addresses.admin_url, other.addresses.admin_url}
         assert hops == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("query", "header", "url"),
+    [
+        ("", "", None),
+        ("", "outside", "pulsar://outside.example.org:6650"),
+        ("?listenerName=", "outside", "pulsar://outside.example.org:6650"),
+        ("?listenerName=inside", "outside", "pulsar://inside.example.org:6650"),
+    ],
+)
+async def test_listener_is_named_by_the_query_or_by_a_header(
+    query: str, header: str, url: str | None
+) -> None:
+    listeners = ",".join(f"{name}:pulsar://{name}.example.org:6650" for name in ("inside", "outside"))
+    async with memory_broker(f"advertisedListeners={listeners}") as broker, ClientSession() as session:
+        headers = {"X-Pulsar-ListenerName": header} if header else {}
+        async with session.get(f"{broker.addresses.admin_url}{PATH}/t{query}", headers=headers) as answer:
+            found = await answer.json()
+        assert found["brokerUrl"] == (url or broker.addresses.service_url)
