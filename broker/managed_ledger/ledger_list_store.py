@@ -238,7 +238,7 @@ class LedgerListStore:
             # Marks that come during the wait belong to the next call: their list is not stored yet.
             marked, objects = self._deleting, self._objects
             await self.save()
-            await together([self._client.delete(item) for item in marked])
+            await together(self._client.delete(item) for item in marked)
             self._deleting = _without(self._deleting, *marked)
             if objects:
                 await delete_objects(self.open_tier, self._name, objects)

@@ -119,6 +119,7 @@ async def _subscribe(cnx: Connection, port: ConsumerOnConnection, command: BaseC
             f"Namespace of topic ({name}) not served by this instance. Please redo the lookup."
         )
     topic = await registry.get(name, create=request.force_topic_creation)
+    topic.hold()
     options = _options(cnx, request, port.consumer_id)
     await registry.schemas.check_consumer(topic, schema_of(request))
     try:

@@ -105,6 +105,7 @@ async def _open(cnx: Connection, port: ProducerOnConnection, command: BaseComman
             f"Namespace of topic ({name}) not served by this instance. Please redo the lookup."
         )
     topic = await registry.get(name, create=True)
+    topic.hold()
     # Before the schema: a producer that is refused anyway must not add one.
     topic.check_may_publish(encrypted=request.encrypted)
     schema_version = await registry.schemas.for_producer(name, schema_of(request), request.producer_name)

@@ -301,7 +301,7 @@ PRODUCER: Final = (
 )
 """Labels as TOPIC, and producer_name, producer_id."""
 
-TOPICS_COUNT: Final = gauge("pulsar_topics_count", "topics", "Open topics.", zero=True)
+TOPICS_COUNT: Final = gauge("pulsar_topics_count", "topics", "Topics, open and dormant.", zero=True)
 """Labels cluster, namespace."""
 
 NAMESPACE: Final = (
@@ -354,7 +354,7 @@ def overflow_of(family: Family) -> Family:
 
 
 TOTALS: Final = (
-    gauge("pulsar_broker_topics_count", "topics", "Open topics."),
+    gauge("pulsar_broker_topics_count", "topics", "Topics, open and dormant."),
     gauge("pulsar_broker_subscriptions_count", "subscriptions", "Subscriptions."),
     gauge("pulsar_broker_producers_count", "producers", "Connected producers."),
     gauge("pulsar_broker_consumers_count", "consumers", "Connected consumers."),

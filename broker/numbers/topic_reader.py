@@ -90,7 +90,8 @@ class TopicReader:
     def chosen(self, chosen: Chosen) -> Iterator[TopicReading]:
         """Yields a reading of each topic of these namespaces, and of these topics; goes over copies as `topics`.
 
-        A table of the names of a namespace, made before the first reading, would hold the loop: 25 to 35 ms for 100,000.
+        A dormant topic that is opened after the walk began and before its turn is left out. A table of the names of a
+        namespace, made before the first reading, would find it and hold the loop: 25 to 35 ms for 100,000.
         """
         registry, dormant = self._registry, self._registry.dormant
         for namespace in chosen.namespaces:

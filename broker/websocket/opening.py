@@ -38,6 +38,7 @@ async def open_producers(session: ProducerSession, name: TopicName) -> None:
     try:
         for partition, part in await parts_of(session.context.partitioned, name):
             topic = await registry.get(part, create=True)
+            topic.hold()
             # Again, because the right may have been withdrawn while the topic was opened.
             session.rights.hold(produce(part))
             topic.check_may_publish(encrypted=False)
@@ -77,6 +78,7 @@ async def open_consumers(session: ConsumerSession, names: list[TopicName], subsc
                 if len(session.lanes) >= TOPICS_MAX:
                     raise InvalidQuery(f"more than {TOPICS_MAX} topics and partitions")
                 topic = await registry.get(part, create=True)
+                topic.hold()
                 lane = ConsumerLane(session, topic, partition)
                 options = SubscribeOptions(
                     subscription=subscription,

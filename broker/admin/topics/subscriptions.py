@@ -65,10 +65,10 @@ async def create(request: web.Request) -> web.Response:
         raise BadRequest("Create subscription on non-persistent topic can only be done through client")
     wanted = await reset_data_of(request, default=LATEST)
     # All partitions are opened first: one that cannot be opened then leaves no subscription on the others.
-    topics = [
-        await broker.registry.get(part, create=True, by_admin=True)
-        for part in await parts(broker, topic_name)
-    ]
+    topics: list[Topic] = []
+    for part in await parts(broker, topic_name):
+        topics.append(await broker.registry.get(part, create=True, by_admin=True))
+        topics[-1].hold()
     created = 0
     for topic in topics:
         assert isinstance(topic, PersistentTopic), "checked by its name"

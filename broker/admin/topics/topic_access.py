@@ -27,11 +27,16 @@ def check_namespace(broker: BrokerView, name: TopicName) -> None:
 
 
 async def existing(broker: BrokerView, name: TopicName) -> Topic:
-    """Returns the topic, opened if necessary. Raises TopicNotFound if it does not exist or has partitions."""
+    """Returns the topic, opened if necessary; it stays open until the request has ended.
+
+    Raises TopicNotFound if it does not exist or has partitions.
+    """
     check_namespace(broker, name)
     if await broker.registry.partitions.count(name) or not await broker.registry.exists(name):
         raise TopicNotFound(f"Topic {name} not found")
-    return await broker.registry.get(name, create=False)
+    topic = await broker.registry.get(name, create=False)
+    topic.hold()
+    return topic
 
 
 async def existing_persistent(broker: BrokerView, name: TopicName) -> PersistentTopic:
@@ -78,6 +83,7 @@ async def partition_topics(broker: BrokerView, name: TopicName) -> AsyncIterator
         topic = broker.registry.topics.get(str(part))
         if topic is None or topic.closed:
             topic = await broker.registry.get(part, create=True)
+        topic.hold()
         yield topic
         if index % PARTITIONS_PER_SLICE == PARTITIONS_PER_SLICE - 1:
             await asyncio.sleep(0)

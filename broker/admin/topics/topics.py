@@ -60,6 +60,7 @@ async def create(request: web.Request) -> web.Response:
     except TooManyTopics as error:
         # Pulsar answers 409 here, and 412 for a partitioned topic.
         raise Conflict(str(error)) from None
+    topic.hold()
     if wanted and isinstance(topic, PersistentTopic):
         await topic.ledger.set_properties({**wanted})
     return done()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from bookkeeper.ensembles.ledgers import Ledgers
@@ -70,10 +71,10 @@ async def delete_managed_ledger(
         info = ManagedLedgerInfo() if found is None else decode_ledger_list(found.value)
         cursors = await metadata.children(key)
         await together(
-            [
-                *(_delete_cursor(f"{key}/{cursor}", metadata, ledgers) for cursor in cursors),
-                *(ledgers.delete(ledger_id) for ledger_id in ledgers_of(info)),
-            ]
+            chain(
+                (_delete_cursor(f"{key}/{cursor}", metadata, ledgers) for cursor in cursors),
+                (ledgers.delete(ledger_id) for ledger_id in ledgers_of(info)),
+            )
         )
         if copies := objects_of(info):
             await delete_objects(open_tier, name, copies)
@@ -132,15 +133,19 @@ def copies_of(ledgers: Iterable[LedgerInfo]) -> list[OffloadedLedger]:
 async def delete_objects(open_tier: OpenTier, topic: str, copies: Sequence[OffloadedLedger]) -> None:
     """Deletes copies of ledgers in other storage. Raises BrokerError; it must then be called again."""
     tier = open_tier()
-    await together([tier.delete(topic, one) for one in copies])
+    await together(tier.delete(topic, one) for one in copies)
 
 
-async def together(writes: Sequence[Coroutine[object, object, None]]) -> None:
-    """Runs the writes in slices. Raises the first error, after every write has ended."""
+async def together(writes: Iterable[Coroutine[object, object, None]]) -> None:
+    """Runs the writes in slices. Raises the first error, after every write has ended.
+
+    Takes each slice from `writes` when it begins: a cancelled caller leaves no coroutine that was made and never begun.
+    """
     error: BaseException | None = None
-    for start in range(0, len(writes), REMOVED_AT_ONCE):
+    rest = iter(writes)
+    while begun := list(islice(rest, REMOVED_AT_ONCE)):
         # All end before an error is raised: an unfinished write could come after the next attempt.
-        for outcome in await asyncio.gather(*writes[start : start + REMOVED_AT_ONCE], return_exceptions=True):
+        for outcome in await asyncio.gather(*begun, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 error = error or outcome
     if error is not None:

@@ -45,8 +45,8 @@ T = TypeVar("T")
 def stays_open(topic: PersistentTopic, kept: frozenset[str]) -> bool:
     """Returns True for a topic that must not fall asleep now, beside those with clients.
 
-    Its memory has something that the store has not and that is expensive to make again, something of it goes on, or closing
-    it would change what clients find. `kept`: full names of topics to which the broker itself publishes.
+    Its memory has something that the store has not and that is expensive to make again, a request or a work of it goes on,
+    or closing it would change what clients find. `kept`: full names of topics to which the broker itself publishes.
     """
     # A shadow falls asleep with its source alone: what comes to the source may fall due for the shadow.
     return topic.ledger.source is not None or _would_lose(topic, kept)
@@ -54,7 +54,7 @@ def stays_open(topic: PersistentTopic, kept: frozenset[str]) -> bool:
 
 def _would_lose(topic: PersistentTopic, kept: frozenset[str]) -> bool:
     name, log_, compaction = topic.name, topic.ledger, topic.known_compaction
-    if topic.closed or is_of_brokers(name, kept):
+    if topic.closed or topic.requests or is_of_brokers(name, kept):
         return True
     if topic.deduplication is not None or transaction_buffer(topic) is not None:
         return True

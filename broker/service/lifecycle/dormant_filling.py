@@ -105,7 +105,9 @@ class DormantFilling:
                 owned = {*registry.ownership.parts()}.intersection(parts)
                 waiting = [name for name in names if self._lacks_record(name, owned)]
                 registry.dormant.reading = {str(name) for name in waiting}
-                await asyncio.gather(*[self._add(name, left_open, defects) for name in waiting])
+                # One number for all: each would be an object of 32 bytes.
+                now_ns = registry.now_ns()
+                await asyncio.gather(*[self._add(name, now_ns, left_open, defects) for name in waiting])
                 await asyncio.sleep(SHARED_PAUSE_S if waiting and metadata.is_shared else 0)
         return left_open
 
@@ -130,7 +132,7 @@ class DormantFilling:
             return False
         return registry.ownership.bundle_of(name) in owned and registry.is_settled(name)
 
-    async def _add(self, name: TopicName, left_open: list[str], defects: Defects) -> None:
+    async def _add(self, name: TopicName, now_ns: int, left_open: list[str], defects: Defects) -> None:
         registry, metadata = self._registry, self._registry.environment.metadata
         nodes = await read_nodes(metadata, name.ledger_name)
         # One that was opened or deleted during the read may have other nodes by now.
@@ -141,7 +143,6 @@ class DormantFilling:
             info = decode_ledger_list(nodes.info.value)
             if info.deleted:
                 return  # The next opening finishes the deletion and makes the topic anew; nobody has asked for that.
-            now_ns = registry.now_ns()
             record = record_of_stored(info, nodes, now_ns, keeps_nodes=not metadata.is_shared)
         except BrokerError as error:
             # Its deletion is decided, or no broker can open it; a client is told why.

@@ -186,6 +186,7 @@ class PartitionedTopics:
         for index in indexes:
             topic = await self._registry.get(name.with_partition(index), create=True)
             assert isinstance(topic, PersistentTopic)
+            topic.hold()
             for subscription in durable:
                 if subscription not in topic.subscriptions:
                     await topic.subscribing.create(subscription, EARLIEST)

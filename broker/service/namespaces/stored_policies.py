@@ -133,7 +133,7 @@ class TopicPolicyDocuments(TopicPolicies):
         """Removes the documents."""
         gone = self.in_namespace(namespace)
         for start in range(0, len(gone), _DELETED_AT_ONCE):
-            await together([self.forget(topic) for topic in gone[start : start + _DELETED_AT_ONCE]])
+            await together(self.forget(topic) for topic in gone[start : start + _DELETED_AT_ONCE])
 
     def in_namespace(self, namespace: str) -> list[str]:
         """Returns the topics of a namespace that have a document."""

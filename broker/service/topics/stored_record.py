@@ -21,7 +21,7 @@ from broker.managed_ledger.records.pulsar_records import decode_cursor
 from broker.service.consumer import SubscriptionType
 from broker.service.internal_cursors import INTERNAL_CURSORS, UNLISTED_CURSORS
 from broker.service.subscriptions.subscription import REPLICATED
-from broker.service.topics.dormant_topic import NOT_KNOWN, DormantSubscription, DormantTopic, Levels
+from broker.service.topics.dormant_topic import NO_NODE, NOT_KNOWN, DormantSubscription, DormantTopic, Levels
 from foundation.model.position import Position
 
 
@@ -55,14 +55,16 @@ def record_of_stored(
         acks = Acks.restore(ledgers, stored.info)
         marks.append(acks.mark_delete)
         if name not in UNLISTED_CURSORS:
+            value, version = node if keeps_nodes else NO_NODE
             subscriptions.append(
                 DormantSubscription(
                     name,
-                    node if keeps_nodes else None,
+                    value,
                     ledgers.entries_between(acks.mark_delete, ledgers.last()) - acks.beyond.count,
                     now_ns,
                     SubscriptionType.EXCLUSIVE,
                     REPLICATED in acks.properties or name in INTERNAL_CURSORS,
+                    version,
                 )
             )
     # `take_nodes` knows the cursors of subscriptions alone.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -84,6 +85,7 @@ class Topic:
         "publish_limits",
         "publish_rate_limited",
         "rates",
+        "requests",
         "settings",
         "single_sends",
         "successor",
@@ -124,6 +126,8 @@ class Topic:
         """Of a topic that is closed because another broker may have it next: tells its clients where."""
         self.asked = 0
         """Requests that have asked for the topic since it was opened; a topic that is asked for does not fall asleep."""
+        self.requests = 0
+        """Requests that have the topic and still run: it does not fall asleep under them, see `hold`."""
         self.used_at_ns = 0
         """When the topic was opened, or was last seen in use by `InactiveTopicRounds`; monotonic."""
         self.messages_in = 0
@@ -162,6 +166,16 @@ class Topic:
     def is_terminated(self) -> bool:
         """True when the topic takes no messages any more; only persistent topics can be terminated."""
         return False
+
+    def hold(self) -> None:
+        """Keeps the topic awake until the running task, which carries out one request, has ended."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.requests += 1
+        task.add_done_callback(self._request_ended)
+
+    def _request_ended(self, _task: asyncio.Task[object]) -> None:
+        self.requests -= 1
 
     def check_open(self) -> None:
         """Raises ServiceNotReady while the topic is being closed."""

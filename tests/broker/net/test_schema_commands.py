@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -222,3 +223,26 @@ async def test_refused_producer_adds_no_schema() -> None:
     await asks.client.hear()  # The first producer is closed by the policy.
     assert (await asks.produce(schema(api.Schema.Avro, AVRO))).type == BaseCommand.ERROR
     assert (await asks.get()).error_code == ServerError.TopicNotFound
+
+
+@pytest.mark.parametrize("way", ["produce", "subscribe"])
+async def test_topic_stays_awake_while_a_request_waits_for_its_schema(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage()
+    client = await Port(stage).client()
+    checked, requests = asyncio.Event(), list[int]()
+
+    async def slow(*_: object) -> bytes:
+        requests.append((await stage.open()).requests)
+        await checked.wait()
+        return b""
+
+    monkeypatch.setattr(stage.registry.schemas, "for_producer", slow)
+    monkeypatch.setattr(stage.registry.schemas, "check_consumer", slow)
+    getattr(client, way)(1)
+    assert await client.hear() == []
+    assert requests == [1]
+    checked.set()
+    assert await client.hear()
+    assert (await stage.open()).requests == 0

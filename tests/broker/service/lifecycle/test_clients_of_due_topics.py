@@ -1,4 +1,4 @@
-"""A client that comes while something is done at a dormant topic keeps its topic."""
+"""A request keeps its topic awake, also one that comes while something is done at a dormant topic."""
 
 from __future__ import annotations
 
@@ -6,11 +6,57 @@ import asyncio
 
 import pytest
 
+from broker.service.topics.persistent_topic import PersistentTopic
+from foundation.model.errors import NotAllowed
 from foundation.model.topic_name import parse_topic_name
 from tests.broker.service.lifecycle.test_dormancy import MINUTE_MS, Scene
 from tests.fakes.stage import TOPIC
 
 NAME = parse_topic_name(TOPIC)
+
+
+async def test_topic_does_not_fall_asleep_under_a_request_that_takes_longer_than_its_idle_time() -> None:
+    scene = Scene()
+    await scene.with_backlog()
+    answered = asyncio.Event()
+
+    async def clear_backlog() -> None:
+        topic = await scene.registry.get(NAME, create=False)
+        assert isinstance(topic, PersistentTopic)
+        topic.hold()
+        await answered.wait()  # As a search for a time in another partition.
+        topic.subscriptions["s"].acknowledge_through(topic.ledger.last_confirmed)
+
+    request = asyncio.ensure_future(clear_backlog())
+    for _ in range(4):
+        await scene.later(10_000)
+        assert TOPIC in scene.registry.topics
+    answered.set()
+    await scene.run(request)
+    await scene.later(10_000)
+    await scene.sleep()
+    assert scene.backlog() == 0
+
+
+async def test_requests_that_end_by_an_error_hold_their_topic_no_longer() -> None:
+    scene = Scene()
+    await scene.with_backlog()
+    topic = await scene.open()
+
+    async def refused() -> None:
+        topic.hold()
+        topic.hold()
+        raise NotAllowed("refused")
+
+    with pytest.raises(NotAllowed):
+        await scene.run(refused())
+    waiting = asyncio.ensure_future(hold_for_ever(topic))
+    await scene.settle()
+    assert topic.requests == 1
+    waiting.cancel()
+    await scene.settle()
+    assert topic.requests == 0
+    await scene.sleep()
 
 
 @pytest.mark.parametrize("comes_after", range(8))
@@ -24,10 +70,21 @@ async def test_request_that_has_the_topic_keeps_it_until_its_client_is_there(com
     run = asyncio.ensure_future(scene.dormancy.run())
     for _ in range(comes_after):
         await asyncio.sleep(0)
-    topic = await scene.run(scene.registry.get(NAME, create=True))
-    await scene.run(run)  # As a schema that the client waits for.
-    assert not topic.closed
-    await scene.producer(topic)  # type: ignore[arg-type]
+    answered = asyncio.Event()
+
+    async def produce() -> None:
+        topic = await scene.registry.get(NAME, create=True)
+        assert isinstance(topic, PersistentTopic)
+        topic.hold()
+        await answered.wait()  # As for a schema that is written.
+        await scene.producer(topic)
+
+    request = asyncio.ensure_future(produce())
+    await scene.run(run)
+    for _ in range(3):
+        await scene.later(10_000)
+    answered.set()
+    await scene.run(request)
 
 
 async def test_idle_topic_that_is_asked_for_just_before_it_falls_asleep_stays_open(
@@ -50,3 +107,8 @@ async def test_idle_topic_that_is_asked_for_just_before_it_falls_asleep_stays_op
     monkeypatch.undo()
     await scene.later(10_000)
     await scene.sleep()
+
+
+async def hold_for_ever(topic: PersistentTopic) -> None:
+    topic.hold()
+    await asyncio.Event().wait()
