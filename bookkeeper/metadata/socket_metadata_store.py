@@ -211,7 +211,8 @@ class SocketMetadataStore:
         return frame
 
     def _send(self, request: _Request) -> None:
-        if self._writer is not None:
+        # One that the server has closed is replaced soon, and then this request is sent; uvloop's refuses it.
+        if self._writer is not None and not self._writer.is_closing():
             request.is_out = True
             self._writer.write(request.data)
 
@@ -245,7 +246,7 @@ class SocketMetadataStore:
             request.answered.set_result(frame)
 
     def _request_without_answer(self, head: Head) -> None:
-        if self._writer is not None:
+        if self._writer is not None and not self._writer.is_closing():
             self._writer.write(encode({**head, "id": 0}))
 
     async def _ping(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
 from time import monotonic_ns
@@ -16,6 +16,7 @@ from bookkeeper.ensembles.awaited_reads import read_entries
 from bookkeeper.ensembles.ledgers import Ledgers
 from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.managed_ledger.ledger_list import LedgerInfo, OffloadContext, OffloadedLedger, OffloadPlace
+from broker.managed_ledger.managed_ledger_info import managed_ledger_key
 from broker.managed_ledger.offload.stats import OffloadStats, namespace_of
 from broker.managed_ledger.offload.tier import (
     NOT_FOUND,
@@ -26,6 +27,8 @@ from broker.managed_ledger.offload.tier import (
     RunRead,
     ScannedObject,
 )
+from broker.managed_ledger.records.pulsar_records import decode_ledger_list
+from broker.managed_ledger.removal.deletion import objects_of
 from broker.managed_ledger.settings import OffloadRules
 from broker.offload.pieces import Pieces
 from broker.offload.storages import open_storage
@@ -52,6 +55,8 @@ from protocol.offload.blocks import (
 READ_TIMEOUT_S: Final = 30
 """Of one read from a copy. `managedLedgerReadEntryTimeoutSeconds` holds as well, as for a read from a bookie."""
 INDEXES_KEPT: Final = 256
+SETTLE_S: Final = 10.0
+"""Until a copy of doubt is looked at again."""
 COPY_BYTES: Final = MIB
 """Asked of the bookies at once for a copy."""
 T = TypeVar("T")
@@ -76,7 +81,8 @@ class LedgerTier:
         self._storages: dict[OffloadPlace, ObjectStorage] = {}
         self._indexes: OrderedDict[UUID, OffloadIndex] = OrderedDict()
         self._pieces = Pieces()
-        self._reads: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Reads and settlements."""
 
     def new_id(self, place: OffloadPlace) -> UUID:
         """Returns a random id. Raises PersistenceError where the place cannot be opened."""
@@ -150,9 +156,12 @@ class LedgerTier:
 
     def read(self, asked: CopyRead, done: RunRead) -> None:
         """Reads some entries from a copy, at least one. The error names the object."""
-        task = asyncio.get_running_loop().create_task(self._read(asked, done))
-        self._reads.add(task)
-        task.add_done_callback(self._reads.discard)
+        self._spawn(self._read(asked, done))
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _read(self, asked: CopyRead, done: RunRead) -> None:
         stats, namespace = self.stats, namespace_of(asked.topic)
@@ -235,6 +244,22 @@ class LedgerTier:
         self.stats.deletes[namespace, "succeed"] += 1
         self._indexes.pop(copy.uuid, None)
         self._pieces.forget(copy.uuid)
+
+    def settle(self, topic: str, copy: OffloadedLedger) -> None:
+        """Deletes the objects of a copy, in the background, unless the stored list names it."""
+        self._spawn(self._settle(topic, copy))
+
+    async def _settle(self, topic: str, copy: OffloadedLedger) -> None:
+        while True:
+            try:
+                found = await self._metadata.get(managed_ledger_key(topic))
+                if found is None or copy not in objects_of(decode_ledger_list(found.value)):
+                    await self.delete(topic, copy)
+            except BrokerError as error:
+                log.warning("! offload of %s: ledger %d is looked at again: %s", topic, copy.ledger_id, error)
+                await asyncio.sleep(SETTLE_S)
+            else:
+                return
 
     # Searching
 

@@ -13,8 +13,9 @@ The order, with what a crash after each step leaves and who finds it:
 
 So at every moment the list names each object that may exist, and each entry is in the bookies or in a copy that is complete.
 Before objects are deleted by an id, a write of the list has stored that their copy is not complete.
-A broker that has lost the topic during a copy may write an object after the next owner has deleted by its id. It deletes
-its own objects when the copy or its completion fails; after a crash there, `scanOffloadedLedgers` alone finds them.
+A broker that has lost the topic during a copy may write an object after the next owner has deleted by its id. When the copy
+or its completion fails, it looks whether the list still names the copy, as soon as that can be read, and deletes the objects
+otherwise; after a crash there, `scanOffloadedLedgers` alone finds them.
 """
 
 from __future__ import annotations
@@ -25,13 +26,10 @@ from typing import Final
 
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.ledger_list import LedgerInfo, OffloadContext, OffloadedLedger
-from broker.managed_ledger.managed_ledger_info import managed_ledger_key
 from broker.managed_ledger.offload.rules import ledgers_to_drop, ledgers_to_offload
 from broker.managed_ledger.offload.tier import Tier
-from broker.managed_ledger.records.pulsar_records import decode_ledger_list
-from broker.managed_ledger.removal.deletion import objects_of
 from broker.managed_ledger.trimming import Trimming
-from foundation.model.errors import BadVersion, BrokerError, NotAllowed
+from foundation.model.errors import BrokerError, NotAllowed
 from foundation.model.position import EARLIEST, Position
 
 log = logging.getLogger("magnetar")
@@ -190,18 +188,12 @@ class LedgerOffloads:
             raise
         try:
             await self._note(info, begun._replace(complete=True, at_ms=environment.wall_ms()))
-        except BadVersion:
-            if not await self._is_named(own):
-                await self._clean_up(tier, own)
+        except BaseException:
+            # Whatever it was: the next owner may have replaced the copy in the list, and deleted by its id too early.
+            tier.settle(context.name, own)
             raise
         self.last_ledger_id, self.succeeded_at_ms = ledger_id, environment.wall_ms()
         context.note_change()
-
-    async def _is_named(self, copy: OffloadedLedger) -> bool:
-        """Returns True while the stored list names the copy, so that the topic's owner deletes it."""
-        context = self._context
-        found = await context.environment.metadata.get(managed_ledger_key(context.name))
-        return found is not None and copy in objects_of(decode_ledger_list(found.value))
 
     async def _clean_up(self, tier: Tier, copy: OffloadedLedger) -> None:
         """Deletes the objects of a copy that has failed.
@@ -213,6 +205,7 @@ class LedgerOffloads:
             await tier.delete(self._context.name, copy)
         except BrokerError as error:
             log.warning("! offload of %s: %s", self._context.name, error)
+            tier.settle(self._context.name, copy)
 
     def _goes_on(self) -> bool:
         return not self._stopping

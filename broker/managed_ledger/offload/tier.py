@@ -100,6 +100,13 @@ class Tier(Protocol):
         """Deletes the objects of a copy; missing ones are fine. Raises BrokerError."""
         ...
 
+    def settle(self, topic: str, copy: OffloadedLedger) -> None:
+        """Deletes the objects of a copy, in the background, unless the stored list names it: then its owner deletes it.
+
+        Tries again until the list can be read and the objects are deleted.
+        """
+        ...
+
     def scan(
         self, place: OffloadPlace, namespace: str, named: Mapping[UUID, bool]
     ) -> AsyncIterator[ScannedObject]:

@@ -225,6 +225,17 @@ async def test_write_that_was_out_raises_when_the_connection_breaks_and_a_read_i
     await server.close()
 
 
+async def test_write_on_a_connection_that_is_closed_already_goes_out_on_the_next_one(tmp_path: Path) -> None:
+    server = await serve(tmp_path)
+    store = await client(tmp_path)
+    assert store._writer is not None
+    store._writer.close()
+    assert await store.put("/a", b"1") == 0
+    assert await store.get("/a") == Versioned(b"1", 0)
+    await store.close()
+    await server.close()
+
+
 async def test_server_that_stands_still_is_away_and_keys_of_a_client_that_does_end(
     process: ServerProcess, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.metadata.metadata_store import Versioned
 from broker.managed_ledger.ledger_list import OffloadedLedger, OffloadPlace
 from broker.managed_ledger.managed_ledger_info import managed_ledger_key
 from broker.managed_ledger.offload.ledger_offloads import OffloadRunning, OffloadStatus
@@ -160,7 +161,39 @@ async def test_a_broker_that_has_lost_its_topic_leaves_no_object(tiered: Tiered,
     # From the data on the late copy is whole, and its completion fails; the index alone fails the comparison.
     tiered.objects.hold.set()
     await until(lambda: ledger.own_offloads().status is OffloadStatus.ERROR)
-    assert other.files() == other.named(reopened)
+    await until(lambda: other.files() == other.named(reopened))
+    await read_without_bookies(Tiered(tiered.folder, tiered.world.after_crash()))
+
+
+@pytest.mark.parametrize("error", [MetadataError("no answer"), RuntimeError("a defect")])
+async def test_a_broker_whose_completion_is_refused_looks_at_the_list_until_it_can_be_read(
+    tiered: Tiered, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.offload.ledger_tier.SETTLE_S", 0)
+    ledger = await tiered.open(ENTRIES + 1)
+    tiered.objects.hold = asyncio.Event()
+    ledger.own_offloads().start(ledger.last_confirmed)
+    await until(lambda: tiered.objects.writes)
+    other = Tiered(tiered.folder, tiered.world.after_crash())
+    reopened = await other.world.open(entries_per_ledger_max=ENTRIES, offload=other.rules)
+    await other.offload(reopened)
+    metadata, reads = tiered.world.metadata, list[str]()
+
+    async def refuse(*_: object) -> int:
+        raise error
+
+    async def get(key: str) -> Versioned | None:
+        reads.append(key)
+        if len(reads) < 3:
+            raise MetadataError("the store is away")
+        return await type(metadata).get(metadata, key)
+
+    monkeypatch.setattr(metadata, "put", refuse)
+    monkeypatch.setattr(metadata, "get", get)
+    tiered.objects.hold.set()
+    await until(lambda: len(reads) == 3 and other.files() == other.named(reopened))
+    assert ledger.own_offloads().status is OffloadStatus.ERROR
+    monkeypatch.undo()
     await read_without_bookies(Tiered(tiered.folder, tiered.world.after_crash()))
 
 
