@@ -1,4 +1,4 @@
-"""DeadOwners: lookups of a bundle whose owner was killed wait for the end of its session.
+"""DeadOwners: lookups of a bundle whose owner was killed wait for the end of its session, or until it is back.
 
 A killed broker keeps its bundles until ZooKeeper ends its session. A client that is sent to its address until then tries
 again after pauses that double, up to a minute, and so may come back long after the bundle has a new owner. The answer waits
@@ -49,7 +49,7 @@ class DeadOwners:
     ) -> Addresses | None:
         """Returns the owner, or what `current` returns once a dead owner's session has ended.
 
-        Returns a dead owner too if its session outlasts the wait. Raises what `current` raises.
+        Returns a dead owner once it listens again, or if its session outlasts the wait. Raises what `current` raises.
         """
         if not await self._is_dead(owner):
             return owner
@@ -66,7 +66,8 @@ class DeadOwners:
         for _ in range(self._looks):
             await asyncio.sleep(_LOOK_S)
             found = await current(bundle)
-            if found != owner:
+            # One that was started again takes its bundles again when clients come: its former session may last long.
+            if found != owner or not await self._is_dead(owner):
                 return found
         return owner
 
@@ -75,9 +76,21 @@ class DeadOwners:
         now_ns = self._now_ns()
         probed_ns, probe = self._probes.get(url, (0, None))
         if probe is None or (probe.done() and now_ns - probed_ns > PROBE_EVERY_NS):
-            probe = asyncio.ensure_future(_refuses(url))
+            is_known = probe is not None and probe.result()
+            probe = asyncio.ensure_future(_tried(url, is_known=is_known))
             self._probes[url] = now_ns, probe
         return probe.result() if probe.done() else await asyncio.shield(probe)
+
+
+async def _tried(url: str, *, is_known: bool) -> bool:
+    """Returns True where nobody listens at the address; logs that unless it is known."""
+    is_dead = await _refuses(url)
+    if is_dead and not is_known:
+        log.warning(
+            "! nobody listens at %s, the owner of a bundle; lookups wait until it does, or its session has ended",
+            url,
+        )
+    return is_dead
 
 
 async def _refuses(url: str) -> bool:
@@ -93,7 +106,6 @@ async def _refuses(url: str) -> bool:
                     return False
     except (OSError, TimeoutError, ValueError):
         return False  # Not a word from there says nothing about its session.
-    log.warning("! nobody listens at %s, the owner of a bundle; lookups wait for the end of its session", url)
     return True
 
 

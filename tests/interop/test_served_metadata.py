@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import urllib.error
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pulsar
@@ -49,13 +51,20 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def brokers(tmp_path: Path, server: Server) -> Iterator[list[BrokerProcess]]:
+    """On ports that stay, with sessions that no test outlasts."""
     port = free_port()
     bookie = Process(tmp_path / "bookie")
     bookie.start(f"bookiePort={port}", "advertisedAddress=127.0.0.1")
     found = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        settings = {"metadataStoreUrl": server.url, "bookieAddress": f"127.0.0.1:{port}"}
+        settings = {
+            "metadataStoreUrl": server.url,
+            "metadataStoreSessionTimeoutMillis": "600000",
+            "bookieAddress": f"127.0.0.1:{port}",
+            "brokerServicePort": str(free_port()),
+            "webServicePort": str(free_port()),
+        }
         found.append(BrokerProcess(tmp_path / name, settings))
         found[-1].start()
     yield found
@@ -98,3 +107,35 @@ def test_brokers_share_policies_and_outlive_a_restart_of_the_server(
     client = connected(brokers[1].addresses.pulsar)
     consumer = client.subscribe(topic, "again", initial_position=pulsar.InitialPosition.Earliest)
     assert receive(consumer, 40) == numbered(40)
+
+
+def test_killed_broker_that_is_started_again_has_its_topics_in_its_former_session(
+    brokers: list[BrokerProcess], connected: Connect
+) -> None:
+    living, killed = brokers
+    admin = Admin(living.addresses.admin)
+    topics = (f"t{number}" for number in range(100))
+    topic = next(one for one in topics if admin.owner(one) == killed.addresses.pulsar)
+    client = connected(living.addresses.pulsar)
+    publish(client.create_producer(topic), numbered(5))
+    is_back = threading.Event()
+
+    def look_up() -> str:
+        # For a second the owner still counts as alive; then a lookup waits.
+        while True:
+            found = admin.owner(topic)
+            if is_back.is_set():
+                return found
+
+    killed.kill()
+    with ThreadPoolExecutor(1) as threads:
+        lookup = threads.submit(look_up)
+        try:
+            wait_until(lambda: admin.metric("magnetar_cluster_bundles_without_owner") > 0, "the lookup waits")
+            killed.start()
+        finally:
+            is_back.set()
+        assert lookup.result() == killed.addresses.pulsar
+    publish(client.create_producer(topic), numbered(5, 5))
+    consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    assert receive(consumer, 10) == numbered(10)

@@ -29,7 +29,7 @@ async def topic(request: web.Request) -> web.Response:
     owner = found_owner.addresses
     if found_owner.is_redirect:
         return sent_on(request, owner, authoritative=found_owner.authoritative)
-    name = request.query.get("listenerName") or request.headers.get(_LISTENER, "")
+    name = request.query.get("listenerName", "") or request.headers.get(_LISTENER, "")
     listener = owner.listener(name)
     if listener is None:
         raise PreconditionFailed(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
+from contextlib import ExitStack
 
 import pytest
 
 from broker.cluster import dead_owners
-from broker.cluster.dead_owners import DeadOwners
+from broker.cluster.dead_owners import PROBE_EVERY_NS, DeadOwners
 from broker.service.topics.topic_ownership import Addresses
 from tests.support.ports import free_port
 
@@ -36,6 +38,10 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def killed() -> Addresses:
     return Addresses(f"pulsar://127.0.0.1:{free_port()}", "http://127.0.0.1:1")
+
+
+def port_of(owner: Addresses) -> int:
+    return int(owner.service_url.rpartition(":")[2])
 
 
 @pytest.mark.parametrize("later", [None, NEXT])
@@ -72,17 +78,36 @@ async def test_owner_whose_session_goes_on_is_the_answer_after_the_wait() -> Non
     assert node.reads == 10
 
 
-async def test_owner_that_listens_again_is_alive_after_a_second() -> None:
+async def test_owner_that_listens_again_during_the_wait_is_the_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    owner = killed()
+    seconds = itertools.count(1)
+    # Each question for the time finds that a second has passed.
+    owners = DeadOwners(lambda: next(seconds) * (PROBE_EVERY_NS + 1), wait_s=10**9)
+    with ExitStack() as stack:
+
+        async def current(bundle: str) -> Addresses | None:
+            if next(looks) == 3:
+                stack.enter_context(socket.create_server(("127.0.0.1", port_of(owner))))
+            return owner
+
+        looks = itertools.count()
+        assert await asyncio.wait_for(owners.successor(BUNDLE, owner, current), 60) == owner
+        assert next(looks) == 4
+    assert caplog.text.count("nobody listens") == 1
+
+
+async def test_refused_connection_is_known_for_a_second() -> None:
     owner, clock = killed(), [1]
     node = Node(owner, None, after=10**9)
     owners = DeadOwners(lambda: clock[0], wait_s=0.002)
     await owners.successor(BUNDLE, owner, node.current)
-    port = int(owner.service_url.rpartition(":")[2])
-    with socket.create_server(("127.0.0.1", port)):
+    with socket.create_server(("127.0.0.1", port_of(owner))):
         reads = node.reads
         await owners.successor(BUNDLE, owner, node.current)
-        assert node.reads > reads, "its refusal is known for a second"
-        clock[0] += dead_owners.PROBE_EVERY_NS + 1
+        assert node.reads > reads
+        clock[0] += PROBE_EVERY_NS + 1
         reads = node.reads
         await owners.successor(BUNDLE, owner, node.current)
         assert node.reads == reads
@@ -92,7 +117,7 @@ async def test_owner_whose_name_has_two_addresses_is_dead_when_both_refuse(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def two(host: str, port: int) -> list[str]:
-        assert (host, port) == ("a-host", int(owner.service_url.rpartition(":")[2]))
+        assert (host, port) == ("a-host", port_of(owner))
         return ["127.0.0.1", "127.0.0.2"]
 
     monkeypatch.setattr(dead_owners, "_addresses_of", two)
@@ -100,7 +125,7 @@ async def test_owner_whose_name_has_two_addresses_is_dead_when_both_refuse(
     node = Node(owner, NEXT, after=1)
     assert await DeadOwners(lambda: 0, wait_s=1).successor(BUNDLE, owner, node.current) == NEXT
     assert node.reads == 2
-    with socket.create_server(("127.0.0.2", int(owner.service_url.rpartition(":")[2]))):
+    with socket.create_server(("127.0.0.2", port_of(owner))):
         assert await DeadOwners(lambda: 0, wait_s=1).successor(BUNDLE, owner, node.current) == owner
 
 

@@ -185,6 +185,7 @@ async def test_requests_are_measured_while_a_page_asks_alone(processes: BookiePr
     await scene.bookies.close()
 
 
+@pytest.mark.one_broker("asks for the page of the bookie inside the process")
 async def test_bookie_of_this_process_is_shown_behind_faults(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, test_faults=True) as broker:
         async with (

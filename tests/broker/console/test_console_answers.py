@@ -12,6 +12,7 @@ import pytest
 from aiohttp import ClientSession
 from pulsar.schema import AvroSchema, Integer, JsonSchema, Record, String
 
+from broker.admin.topics.owner_redirect import FROM_CONSOLE
 from tests.vectors.broker_process import BrokerProcess
 
 CONSOLE = "/admin/v2/magnetar/console"
@@ -57,7 +58,8 @@ def client(broker: BrokerProcess) -> Iterator[pulsar.Client]:
 async def asked(broker: BrokerProcess, path: str, status: int = 200) -> Any:
     async with (
         ClientSession(broker.addresses.admin) as session,
-        session.get(f"{CONSOLE}/{path}") as answer,
+        # As a page asks: of a topic of another broker, its console tells too.
+        session.get(f"{CONSOLE}/{path}", headers={FROM_CONSOLE: "1"}) as answer,
     ):
         body = await answer.json()
         assert answer.status == status, body
@@ -81,6 +83,7 @@ def names(found: Any) -> list[str]:
 
 
 @pytest.mark.usefixtures("client")
+@pytest.mark.one_broker("a console lists the topics of its broker")
 async def test_topics_are_searched_sorted_and_cut(broker: BrokerProcess) -> None:
     found = await asked(broker, "topics?search=LIST-&limit=2&offset=1")
     assert (found["total"], found["found"], names(found)) == (6, 5, ["list-1", "list-2"])
@@ -152,6 +155,7 @@ async def test_answers_about_all_topics_tell_their_cost(broker: BrokerProcess) -
 
 
 @pytest.mark.usefixtures("client")
+@pytest.mark.one_broker("the cache of one process")
 async def test_cache_page_agrees_with_the_cache_route(broker: BrokerProcess) -> None:
     found = await asked(broker, "cache?top=1")
     inserted = found["inserted"]["publishedEntries"] + found["inserted"]["fromStorageEntries"]
@@ -167,6 +171,7 @@ async def test_cache_page_agrees_with_the_cache_route(broker: BrokerProcess) -> 
     assert (curve["reads"], curve["enough"], curve["now"]["bytes"]) == (0, False, found["maxBytes"])
 
 
+@pytest.mark.one_broker("asks for the page of the bookie inside the process")
 async def test_embedded_bookie_shows_disk_journal_and_read_cache(
     broker: BrokerProcess, client: pulsar.Client
 ) -> None:

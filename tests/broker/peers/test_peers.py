@@ -134,9 +134,10 @@ async def test_token_goes_to_no_stranger() -> None:
 async def test_broker_that_stands_still_is_named_before_the_clients_own_request_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert load_broker_settings(None, environ={}).int(
-        "magnetarHttpRequestTimeoutSeconds"
-    ) > peers_module.TIMEOUT_S
+    assert (
+        load_broker_settings(None, environ={}).int("magnetarHttpRequestTimeoutSeconds")
+        > peers_module.TIMEOUT_S
+    )
     monkeypatch.setattr(peers_module, "TIMEOUT_S", 0.05)
     listening = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     host, port = listening.sockets[0].getsockname()[:2]
