@@ -130,9 +130,7 @@ class DormantTopic:
         if info is None:
             return None
         cursors = [
-            (one.name, Versioned(one.node, one.version))
-            for one in self.subscriptions
-            if one.node is not None
+            (one.name, Versioned(one.node, one.version)) for one in self.subscriptions if one.node is not None
         ]
         return StoredNodes(Versioned(info, self.version), tuple(cursors))
 

@@ -35,7 +35,9 @@ async def test_cancelled_deletion_leaves_no_write_that_never_began(monkeypatch: 
     assert made == [0, 1, 2]
 
 
-async def test_error_of_a_write_is_raised_after_all_others_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_error_of_a_write_is_raised_after_all_others_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(deletion, "REMOVED_AT_ONCE", 2)
     ended = list[int]()
 
