@@ -19,7 +19,7 @@ from broker.security.authorization.access import Access, consume
 from broker.service.consumer import ALL_KEYS, Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
 from broker.service.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.subscriptions.subscription import Subscription
-from broker.service.topics.topic import Topic
+from broker.service.topics.topic import Topic, hold
 from foundation.model.errors import (
     BrokerError,
     ConsumerAssignError,
@@ -119,7 +119,7 @@ async def _subscribe(cnx: Connection, port: ConsumerOnConnection, command: BaseC
             f"Namespace of topic ({name}) not served by this instance. Please redo the lookup."
         )
     topic = await registry.get(name, create=request.force_topic_creation)
-    topic.hold()
+    hold(topic)
     options = _options(cnx, request, port.consumer_id)
     await registry.schemas.check_consumer(topic, schema_of(request))
     try:

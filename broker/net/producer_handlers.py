@@ -18,7 +18,7 @@ from broker.net.schema_handlers import schema_of
 from broker.security.authorization.access import Access, consume, produce
 from broker.service.producer import AccessMode, Producer
 from broker.service.topics.persistent_topic import PersistentTopic
-from broker.service.topics.topic import Topic
+from broker.service.topics.topic import Topic, hold
 from foundation.model.errors import BrokerError, ConsumerBusy, ProducerBusy, ServiceNotReady, Unauthorized
 from foundation.model.position import EARLIEST
 from foundation.model.topic_name import parse_topic_name
@@ -105,7 +105,7 @@ async def _open(cnx: Connection, port: ProducerOnConnection, command: BaseComman
             f"Namespace of topic ({name}) not served by this instance. Please redo the lookup."
         )
     topic = await registry.get(name, create=True)
-    topic.hold()
+    hold(topic)
     # Before the schema: a producer that is refused anyway must not add one.
     topic.check_may_publish(encrypted=request.encrypted)
     schema_version = await registry.schemas.for_producer(name, schema_of(request), request.producer_name)

@@ -10,6 +10,7 @@ from broker.security.authorization.access import consume, list_topics, produce
 from broker.service.consumer import SubscribeOptions
 from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.producer import Producer
+from broker.service.topics.topic import hold
 from broker.service.topics.topic_lists import TopicsPattern
 from broker.service.topics.topic_registry import TopicRegistry
 from broker.websocket.consumer_lane import ConsumerLane
@@ -38,7 +39,7 @@ async def open_producers(session: ProducerSession, name: TopicName) -> None:
     try:
         for partition, part in await parts_of(session.context.partitioned, name):
             topic = await registry.get(part, create=True)
-            topic.hold()
+            hold(topic)
             # Again, because the right may have been withdrawn while the topic was opened.
             session.rights.hold(produce(part))
             topic.check_may_publish(encrypted=False)
@@ -78,7 +79,7 @@ async def open_consumers(session: ConsumerSession, names: list[TopicName], subsc
                 if len(session.lanes) >= TOPICS_MAX:
                     raise InvalidQuery(f"more than {TOPICS_MAX} topics and partitions")
                 topic = await registry.get(part, create=True)
-                topic.hold()
+                hold(topic)
                 lane = ConsumerLane(session, topic, partition)
                 options = SubscribeOptions(
                     subscription=subscription,

@@ -32,7 +32,7 @@ from broker.admin.topics.topic_access import (
 )
 from broker.service.subscriptions.replicated_subscriptions import keep_replicated
 from broker.service.topics.persistent_topic import PersistentTopic
-from broker.service.topics.topic import Topic
+from broker.service.topics.topic import Topic, hold
 from foundation.model.errors import ConsumerBusy, NotAllowed, SubscriptionNotFound, TopicNotFound
 from foundation.model.position import LATEST
 from foundation.value import Json
@@ -68,7 +68,7 @@ async def create(request: web.Request) -> web.Response:
     topics: list[Topic] = []
     for part in await parts(broker, topic_name):
         topics.append(await broker.registry.get(part, create=True, by_admin=True))
-        topics[-1].hold()
+        hold(topics[-1])
     created = 0
     for topic in topics:
         assert isinstance(topic, PersistentTopic), "checked by its name"

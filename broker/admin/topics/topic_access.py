@@ -11,7 +11,7 @@ from broker.service.namespaces.namespaces import NamespaceNotFound
 from broker.service.namespaces.partitioned_metadata import StoredPartitions
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
-from broker.service.topics.topic import Topic
+from broker.service.topics.topic import Topic, hold
 from foundation.model.errors import NotAllowed, SubscriptionNotFound, TopicNotFound
 from foundation.model.topic_name import TopicName
 from foundation.value import Json
@@ -35,7 +35,7 @@ async def existing(broker: BrokerView, name: TopicName) -> Topic:
     if await broker.registry.partitions.count(name) or not await broker.registry.exists(name):
         raise TopicNotFound(f"Topic {name} not found")
     topic = await broker.registry.get(name, create=False)
-    topic.hold()
+    hold(topic)
     return topic
 
 
@@ -83,7 +83,7 @@ async def partition_topics(broker: BrokerView, name: TopicName) -> AsyncIterator
         topic = broker.registry.topics.get(str(part))
         if topic is None or topic.closed:
             topic = await broker.registry.get(part, create=True)
-        topic.hold()
+        hold(topic)
         yield topic
         if index % PARTITIONS_PER_SLICE == PARTITIONS_PER_SLICE - 1:
             await asyncio.sleep(0)

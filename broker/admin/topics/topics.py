@@ -29,6 +29,7 @@ from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
 from broker.service.namespaces.namespaces import AlreadyExists, NamespaceNotFound
 from broker.service.topics.new_topic import create_shadow
 from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic import hold
 from broker.service.topics.topic_registry import TooManyTopics
 from foundation.model.errors import NotAllowed, TopicNotFound
 
@@ -60,7 +61,7 @@ async def create(request: web.Request) -> web.Response:
     except TooManyTopics as error:
         # Pulsar answers 409 here, and 412 for a partitioned topic.
         raise Conflict(str(error)) from None
-    topic.hold()
+    hold(topic)
     if wanted and isinstance(topic, PersistentTopic):
         await topic.ledger.set_properties({**wanted})
     return done()

@@ -16,7 +16,7 @@ from broker.service.namespaces.namespaces import AlreadyExists
 from broker.service.policies.partition_limit import check_partitions
 from broker.service.topics.new_topic import list_shadow, store_topic
 from broker.service.topics.persistent_topic import PersistentTopic
-from broker.service.topics.topic import check_domain, check_unused
+from broker.service.topics.topic import check_domain, check_unused, hold
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.model.errors import BrokerError, InvalidTopicName, NotAllowed, TopicNotFound
 from foundation.model.position import EARLIEST
@@ -186,7 +186,7 @@ class PartitionedTopics:
         for index in indexes:
             topic = await self._registry.get(name.with_partition(index), create=True)
             assert isinstance(topic, PersistentTopic)
-            topic.hold()
+            hold(topic)
             for subscription in durable:
                 if subscription not in topic.subscriptions:
                     await topic.subscribing.create(subscription, EARLIEST)

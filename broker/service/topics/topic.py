@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Protocol
 
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
@@ -167,16 +168,6 @@ class Topic:
         """True when the topic takes no messages any more; only persistent topics can be terminated."""
         return False
 
-    def hold(self) -> None:
-        """Keeps the topic awake until the running task, which carries out one request, has ended."""
-        task = asyncio.current_task()
-        assert task is not None
-        self.requests += 1
-        task.add_done_callback(self._request_ended)
-
-    def _request_ended(self, _task: asyncio.Task[object]) -> None:
-        self.requests -= 1
-
     def check_open(self) -> None:
         """Raises ServiceNotReady while the topic is being closed."""
         if self.closed:
@@ -319,6 +310,18 @@ class Topic:
     async def abandon(self) -> None:
         """Disconnects all clients of a topic that is being deleted."""
         await self.close()
+
+
+def hold(topic: Topic) -> None:
+    """Keeps the topic awake until the running task, which carries out one request, has ended."""
+    task = asyncio.current_task()
+    assert task is not None
+    topic.requests += 1
+    task.add_done_callback(partial(_request_ended, topic))
+
+
+def _request_ended(topic: Topic, _task: asyncio.Task[object]) -> None:
+    topic.requests -= 1
 
 
 def check_unused(topic: Topic) -> None:

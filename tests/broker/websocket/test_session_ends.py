@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from aiohttp import ClientSession, WSMsgType, WSServerHandshakeError
 from yarl import URL
 
 from broker.compose.broker_service import BrokerService
+from broker.service.topics.persistent_topic import PersistentTopic
 from broker.websocket.consuming import ConsumerSession
+from foundation.model.topic_name import parse_topic_name
 from tests.broker.websocket.conftest import WAIT_S, Connect, Socket, a_broker, until
 from tests.support.malformed_http import whole_answer
 
@@ -250,3 +253,27 @@ async def test_stop_of_the_broker_closes_sessions_with_a_reason() -> None:
 
 async def _nothing() -> None:
     """The broker is stopped already."""
+
+
+async def test_topic_stays_awake_while_a_session_opens_it(
+    broker: BrokerService, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await broker.registry.get(
+        parse_topic_name(T.replace("persistent/", "persistent://")), create=True
+    )
+    requests, subscribe = list[int](), PersistentTopic.subscribe
+
+    async def schema(*_: object) -> bytes:
+        requests.append(topic.requests)
+        return b""
+
+    async def subscribed(self: PersistentTopic, *given: Any) -> Any:
+        requests.append(self.requests)
+        return await subscribe(self, *given)
+
+    monkeypatch.setattr(broker.registry.schemas, "for_producer", schema)
+    monkeypatch.setattr(PersistentTopic, "subscribe", subscribed)
+    await connect(f"/ws/v2/producer/{T}")
+    await connect(f"/ws/v2/consumer/{T}/s")
+    # The session of the producer is a request that still runs.
+    assert requests == [1, 2]

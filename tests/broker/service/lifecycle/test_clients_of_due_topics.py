@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic import hold
 from foundation.model.errors import NotAllowed
 from foundation.model.topic_name import parse_topic_name
 from tests.broker.service.lifecycle.test_dormancy import MINUTE_MS, Scene
@@ -23,7 +24,7 @@ async def test_topic_does_not_fall_asleep_under_a_request_that_takes_longer_than
     async def clear_backlog() -> None:
         topic = await scene.registry.get(NAME, create=False)
         assert isinstance(topic, PersistentTopic)
-        topic.hold()
+        hold(topic)
         await answered.wait()  # As a search for a time in another partition.
         topic.subscriptions["s"].acknowledge_through(topic.ledger.last_confirmed)
 
@@ -44,8 +45,8 @@ async def test_requests_that_end_by_an_error_hold_their_topic_no_longer() -> Non
     topic = await scene.open()
 
     async def refused() -> None:
-        topic.hold()
-        topic.hold()
+        hold(topic)
+        hold(topic)
         raise NotAllowed("refused")
 
     with pytest.raises(NotAllowed):
@@ -75,7 +76,7 @@ async def test_request_that_has_the_topic_keeps_it_until_its_client_is_there(com
     async def produce() -> None:
         topic = await scene.registry.get(NAME, create=True)
         assert isinstance(topic, PersistentTopic)
-        topic.hold()
+        hold(topic)
         await answered.wait()  # As for a schema that is written.
         await scene.producer(topic)
 
@@ -110,5 +111,5 @@ async def test_idle_topic_that_is_asked_for_just_before_it_falls_asleep_stays_op
 
 
 async def hold_for_ever(topic: PersistentTopic) -> None:
-    topic.hold()
+    hold(topic)
     await asyncio.Event().wait()
