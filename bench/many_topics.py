@@ -85,8 +85,9 @@ async def embedded_broker(folder: Path, *settings: str, zookeeper: str = "") -> 
     bookie = Bookie.open(for_directory(folder), loop.call_soon_threadsafe, at_end_of_turn=turn.commit)
     client = EmbeddedLedgerClient(bookie)
     usual = ("brokerDeleteInactiveTopicsEnabled=false", *settings)
-    is_shared = isinstance(metadata, ZookeeperMetadataStore)
-    ids = LedgerIdStock(ZookeeperLedgerIds(metadata.requests)) if is_shared else None
+    ids = None
+    if isinstance(metadata, ZookeeperMetadataStore):
+        ids = LedgerIdStock(ZookeeperLedgerIds(metadata.requests))
     async with broker_with(metadata, client, turn, *usual, ids=ids) as service:
         yield service
 

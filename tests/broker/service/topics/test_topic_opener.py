@@ -12,7 +12,8 @@ from broker.managed_ledger.managed_ledger_info import cursor_key, managed_ledger
 from foundation.model.errors import TopicNotFound
 from foundation.model.position import EARLIEST
 from foundation.model.topic_name import parse_topic_name
-from tests.broker.service.lifecycle.test_dormancy import TOPIC, Scene
+from tests.broker.service.lifecycle.test_dormancy import Scene
+from tests.fakes.stage import TOPIC
 
 NAME = parse_topic_name(TOPIC)
 LIST = managed_ledger_key(NAME.ledger_name)
@@ -26,7 +27,8 @@ def cursor(name: str) -> str:
 async def scene() -> AsyncIterator[Scene]:
     """A topic with three messages and a subscription fell asleep on a shared store."""
     scene = Scene()
-    scene.metadata.is_shared = True  # type: ignore[misc]  # as if another broker had it, too
+    # As if another broker had it, too.
+    scene.metadata.is_shared = True
     await scene.with_backlog()
     record = await scene.sleep()
     assert record.info is None
