@@ -24,12 +24,12 @@ from bench import stored_topics
 from bench.many_topics import embedded_broker
 from broker.compose.broker_service import BrokerService
 from broker.service.consumer import SubscribeOptions, SubscriptionType
-from broker.service.ports import SinglePort
 from broker.service.producer import Producer
 from broker.service.subscriptions.subscription import Subscription
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError
 from foundation.model.topic_name import parse_topic_name
+from tests.fakes.ports import FakeConsumerPort, FakeProducerPort
 
 BODY: Final = bytes(1024)
 MESSAGES: Final = 20
@@ -40,15 +40,12 @@ PACED_S: Final = 20
 WINDOW_S: Final = 65
 
 
-class Port(SinglePort):
+class Port(FakeProducerPort):
     """Counts what is stored."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.done = 0
-
-    def at_once(self, sends: object, count: int, error: BrokerError | None) -> None:
-        """Fails: nothing is refused here."""
-        raise AssertionError(error)
 
     def stored(self, sends: object, count: int, ledger_id: int, entry_id: int) -> None:
         """Counts them."""
@@ -58,63 +55,23 @@ class Port(SinglePort):
         """Fails: everything is stored here."""
         raise AssertionError(error)
 
-    def pause(self) -> None:
-        """Fails: no rate is limited here."""
-        raise AssertionError
 
-    def go_on(self) -> None:
-        """Fails: nothing was paused."""
-        raise AssertionError
-
-    def ready(self, topic_epoch: int | None) -> None:
-        """Fails: the producer does not wait for access."""
-        raise AssertionError
-
-    def failed(self, error: BrokerError) -> None:
-        """Fails: likewise."""
-        raise AssertionError(error)
-
-    def closed_by_broker(self) -> None:
-        """Ignores the end of the topic."""
-        return
-
-
-class Receiver:
+class Receiver(FakeConsumerPort):
     """A consumer's client that acknowledges in the next turn."""
 
-    protocol_version = 21
-    address = "bench:1"
-    writable = True
-
-    def __init__(self) -> None:
-        self.subscription: Subscription | None = None
+    subscription: Subscription | None = None
 
     def deliver(self, entries: Sequence[Entry]) -> None:
         """Acknowledges all of them soon."""
         asyncio.get_running_loop().call_soon(self._acknowledge, entries[-1])
 
-    def _acknowledge(self, entry: Entry) -> None:
-        if self.subscription is not None:
-            self.subscription.acknowledge_through(entry.position)
-
     def deliver_one(self, entry: Entry, redelivery_count: int, ack_set: Sequence[int]) -> None:
         """Acknowledges it soon, too."""
         self.deliver([entry])
 
-    def when_writable(self, wake: Callable[[], None]) -> None:
-        """Ignores the call: `writable` is always True."""
-
-    def active_changed(self, *, active: bool) -> None:
-        """Does nothing."""
-
-    def reached_end_of_topic(self) -> None:
-        """Does nothing."""
-
-    def renew_epoch(self, epoch: int) -> None:
-        """Does nothing."""
-
-    def closed_by_broker(self) -> None:
-        """Does nothing."""
+    def _acknowledge(self, entry: Entry) -> None:
+        if self.subscription is not None:
+            self.subscription.acknowledge_through(entry.position)
 
 
 async def producers(broker: BrokerService, count: int) -> list[Producer]:
@@ -182,7 +139,7 @@ async def serve(topics: int, busy: int, deletion_s: float, folder: Path, asked: 
     """Runs a broker with the busy topics among others, or alone, and a round for each question; at last the deletion."""
     async with embedded_broker(folder) as broker:
         await broker.namespaces.create(OTHERS)
-    await stored_topics.write_topics(topics - busy, folder, backlog=False, first=stored_topics.PER_NAMESPACE)
+    await stored_topics.write_topics(topics - busy, folder, first=stored_topics.PER_NAMESPACE)
     async with embedded_broker(folder, stored_topics.ASLEEP) as broker:
         made = await producers(broker, busy)
         while broker.registry.dormant.filling:  # noqa: ASYNC110 - nobody waits for it

@@ -1,14 +1,16 @@
 """Memory of a topic, by part: dormant, open, with a subscription, with clients, and busy: with clients and messages.
 
 `python -m bench.many_topics [--topics 4000] [--only dormant open subscribed connected busy stored] [--parts 40]`, a minute
+`python -m bench.many_topics --topics 100000 --store zookeeper`, eight minutes; needs Java and Maven, and starts a ZooKeeper
 
-With more than 100,000 topics and without `--only`, the topics on disk alone: 600,000 open ones would take 12 GB.
+With more than 100,000 topics or on ZooKeeper, and without `--only`, the topics on disk alone (`stored_topics.py`): 600,000
+open ones would take 12 GB.
 
-Starts a broker with the embedded store in a process of its own for each kind, opens the topics, and prints
+Starts a broker in a process of its own for each kind, opens the topics, and prints
 
 - the growth of the resident memory for each topic, and
 - Python's objects for each topic by part, over PART_TOPICS further topics, and
-- the time in which a dormant topic is opened, as a producer's lookup does it.
+- the time in which a dormant topic wakes for a producer: LOOKUP and PRODUCER over a connection.
 
 A part is an attribute of one of Magnetar's classes, with the containers and numbers below it, or the instances of such a
 class themselves, which have the rest. An object that several topics share counts once, so it nearly vanishes.
@@ -21,15 +23,14 @@ import asyncio
 import ctypes
 import gc
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
-from itertools import islice
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
+from multiprocessing import Process
 from pathlib import Path
 from types import MemberDescriptorType
 from typing import Final, NamedTuple
@@ -37,7 +38,9 @@ from typing import Final, NamedTuple
 from bench import processes, stored_topics
 from bookie_stub.compose.bookie import Bookie
 from bookkeeper.client.embedded import EmbeddedLedgerClient
-from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
+from bookkeeper.ensembles.ledger_id_stock import LedgerIdStock
+from bookkeeper.ensembles.zookeeper_ledger_ids import ZookeeperLedgerIds
+from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 from broker.compose.broker_service import BrokerService
 from broker.service.topics import ended_topics
 from broker.service.topics.dormant_topic import NOT_KNOWN
@@ -49,6 +52,7 @@ from foundation.model.topic_name import TopicName, parse_topic_name
 from protocol.pulsar_api_pb2 import MessageMetadata
 from tests.support.bookie_settings import for_directory
 from tests.support.command_json import Json
+from tests.support.java import ZooKeeper, class_path
 from tests.support.memory_broker import broker_with
 from tests.support.raw_client import RawConnection, build_command, payload_frame
 
@@ -68,18 +72,23 @@ OPEN_MAX: Final = 100_000
 """Topics of each kind that are opened without being asked for."""
 STORED: Final = "stored"
 """The kind of topics that are on disk when the broker starts."""
+ZOOKEEPER: Final = "zookeeper"
+POM: Final = Path(__file__).parents[1] / "tests/bookie_stub/java/pom.xml"
 
 
 @asynccontextmanager
-async def embedded_broker(folder: Path, *settings: str) -> AsyncIterator[BrokerService]:
-    """A broker with its bookie and its metadata store in `folder`."""
+async def embedded_broker(folder: Path, *settings: str, zookeeper: str = "") -> AsyncIterator[BrokerService]:
+    """A broker with its bookie in `folder`, and its metadata store there or in ZooKeeper."""
     loop = asyncio.get_running_loop()
     turn = Turn(loop.call_soon, clock.monotonic_ns)
-    metadata = SqliteMetadataStore(folder / "metadata.db")
+    metadata = await stored_topics.store_of(folder, zookeeper)
     bookie = Bookie.open(for_directory(folder), loop.call_soon_threadsafe, at_end_of_turn=turn.commit)
     client = EmbeddedLedgerClient(bookie)
     usual = ("brokerDeleteInactiveTopicsEnabled=false", *settings)
-    async with broker_with(metadata, client, turn, *usual) as service:
+    ids = None
+    if isinstance(metadata, ZookeeperMetadataStore):
+        ids = LedgerIdStock(ZookeeperLedgerIds(metadata.requests))
+    async with broker_with(metadata, client, turn, *usual, ids=ids) as service:
         yield service
 
 
@@ -114,16 +123,6 @@ class Topics:
         await self._registry.fall_asleep(await self._subscribed(), NOT_KNOWN)
         for _ in self._registry.ended.take_apart():
             pass
-
-    async def wake(self, count: int) -> list[float]:
-        """Opens so many of the dormant ones; returns the sorted times in ms."""
-        names = [parse_topic_name(name) for name, _ in islice(self._registry.dormant, count)]
-        times = []
-        for name in names:
-            began = time.perf_counter()
-            await self._registry.get(name, create=False)
-            times.append((time.perf_counter() - began) * 1000)
-        return sorted(times)
 
     async def connected(self) -> None:
         """Opens one with a subscription, a producer and a consumer that has sent its permits."""
@@ -256,28 +255,30 @@ def resident_bytes() -> int:
     return int(processes.memory(os.getpid()).rss * 1024 * 1024)
 
 
-async def prepare_stored(topics: int, folder: Path, *, backlog: bool) -> None:
-    """Writes topics into an empty folder."""
-    async with embedded_broker(folder) as service:
+async def prepare_stored(topics: int, folder: Path, zookeeper: str, *, backlog: bool) -> None:
+    """Writes topics into an empty folder, or into ZooKeeper."""
+    async with embedded_broker(folder, zookeeper=zookeeper) as service:
         await stored_topics.make_namespaces(topics, service)
-    await stored_topics.write_topics(topics, folder, backlog=backlog)
+    await stored_topics.write_topics(topics, folder, backlog=backlog, zookeeper=zookeeper)
 
 
-async def measure_stored(folder: Path, *, backlog: bool) -> None:
-    """Measures a broker that starts on the topics in the folder (`stored_topics.py`)."""
+async def measure_stored(topics: int, folder: Path, zookeeper: str, *, backlog: bool) -> None:
+    """Measures a broker that starts on these topics (`stored_topics.py`)."""
     began = time.perf_counter()
     sums = "exposeTopicLevelMetricsInPrometheus=false"
     settings = (stored_topics.ASLEEP, sums, *(stored_topics.EXPIRING if backlog else ()))
-    async with embedded_broker(folder, *settings) as service:
-        await stored_topics.measure(service, time.perf_counter() - began, os.getpid())
+    async with embedded_broker(folder, *settings, zookeeper=zookeeper) as service:
+        await stored_topics.measure(service, topics, time.perf_counter() - began, os.getpid())
 
 
-async def measure(kind: str, topics: int, parts_shown: int, folder: Path, settings: Sequence[str]) -> None:
+async def measure(
+    kind: str, topics: int, parts_shown: int, folder: Path, zookeeper: str, settings: Sequence[str]
+) -> None:
     """Makes topics of one kind and prints their memory; `settings` as `KEY=VALUE`."""
     make, settle_s = KINDS[kind], SETTLE_S if kind == "busy" else 0
     # As two minutes later: closed topics stay whole for as long.
     ended_topics.KEPT_NS = 0  # type: ignore[misc]
-    async with embedded_broker(folder, *settings) as service:
+    async with embedded_broker(folder, *settings, zookeeper=zookeeper) as service:
         connection = await RawConnection.open(service.addresses.service_url)
         await connection.connect()
         made = Topics(service, connection)
@@ -295,12 +296,10 @@ async def measure(kind: str, topics: int, parts_shown: int, folder: Path, settin
         await asyncio.sleep(settle_s)
         parts = new_parts(before)
         del before
-        waking = await made.wake(PART_TOPICS) if kind == "dormant" else []
+        _print(kind, topics, each_bytes, parts, parts_shown)
+        if kind == "dormant":
+            await stored_topics.wake(service, stored_topics.Pauses())
         await connection.close()
-    _print(kind, topics, each_bytes, parts, parts_shown)
-    if waking:
-        half, most = waking[len(waking) // 2], waking[len(waking) * 99 // 100]
-        print(f"  opened in {half:.2f} ms (median), {most:.2f} ms (99 %), over {len(waking)} topics")
 
 
 def _print(kind: str, topics: int, each_bytes: float, parts: Parts, shown: int) -> None:
@@ -323,40 +322,39 @@ def _print(kind: str, topics: int, each_bytes: float, parts: Parts, shown: int) 
         print(f"  {size / PART_TOPICS:7.0f}  {owner}{words and ': '}{words}")
 
 
+def in_process(work: Callable[[], Coroutine[object, object, None]]) -> None:
+    """Runs the work in a process: memory that another one has freed would hide what this one takes."""
+    process = Process(target=lambda: asyncio.run(work()))
+    process.start()
+    process.join()
+    if process.exitcode:
+        sys.exit(process.exitcode)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Memory of a topic, by part.")
     parser.add_argument("--topics", type=int, default=4_000)
     parser.add_argument("--only", nargs="+", choices=[*KINDS, STORED])
+    parser.add_argument("--store", choices=["embedded", ZOOKEEPER], default="embedded")
     parser.add_argument("--parts", type=int, default=60, help="classes that are printed")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of the broker")
     parser.add_argument("--backlog", action="store_true", help="topics on disk have messages, which expire")
-    parser.add_argument(
-        "--prepared", type=Path, help="folder of the topics on disk, written if absent, read if not"
-    )
-    parser.add_argument(
-        "--prepare-only", dest="run", action="store_false", help="writes it and measures nothing"
-    )
     given = parser.parse_args()
-    if given.only is None:
-        given.only = [STORED] if given.topics > OPEN_MAX else [*KINDS, STORED]
-        print(f"kinds: {', '.join(given.only)}", flush=True)
-    if len(given.only) == 1:
-        with tempfile.TemporaryDirectory() as name:
-            kind, folder = given.only[0], Path(name)
+    stored_alone = given.topics > OPEN_MAX or given.store == ZOOKEEPER
+    kinds = given.only or ([STORED] if stored_alone else [*KINDS, STORED])
+    print(f"kinds: {', '.join(kinds)}; store: {given.store}", flush=True)
+    with tempfile.TemporaryDirectory() as name, ExitStack() as ended:
+        zookeeper = ""
+        if given.store == ZOOKEEPER:
+            server = ZooKeeper(class_path(POM, Path(name)), Path(name))
+            ended.callback(server.stop)
+            server.start()
+            zookeeper = server.address
+        for kind in kinds:
+            folder = Path(name) / kind
+            folder.mkdir()
             if kind == STORED:
-                prepared = given.prepared or folder / "prepared"
-                if not prepared.exists():
-                    prepared.mkdir(parents=True)
-                    asyncio.run(prepare_stored(given.topics, prepared, backlog=given.backlog))
-                if given.run:
-                    folder = shutil.copytree(prepared, folder / "run")
-                    asyncio.run(measure_stored(folder, backlog=given.backlog))
+                for work in (prepare_stored, measure_stored):
+                    in_process(partial(work, given.topics, folder, zookeeper, backlog=given.backlog))
             else:
-                asyncio.run(measure(kind, given.topics, given.parts, folder, given.set))
-    else:
-        # A process each: memory that another kind has freed would hide what this one takes.
-        for each in given.only:
-            options = ["--topics", str(given.topics), "--parts", str(given.parts), "--only", each]
-            options += ["--prepared", str(given.prepared)] if given.prepared else []
-            options += ["--set", *given.set] if given.set else []
-            subprocess.run([sys.executable, "-m", "bench.many_topics", *options], check=True)
+                in_process(partial(measure, kind, given.topics, given.parts, folder, zookeeper, given.set))

@@ -1,6 +1,6 @@
-"""Topics on disk: what a start, a minute of idleness and the work over all of them cost.
+"""Topics on disk: what a start, a minute of idleness, waking and the work over all of them cost.
 
-`python -m bench.many_topics --topics 600000`; the folder is written first, as a broker leaves it that has
+`python -m bench.many_topics --topics 600000`; the store is written first, as a broker leaves it that has
 let each topic with its one subscription fall asleep. Pauses are those of the event loop: a probe that runs every
 millisecond notes the time since its last run, by the clock and in CPU time of the loop's thread. Where other programs use
 the machine, the CPU time tells more.
@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ from aiohttp import ClientSession
 from bench import processes
 from bookkeeper.metadata.metadata_store import ABSENT, Put
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
+from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 from broker.compose.broker_service import BrokerService
 from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.managed_ledger_info import (
@@ -38,12 +40,14 @@ from broker.service.topics.topic_list_hash import TopicListHash
 from broker.service.topics.topic_lists import TopicsPattern
 from foundation.model.position import Position
 from foundation.model.topic_name import parse_topic_name
+from foundation.zookeeper.url import ZookeeperUrl
 from magnetar.process.standalone import (
     GC_FULL_PASSES,
     GC_MIDDLE_PASSES,
     GC_YOUNG_OBJECTS,
     SWITCH_INTERVAL_S,
 )
+from tests.support.raw_client import RawConnection
 
 PER_NAMESPACE: Final = 100_000
 AT_ONCE: Final = 1_000
@@ -54,9 +58,15 @@ ENTRIES: Final = 10
 DAY_MS: Final = 86_400_000
 EXPIRY_S: Final = 60
 WATCHERS: Final = 1_000
+WOKEN: Final = 500
 EXPIRING: Final = ("messageExpiryIgnoresDeliveryTime=true", "messageExpiryCheckIntervalInMinutes=1")
 """Without the first, expiry reads entries for their delivery time. Nothing is due before an interval has passed."""
 ASLEEP: Final = "dormantTopicsAfterSeconds=60"
+SCRAPES: Final[dict[str, dict[str, str]]] = {
+    "first scrape": {},
+    "second scrape": {},
+    "a scrape of one namespace": {"namespace": "public/default"},
+}
 
 
 class Pauses:
@@ -84,14 +94,25 @@ async def make_namespaces(count: int, service: BrokerService) -> None:
         await service.namespaces.create(f"public/{_namespace(number)}")
 
 
-async def write_topics(count: int, folder: Path, *, backlog: bool, first: int = 0) -> None:
+async def store_of(folder: Path, zookeeper: str) -> SqliteMetadataStore | ZookeeperMetadataStore:
+    """Opens ZooKeeper at this address, or the embedded store of the folder where there is none."""
+    if zookeeper:
+        url = ZookeeperUrl(zookeeper, "/bench")
+        return await ZookeeperMetadataStore.open(url, session_timeout_s=60, timeout_s=60)
+    return SqliteMetadataStore(folder / "metadata.db")
+
+
+async def write_topics(
+    count: int, folder: Path, *, backlog: bool = False, first: int = 0, zookeeper: str = ""
+) -> None:
     """Writes the nodes of so many topics with a subscription each; their numbers, and so their namespaces, begin at `first`.
 
-    The store is the embedded one of the folder.
+    `folder` and `zookeeper` as in `store_of`.
     `backlog`: with a ledger that was closed a day ago, of which the subscription has acknowledged nothing. Its entries are
     nowhere: expiry acknowledges a ledger that is old enough without a read.
     """
-    store, now_ms = SqliteMetadataStore(folder / "metadata.db"), int(time.time() * 1000)
+    store, now_ms = await store_of(folder, zookeeper), int(time.time() * 1000)
+    began = time.perf_counter()
 
     def nodes(number: int) -> tuple[bytes, bytes]:
         old = LedgerInfo(number + 1, ENTRIES, ENTRIES * 1024, now_ms - DAY_MS)
@@ -109,6 +130,7 @@ async def write_topics(count: int, folder: Path, *, backlog: bool, first: int = 
             cursor = Put(cursor_key(name, "subscription"), of_cursor, ABSENT)
             puts.append(store.put_all((Put(managed_ledger_key(name), of_topic, ABSENT), cursor)))
         await asyncio.gather(*puts)
+    print(f"{count:,} topics written, {count / (time.perf_counter() - began):,.0f} a second", flush=True)
     await store.close()
 
 
@@ -151,14 +173,36 @@ async def show_idle() -> None:
     print(f"idle, {IDLE_S} s after {IDLE_S} s: {', '.join(idle)} % of a core")
 
 
-async def measure(service: BrokerService, started_s: float, pid: int) -> None:
-    """Prints the numbers of a broker that has just started on the folder."""
+async def wake(service: BrokerService, pauses: Pauses) -> None:
+    """Prints the times in which dormant topics wake for a producer on a connection, one after the other."""
+    connection = await RawConnection.open(service.addresses.service_url)
+    await connection.connect()
+    times: list[tuple[float, float, float]] = []
+    names = [name for name, _ in islice(service.registry.dormant, WOKEN)]
+    async with shown(f"{len(names)} dormant topics woken", pauses):
+        for number, name in enumerate(names):
+            began = time.perf_counter()
+            connection.send("LOOKUP", topic=name, request_id=number)
+            await connection.receive("LOOKUP_RESPONSE")
+            found = time.perf_counter()
+            connection.send("PRODUCER", topic=name, producer_id=number, request_id=number)
+            await connection.receive("PRODUCER_SUCCESS")
+            times.append((found - began, time.perf_counter() - found, time.perf_counter() - began))
+    for title, some in zip(("LOOKUP", "PRODUCER", "both"), zip(*times, strict=True), strict=True):
+        half, most = sorted(some)[len(some) // 2], sorted(some)[len(some) * 99 // 100]
+        print(f"  {title}: {half * 1000:.2f} ms (median), {most * 1000:.2f} ms (99 %)")
+    await connection.close()
+
+
+async def measure(service: BrokerService, topics: int, started_s: float, pid: int) -> None:
+    """Prints the numbers of a broker that has just started on so many topics."""
     collect_as_a_process()
     registry, pauses = service.registry, Pauses()
     probe = asyncio.create_task(pauses.run())
     print(f"start to ready: {started_s:.2f} s, {processes.memory(pid).rss:,.0f} MiB resident")
     async with shown("records filled", pauses):
-        while registry.dormant.filling:  # noqa: ASYNC110 - nobody waits for it
+        # On ZooKeeper the broker gets its bundles after 30 s, as nobody looks their topics up.
+        while registry.dormant.filling or registry.dormant.count < topics:  # noqa: ASYNC110 - nobody waits for it
             await asyncio.sleep(0.05)
     gc.collect()
     print(f"{registry.dormant.count:,} dormant topics, {processes.memory(pid).rss:,.0f} MiB resident")
@@ -170,10 +214,13 @@ async def measure(service: BrokerService, started_s: float, pid: int) -> None:
         await expire(service, pauses)
         probe.cancel()
         return
+    await wake(service, pauses)
+    url = f"{service.addresses.admin_url}/metrics/"
     async with ClientSession() as client:
-        for name in ("first scrape", "second scrape"):
-            async with shown(name, pauses), client.get(f"{service.addresses.admin_url}/metrics/") as answer:
-                await answer.read()
+        for name, query in SCRAPES.items():
+            async with shown(name, pauses), client.get(url, params=query) as answer:
+                size = len(await answer.read())
+            print(f"  {size:,} bytes")
     async with shown("a policy of a namespace", pauses):
         await service.namespaces.set_policy("public/default", table.MESSAGE_TTL.name, 3_600)
         await asyncio.sleep(2)

@@ -44,6 +44,10 @@ class LedgerIdSource(Protocol):
         """
         ...
 
+    def forget(self) -> None:
+        """Drops ids that were taken ahead: this broker has got a lease, and others may have used higher ones before."""
+        ...
+
 
 class LedgerIds:
     """Ids from blocks that are reserved in the metadata store."""
@@ -68,6 +72,9 @@ class LedgerIds:
         ledger_id = max(self._next, above + 1)
         self._next = ledger_id + 1
         return ledger_id
+
+    def forget(self) -> None:
+        """Does nothing: brokers that share such a store use blocks in any order."""
 
     def _has(self, above: int) -> bool:
         return max(self._next, above + 1) < self._end
@@ -111,6 +118,10 @@ class LedgerIdsAbove:
             )
         return await self._source.next(max(above, self._highest))
 
+    def forget(self) -> None:
+        """Drops those of the source."""
+        self._source.forget()
+
 
 class LedgerIdsUnused:
     """Ids of another source that no reachable bookie has a ledger of.
@@ -137,6 +148,10 @@ class LedgerIdsUnused:
             ledger_id = await self._source.next(ledger_id + step)
             step *= 2
         return ledger_id
+
+    def forget(self) -> None:
+        """Drops those of the source."""
+        self._source.forget()
 
 
 async def _is_taken(ledger_id: int, clients: Collection[LedgerClient]) -> bool:

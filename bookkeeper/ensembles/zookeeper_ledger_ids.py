@@ -51,6 +51,9 @@ class ZookeeperLedgerIds:
             if ledger_id > above:
                 return ledger_id
 
+    def forget(self) -> None:
+        """Does nothing: no id is taken ahead."""
+
     async def _next(self) -> int:
         taken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting.append(taken)

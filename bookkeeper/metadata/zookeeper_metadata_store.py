@@ -12,8 +12,6 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
-from kazoo.exceptions import NoNodeError
-
 from bookkeeper.metadata.metadata_store import (
     ABSENT,
     Check,
@@ -128,12 +126,7 @@ class ZookeeperMetadataStore:
         """Raises MetadataError when ZooKeeper does not answer within the store's timeout."""
         path = self._path(key.rstrip("/")) or "/"
         async with self._reading(key):
-            answer = await self.requests.ask(lambda: self.requests.client.get_children_async(path))
-        if answer.refused(NoNodeError):
-            return []
-        names = answer.value_or_raise()
-        assert isinstance(names, list)
-        return sorted(names)
+            return sorted(await self._reads.children(path))
 
     async def sync(self) -> None:
         """Raises MetadataError when ZooKeeper does not answer within the store's timeout."""

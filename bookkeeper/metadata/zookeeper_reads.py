@@ -1,4 +1,4 @@
-"""ZookeeperReads: reads of nodes, of which all that are asked while a request is out go together in the next one.
+"""ZookeeperReads: reads of nodes and of the names below them; all that are asked while a request is out share the next one.
 
 Each request costs some 0.15 ms of CPU, most of it in kazoo's threads, and each further node in it a tenth of that. A broker
 that answers lookups of many bundles, or opens many topics, reads thousands of nodes. A read that is alone goes at once.
@@ -10,19 +10,29 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kazoo.exceptions import NoNodeError
 
 from bookkeeper.metadata.zookeeper_requests import Pending, ZookeeperRequests
 from foundation.model.errors import MetadataError
-from foundation.zookeeper.many_reads import DATA, Answer, ManyReads, NodeData
+from foundation.zookeeper.many_reads import CHILDREN, DATA, Answer, ManyReads, NodeData
 
 READS_MAX: Final = 64
 """Nodes in a request: each may have 1 MiB, and all answers are in memory at once."""
 
-_Read: TypeAlias = "tuple[str, asyncio.Future[NodeData | None]]"
-"""A path, and who waits for it."""
+_Found: TypeAlias = "NodeData | list[str] | None"
+
+
+class _Read(NamedTuple):
+    """One read."""
+
+    kind: int
+    """DATA or CHILDREN."""
+    path: str
+    """Its node."""
+    found: asyncio.Future[_Found]
+    """The answer; None for a missing node."""
 
 
 class ZookeeperReads:
@@ -39,8 +49,19 @@ class ZookeeperReads:
 
         Raises MetadataError. A caller that is cancelled cancels only its own wait.
         """
-        found: asyncio.Future[NodeData | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((path, found))
+        found = await self._ask(DATA, path)
+        assert not isinstance(found, list)
+        return found
+
+    async def children(self, path: str) -> list[str]:
+        """Returns the names directly below the node, unsorted; none for a missing one. Raises as `node`."""
+        found = await self._ask(CHILDREN, path)
+        assert not isinstance(found, NodeData)
+        return found or []
+
+    async def _ask(self, kind: int, path: str) -> _Found:
+        found: asyncio.Future[_Found] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Read(kind, path, found))
         if self._sender is None:
             # A task begins after the callbacks that are ready now, so their reads go along.
             self._sender = asyncio.create_task(self._send(), name="reads of metadata")
@@ -52,7 +73,7 @@ class ZookeeperReads:
                 count = min(len(self._waiting), READS_MAX)
                 reads = [self._waiting.popleft() for _ in range(count)]
                 # Those who were cancelled during their wait need no answer.
-                await self._answer([read for read in reads if not read[1].done()])
+                await self._answer([read for read in reads if not read.found.done()])
         finally:
             self._sender = None
 
@@ -61,7 +82,7 @@ class ZookeeperReads:
             return
         answers: list[Answer | MetadataError]
         try:
-            answer = await self._requests.ask(lambda: self._begin([path for path, _ in reads]))
+            answer = await self._requests.ask(lambda: self._begin(reads))
             found = answer.value_or_raise()
             assert isinstance(found, list)
             assert len(found) == len(reads)
@@ -71,20 +92,20 @@ class ZookeeperReads:
         except Exception as error:  # noqa: BLE001
             # Whatever the library raises, an unknown code of the server perhaps, nobody may wait for ever.
             answers = [MetadataError(f"ZooKeeper's answer is not understood: {error!r}")] * len(reads)
-        for (path, future), one in zip(reads, answers, strict=True):
-            _settle(path, future, one)
+        for read, one in zip(reads, answers, strict=True):
+            _settle(read.path, read.found, one)
 
-    def _begin(self, paths: list[str]) -> Pending:
+    def _begin(self, reads: list[_Read]) -> Pending:
         client = self._requests.client
         pending: Pending = client.handler.async_result()
-        client._call(ManyReads(DATA, paths), pending)
+        client._call(ManyReads([(read.kind, read.path) for read in reads]), pending)
         return pending
 
 
-def _settle(path: str, future: asyncio.Future[NodeData | None], answer: Answer | MetadataError) -> None:
+def _settle(path: str, future: asyncio.Future[_Found], answer: Answer | MetadataError) -> None:
     if future.done():  # The caller was cancelled.
         return
-    if isinstance(answer, NodeData):
+    if isinstance(answer, NodeData | list):
         future.set_result(answer)
     elif isinstance(answer, NoNodeError):
         future.set_result(None)

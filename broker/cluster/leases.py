@@ -26,7 +26,7 @@ _FRESH: Final = 0
 
 
 def _nothing() -> None:
-    """Stands for the end of a watch that is not there yet, and tells nobody of a bundle that is owned already."""
+    """Stands for the end of a watch that is not there yet, and for a function that tells somebody where nobody listens."""
 
 
 class BundleGone(ServiceNotReady):
@@ -60,6 +60,8 @@ class Leases:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._own = Addresses()
         self._value = b""
+        self.made: Callable[[], None] = _nothing
+        """Called when a lease was made, also anew, before the broker counts as its owner."""
 
     def open(self, own: Addresses) -> None:
         """Sets the addresses of this broker."""
@@ -131,6 +133,7 @@ class Leases:
         if bundle not in self._stops:
             taken()
         self.drop(bundle)
+        self.made()
         # Noted before the watch answers: the bundle is owned from the write on.
         self._stops[bundle] = _nothing
         try:

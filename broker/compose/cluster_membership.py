@@ -56,6 +56,7 @@ def ownership_of(broker: Composed, timers: Timers, tasks: BackgroundTasks) -> To
         peers=Peers(lambda: PeerSettings.of(broker.settings)),
         settings=lambda: BalanceSettings.of(broker.settings),
     )
+    ownership.leases.made = broker.environment.ids.forget
     repeat(timers, broker, lambda: tasks.spawn(ownership.tick(), "load report"))
     return ownership
 

@@ -118,6 +118,11 @@ class LedgerListStore:
         """Ledgers whose own metadata says open. Made anew by each change, as the tuples: most topics have none of these."""
 
     @property
+    def version(self) -> int:
+        """Of the list that was read or written last; ABSENT before the first write of a new one."""
+        return self._list.version
+
+    @property
     def lock(self) -> Lock:
         """One change at a time: two writes with the same version would look like two brokers."""
         return lock_of(self)

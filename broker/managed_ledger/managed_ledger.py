@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from bookkeeper.metadata.metadata_store import Lease, Versioned
+from bookkeeper.metadata.metadata_store import Lease
 from broker.managed_ledger.delayed.bucket_ledgers import BucketLedgers
 from broker.managed_ledger.delayed.delayed_entries import NONE_DELAYED, DelayedEntries
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
@@ -148,22 +148,24 @@ class ManagedLedger:
         stamp: EntryStamp,
         source_of: SourceOf | None = None,
         nodes: StoredNodes | None = None,
-        known: Versioned | None = None,
         lease: Lease | None = None,
         properties: Mapping[str, str] = NO_PROPERTIES,
+        reserved: int = -1,
     ) -> ManagedLedger:
         """Opens the managed ledger, or makes a new one.
 
         `source_of` opens the source of a shadow; needed for topics. `nodes`: what the metadata store has of it, where the
-        caller knows that; nothing is read from there then. `known`: the stored list alone, likewise. Another broker that
-        has it open is fenced by this. `lease`: that of the list's first write and of cursors. `properties`: of a new one.
+        caller knows that. Another broker that has it open is fenced by this. `lease`: that of the list's first write and of
+        cursors. `properties`: of a new one. `reserved` as in `open_ledger_list`.
         Raises MetadataError or PersistenceError; opening may then be tried again.
         """
-        if nodes is not None:
-            known = nodes.info
+        known = None if nodes is None else nodes.info
         store: LedgerListStore = await open_ledger_list(
-            name, environment, settings, stamp, known, lease, properties
+            name, environment, settings, stamp, known, lease, properties, reserved
         )
+        # Its former owner may have written cursors until it was fenced.
+        if nodes is not None and environment.metadata.is_shared and store.version != nodes.info.version:
+            nodes = None
         source_name = store.properties.get(SHADOW_SOURCE)
         if source_name is None or source_of is None:
             ledger = cls(LedgerContext(name, environment, settings, store), stamp)

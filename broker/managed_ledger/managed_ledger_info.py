@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -97,23 +97,46 @@ def cursor_name_of(last_part: str) -> str:
     return unquote(last_part)
 
 
-async def read_nodes(metadata: MetadataStore, name: str) -> StoredNodes | None:
-    """Returns the nodes of a managed ledger and its cursors; None without one. Raises MetadataError."""
-    info = await metadata.get(managed_ledger_key(name))
-    return None if info is None else StoredNodes(info, tuple(await read_cursors(metadata, name)))
+async def read_nodes(metadata: MetadataStore, name: str, expected: Sequence[str] = ()) -> StoredNodes | None:
+    """Returns the nodes of a managed ledger and its cursors; None without one. Raises MetadataError.
+
+    `expected`: names of cursors that it probably has; on a shared store their nodes come with the list.
+    """
+    key = managed_ledger_key(name)
+    if not metadata.is_shared:
+        info = await metadata.get(key)
+        return None if info is None else StoredNodes(info, tuple(await read_cursors(metadata, name)))
+    expected = expected[:READS_AT_ONCE]
+    # All are asked in one turn of the loop, and so in one request to ZooKeeper.
+    nodes = asyncio.gather(*map(metadata.get, [key, *(cursor_key(name, one) for one in expected)]))
+    (info, *cursors), parts = await asyncio.gather(nodes, metadata.children(key))
+    if info is None:
+        return None
+    known = dict(zip(expected, cursors, strict=True))
+    return StoredNodes(info, tuple(await _nodes_of(metadata, name, parts, known)))
 
 
 async def read_cursors(metadata: MetadataStore, name: str) -> list[tuple[str, Versioned]]:
     """Returns names and nodes of a managed ledger's cursors. Raises MetadataError."""
-    names = [sys.intern(cursor_name_of(part)) for part in await metadata.children(managed_ledger_key(name))]
+    return await _nodes_of(metadata, name, await metadata.children(managed_ledger_key(name)), {})
+
+
+async def _nodes_of(
+    metadata: MetadataStore, name: str, parts: Sequence[str], known: dict[str, Versioned | None]
+) -> list[tuple[str, Versioned]]:
+    """Returns names and nodes of the cursors with these keys below the managed ledger's; reads those that are not known."""
+    names = [sys.intern(cursor_name_of(part)) for part in parts]
+    # A known one that was made after its read is read again.
+    missing = [one for one in names if known.get(one) is None]
     # At once where each read is a round trip.
     at_once = READS_AT_ONCE if metadata.is_shared else 1
-    found: list[Versioned | None] = []
-    for start in range(0, len(names), at_once):
-        reads = [metadata.get(cursor_key(name, one)) for one in names[start : start + at_once]]
-        found += await asyncio.gather(*reads) if len(reads) > 1 else [await reads[0]]
+    for start in range(0, len(missing), at_once):
+        some = missing[start : start + at_once]
+        reads = [metadata.get(cursor_key(name, one)) for one in some]
+        found = await asyncio.gather(*reads) if len(reads) > 1 else [await reads[0]]
+        known.update(zip(some, found, strict=True))
     # None: another broker has deleted it since it was listed.
-    return [(one, node) for one, node in zip(names, found, strict=True) if node is not None]
+    return [(one, node) for one in names if (node := known[one]) is not None]
 
 
 def ledger_list_of(info: ManagedLedgerInfo, closed: list[LedgerInfo], current_id: int) -> LedgerList:

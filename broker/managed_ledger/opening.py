@@ -53,11 +53,12 @@ async def open_ledger_list(
     known: Versioned | None = None,
     lease: Lease | None = None,
     properties: Mapping[str, str] = NO_PROPERTIES,
+    reserved: int = -1,
 ) -> LedgerListStore:
     """Loads the list, finishes interrupted work, and lets `stamp` go on after the last entry.
 
-    `known`: the stored list, where the caller has it. `lease`: the condition for fencing, and for the first write of the
-    list. `properties`: of a new list. Raises MetadataError or PersistenceError; opening may then be tried again.
+    `known`: the stored list. `lease`: the condition for fencing, and for the first write of the list. `properties`: of a
+    new one. `reserved`: an unused ledger id, -1 = none. Raises MetadataError, PersistenceError; it may be tried again then.
     """
     found = known or await environment.metadata.get(managed_ledger_key(name))
     info, version = (
@@ -71,8 +72,7 @@ async def open_ledger_list(
     if info.deleted:
         await delete_managed_ledger(name, environment.metadata, environment.ledgers, environment.open_tier)
         info, version = _new(environment, properties), ABSENT
-    info.properties.setdefault(INDEX, "-1")
-    stamp.index = int(info.properties[INDEX])
+    stamp.index = int(info.properties.setdefault(INDEX, "-1"))
     stamp.resume(int(info.properties.get(TIMESTAMP, "-1")))
     ends: list[LedgerInfo] = []
     emptied: list[int] = []
@@ -91,7 +91,7 @@ async def open_ledger_list(
         await _resume_after(ends[-1], environment, settings, stamp)
     # Positions must grow with time, so a new ledger's id must exceed every id that was ever in the list.
     highest = max([ledger.ledger_id for ledger in info.ledgers] + info.deleting, default=-1)
-    current_id = await environment.ids.next(above=highest)
+    current_id = reserved if reserved > highest else await environment.ids.next(above=highest)
     ledgers = ledger_list_of(info, ends, current_id)
     metadata, client, compression = environment.metadata, environment.ledgers, settings.list_compression
     store = LedgerListStore(name, metadata, client, ledgers, info, version, compression)

@@ -47,12 +47,10 @@ Answer: TypeAlias = "NodeData | list[str] | Exception"
 class ManyReads:
     """A request for kazoo's queue, with the members that kazoo uses."""
 
-    def __init__(self, kind: int, paths: Sequence[str]) -> None:
-        """`kind`: DATA or CHILDREN."""
-        self.kind = kind
-        """Of all reads."""
-        self.paths = paths
-        """One for each read."""
+    def __init__(self, reads: Sequence[tuple[int, str]]) -> None:
+        """`reads`: DATA or CHILDREN, and a path."""
+        self.reads = reads
+        """Kind and path of each, in the order of the answers."""
 
     @property
     def type(self) -> int:
@@ -61,12 +59,12 @@ class ManyReads:
 
     def serialize(self) -> bytes:
         """Returns the bytes of the request."""
-        head = multiheader_struct.pack(self.kind, False, _NONE)
-        parts = [head + write_string(path) + b"\0" for path in self.paths]
+        heads = {kind: multiheader_struct.pack(kind, False, _NONE) for kind in (DATA, CHILDREN)}
+        parts = [heads[kind] + write_string(path) + b"\0" for kind, path in self.reads]
         return b"".join((*parts, multiheader_struct.pack(_NONE, True, _NONE)))
 
     def deserialize(self, received: bytes, offset: int) -> list[Answer]:
-        """Returns the answers, in the order of the paths."""
+        """Returns the answers, in the order of the reads."""
         answers: list[Answer] = []
         header, offset = MultiHeader.deserialize(received, offset)
         while not header.done:

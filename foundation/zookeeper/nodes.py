@@ -98,7 +98,7 @@ class ZookeeperNodes:
             # A list and not a generator: every request must be out before the first answer is awaited.
             answers = [self._client.handler.async_result() for _ in parts]
             for part, answer in zip(parts, answers, strict=True):
-                self._client._call(ManyReads(kind, part), answer)
+                self._client._call(ManyReads([(kind, path) for path in part]), answer)
             for part, answer in zip(parts, answers, strict=True):
                 for path, found in zip(part, answer.get(), strict=True):
                     if isinstance(found, Exception) and not isinstance(found, NoNodeError):

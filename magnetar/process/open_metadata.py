@@ -80,6 +80,7 @@ async def _in_zookeeper(settings: Settings, url: ZookeeperUrl) -> OpenedMetadata
         require_kazoo(f"metadataStoreUrl={url}")
     except ZookeeperError as error:
         raise MetadataError(str(error)) from error
+    from bookkeeper.ensembles.ledger_id_stock import LedgerIdStock
     from bookkeeper.ensembles.zookeeper_ledger_ids import ZookeeperLedgerIds
     from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
     from bookkeeper.metadata.zookeeper_starts import start_name
@@ -90,7 +91,7 @@ async def _in_zookeeper(settings: Settings, url: ZookeeperUrl) -> OpenedMetadata
         timeout_s=metadata_timeout_s(settings),
         tls=_tls(settings),
     )
-    ids = ZookeeperLedgerIds(store.requests)
+    ids = LedgerIdStock(ZookeeperLedgerIds(store.requests))
     return OpenedMetadata(store, ids, partial(start_name, store.requests))
 
 

@@ -18,7 +18,6 @@ from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from bookkeeper.metadata.metadata_store import MetadataStore, Versioned
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger_info import managed_ledger_key
 from broker.managed_ledger.settings import ManagedLedgerSettings, OffloadRules
@@ -26,7 +25,7 @@ from broker.service.compaction.topic_compaction import Compactor
 from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.limits.resource_groups import ResourceGroups
 from broker.service.namespaces.namespaces import Namespaces
-from broker.service.namespaces.partitioned_metadata import NO_PARTITIONS, PartitionedMetadata
+from broker.service.namespaces.partitioned_metadata import PartitionedMetadata
 from broker.service.namespaces.stored_forms import DELETED
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.table import MAX_TOPICS
@@ -187,23 +186,20 @@ class TopicRegistry:
         self.check_open(name)
         await self.shadows.end_following(name)
         started_ns, key = self.environment.now_ns(), str(name)
+        from broker.service.topics.topic_opener import TopicOpener, read_stored
+
         record = self.dormant.get(key)
-        # `check_open` knows the decisions of this broker alone, `usable_count` all.
-        metadata, stored, partitioned = self.environment.metadata, None, NO_PARTITIONS
-        if name.partition >= 0 and (record is None or record.info is None):
-            stored, partitioned = await asyncio.gather(_stored(metadata, name), self.partitions.usable(name))
-        elif record is None and (stored := await _stored(metadata, name)) is None:
-            partitioned = await self.partitions.usable(name)
-        existed = record is not None or stored is not None
-        if not existed:
-            await self._check_may_create(name, partitioned.partitions, create=create, by_admin=by_admin)
+        stored = await read_stored(name, record, self.environment, self.partitions)
+        if stored.nodes is None:
+            # Of a record that another broker has made untrue.
+            self.dormant.drop(key)
+            record, count = None, stored.partitioned.partitions
+            await self._check_may_create(name, count, create=create, by_admin=by_admin)
         await self.namespaces.stored.of_topics.load(name)
         if not name.is_persistent:
             changed = self.environment.changed
             topic: Topic = NonPersistentTopic(name, self.settings, self.policies, self.limits, changed)
         else:
-            from broker.service.topics.topic_opener import TopicOpener
-
             opener = TopicOpener(
                 self.environment,
                 self.policies,
@@ -214,7 +210,7 @@ class TopicRegistry:
                 self._on_fenced,
             )
             settings, states = self.ledger_settings_of(name), self.transaction_states
-            topic = await opener.open(name, record, stored, lease, settings, states, partitioned)
+            topic = await opener.open(name, stored, lease, settings, states)
         # Settings may have changed while the topic was opened, and policies, again while they are applied.
         self._reconfigure_topic(topic)
         changes = -1
@@ -233,7 +229,7 @@ class TopicRegistry:
         self.environment.note_opened(name.ledger_name)
         self.loads += 1
         self.load_times_ms.append((self.environment.now_ns() - started_ns) / 1e6)
-        if not existed:
+        if stored.nodes is None:
             self.events.announce(name, exists=True)
         self.shadows.opened(topic)
         return topic
@@ -461,7 +457,8 @@ class TopicRegistry:
 
     async def is_stored(self, name: TopicName) -> bool:
         """Returns True when the metadata store has a log for the topic."""
-        return await _stored(self.environment.metadata, name) is not None
+        key = managed_ledger_key(name.ledger_name)
+        return name.is_persistent and await self.environment.metadata.get(key) is not None
 
     async def exists(self, name: TopicName) -> bool:
         """Returns True for an open, stored or partitioned topic, or a partition."""
@@ -483,11 +480,6 @@ class TopicRegistry:
             persistent=persistent,
             non_persistent=non_persistent,
         )
-
-
-async def _stored(metadata: MetadataStore, name: TopicName) -> Versioned | None:
-    """Returns the list of the ledgers of a topic's log, None without a log."""
-    return await metadata.get(managed_ledger_key(name.ledger_name)) if name.is_persistent else None
 
 
 def _is_never_deleted(_name: TopicName) -> None:

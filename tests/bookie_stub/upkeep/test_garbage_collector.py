@@ -77,7 +77,7 @@ class Store:
         return sorted({node.removeprefix(path + "/").partition("/")[0] for node in seen})
 
     def _call(self, request: ManyReads, answer: Later) -> None:
-        answer.get = partial(self._read_many, request.paths)
+        answer.get = partial(self._read_many, [path for _, path in request.reads])
 
     def _read_many(self, paths: Sequence[str]) -> list[Answer]:
         self._note("get")

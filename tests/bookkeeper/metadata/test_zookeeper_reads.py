@@ -51,14 +51,14 @@ class World:
             close=lambda: None,
         )
         self.requests = ZookeeperRequests(ZookeeperSession(self._client, ZookeeperUrl("zk", "")))
-        self._reads = ZookeeperReads(self.requests)
+        self.reads = ZookeeperReads(self.requests)
 
     def _call(self, request: ManyReads, pending: Request) -> None:
-        pending.paths = tuple(request.paths)
+        pending.paths = tuple(path for _, path in request.reads)
         self.out.put_nowait(pending)
 
     def read(self, *paths: str) -> list[asyncio.Task[NodeData | None]]:
-        return [asyncio.create_task(self._reads.node(path)) for path in paths]
+        return [asyncio.create_task(self.reads.node(path)) for path in paths]
 
 
 def node(text: str) -> NodeData:
@@ -84,6 +84,17 @@ async def test_reads_that_are_asked_while_a_request_is_out_go_together_in_the_ne
     (last,) = world.read("/d")
     (await world.out.get()).answer(node("D"))
     assert await last == node("D")
+
+
+async def test_names_below_a_node_are_asked_with_the_nodes() -> None:
+    world = World()
+    (first,) = world.read("/a")
+    names, none = (asyncio.create_task(world.reads.children(path)) for path in ("/a", "/none"))
+    out = await world.out.get()
+    assert out.paths == ("/a", "/a", "/none")
+    out.answer(node("A"), ["y", "x"], NoNodeError())
+    assert await first == node("A")
+    assert [await names, await none] == [["y", "x"], []]
 
 
 async def test_request_has_a_limited_number_of_reads() -> None:

@@ -288,3 +288,12 @@ async def test_requests_of_a_lease_are_those_of_the_documentation() -> None:
     assert store.counted() == (0, 0, 0)
     await own.release(BUNDLE)
     assert store.counted() == (1, 1, 0)
+
+
+async def test_each_lease_that_is_made_is_told_before_it_counts() -> None:
+    own = leases(MemoryMetadataStore())
+    told: list[bool] = []
+    own.made = lambda: told.append(BUNDLE in own)
+    await own.acquire(BUNDLE)
+    await own.acquire(BUNDLE)
+    assert told == [False]

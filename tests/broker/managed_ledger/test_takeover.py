@@ -15,13 +15,16 @@ import pytest
 from bookkeeper.ensembles.ledger_handle import Added
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.metadata_store import ABSENT, Check, Versioned, Write
+from broker.managed_ledger.cursor_info_writer import CursorInfoWriter
 from broker.managed_ledger.ledger_writer import ManagedLedgerState
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.managed_ledger.managed_ledger_info import cursor_key, managed_ledger_key
+from broker.managed_ledger.managed_ledger_info import cursor_key, managed_ledger_key, read_nodes
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list
+from broker.managed_ledger.settings import ManagedLedgerSettings
 from foundation.model.entry import Entry
 from foundation.model.errors import BadVersion, LedgerFenced, MetadataError, OwnerUncertain
 from foundation.model.position import EARLIEST, Position
+from protocol.broker_entry_metadata import EntryStamp
 from protocol.ledger_metadata import LedgerState, decode, ledger_key
 from tests.broker.managed_ledger.ledger_fakes import (
     EVERY_CHANGE,
@@ -375,3 +378,27 @@ async def test_no_id_is_taken_for_a_cursor_ledger_without_a_lease() -> None:
         await ledger.cursors.delete("s")
     assert await world.environment.ids.next() == taken + 1
     assert await world.metadata.get(cursor_key(NAME, "s")) is not None
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_cursors_are_read_anew_when_their_ledger_had_to_be_taken_over(is_open: bool) -> None:
+    world = World(shared_store=True)
+    ledger = await world.open()
+    await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 3)
+    if not is_open:
+        await ledger.close()
+    early = await read_nodes(world.metadata, NAME, ["s"])
+    assert early is not None
+    # The former owner, which is not fenced yet, writes the cursor once more.
+    newest = await world.metadata.put(cursor_key(NAME, "s"), early.cursors[0][1].value)
+    opened = await ManagedLedger.open(
+        NAME,
+        world.after_crash(shared_store=True).environment,
+        ManagedLedgerSettings(),
+        stamp=EntryStamp(timestamp=False, index=False, now_ms=lambda: 0),
+        nodes=early,
+    )
+    store = opened.cursors.by_name["s"].store
+    assert isinstance(store, CursorInfoWriter)
+    assert store._record.version == (newest if is_open else newest - 1)

@@ -10,9 +10,11 @@ END = bytes.fromhex("ffffffff 01 ffffffff")
 
 
 def test_request_has_a_header_for_each_path_and_an_end() -> None:
-    written = bytes(ManyReads(DATA, ["/a", "/bc"]).serialize())
+    written = bytes(ManyReads([(DATA, "/a"), (CHILDREN, "/bc")]).serialize())
     head = bytes.fromhex("00000004 00 ffffffff")
-    assert written == head + b"\0\0\0\x02/a\0" + head + b"\0\0\0\x03/bc\0" + END
+    assert (
+        written == head + b"\0\0\0\x02/a\0" + bytes.fromhex("00000008 00 ffffffff") + b"\0\0\0\x03/bc\0" + END
+    )
 
 
 def test_answer_has_values_children_and_errors() -> None:
@@ -23,7 +25,7 @@ def test_answer_has_values_children_and_errors() -> None:
     received += bytes.fromhex("00000008 00 00000000") + b"\0\0\0\x02" + b"\0\0\0\x01a" + b"\0\0\0\x02bc"
     # A node without a value has none, which is not an empty one on the wire.
     received += bytes.fromhex("00000004 00 00000000") + b"\xff\xff\xff\xff" + stat
-    value, missing, names, empty = ManyReads(CHILDREN, []).deserialize(received + END, 3)
+    value, missing, names, empty = ManyReads([]).deserialize(received + END, 3)
     assert value == NodeData(b"v", 7, 0, 2)
     assert isinstance(missing, NoNodeError)
     assert names == ["a", "bc"]

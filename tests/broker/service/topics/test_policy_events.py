@@ -281,7 +281,8 @@ async def test_trimmed_ledgers_that_were_not_followed_are_read_anew(monkeypatch:
     topic = "persistent://public/default/other"
     other = await other_after_compaction(monkeypatch, topic)
     other.events._wake()
-    await other.stage.settle()
+    while not await other.policies(topic):
+        await other.stage.settle()
     found = [await other.policies(name) for name in (TOPIC, topic, f"{topic}-later")]
     assert found == [{}, {"maxMessageSize": 2}, {"maxMessageSize": 3}]
 
