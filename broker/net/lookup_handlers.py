@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from collections.abc import Callable, Coroutine, Iterator
@@ -124,6 +125,10 @@ async def _lookup(cnx: Connection, request: CommandLookupTopic) -> None:
     # mapped port of a container: as Pulsar's standalone. On a shared store no broker sets it, as Pulsar's brokers.
     through = not ownership.is_shared
     cnx.send(answers.lookup(request.request_id, listener.url, listener.url_tls, through_service_url=through))
+    if registry.dormant.get(str(name)) is not None:
+        # It wakes while the client prepares its PRODUCER or SUBSCRIBE, whose answer names what keeps it from that.
+        with contextlib.suppress(BrokerError):
+            await registry.get(name, create=False)
 
 
 def _looked_up(cnx: Connection, topic: str) -> TopicName:

@@ -3,7 +3,7 @@
 Law: a topic is opened once and closed once. Requests that come while it is opened wait for the same opening; requests that
 come while it is closed or deleted wait for the end of that and open it again. Only its owner opens it (`TopicOwnership`).
 
-    producer, consumer, admin -> get -> ManagedLedger.open -> PersistentTopic
+    producer, consumer, admin, lookup of a dormant one -> get -> ManagedLedger.open -> PersistentTopic
     broker stop, unload, delete, a fenced log -> PersistentTopic.close
     no client for a while -> fall_asleep -> PersistentTopic.close, and a record in `dormant`
 """
