@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -96,6 +97,8 @@ async def test_forgotten_ids_do_not_come_also_not_those_that_are_being_taken() -
 async def test_error_of_a_refill_reaches_the_one_who_needs_an_id_alone() -> None:
     source = Source()
     stock = LedgerIdStock(source)
+    unseen: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
     source.error = MetadataError("away")
     with pytest.raises(MetadataError, match="away"):
         await stock.next()
@@ -107,3 +110,5 @@ async def test_error_of_a_refill_reaches_the_one_who_needs_an_id_alone() -> None
         await stock.next()
     source.error = None
     assert await stock.next() > 1
+    gc.collect()
+    assert unseen == []
