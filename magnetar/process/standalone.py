@@ -79,8 +79,8 @@ GC_MIDDLE_PASSES = 0
 """Every second pass is one of the middle generation and looks at up to 10,000 objects, twice the young ones. With 1 it would
 be every third, of 15,000 objects: 17 ms while thousands of topics are opened and closed, and more visits in all."""
 GC_FULL_PASSES = 20_000
-"""Passes of the middle generation between two full ones, which take 150 ns for each object that is not frozen. What comes
-and goes with topics and clients holds no cycles, so they would find little."""
+"""Passes of the middle generation between two full ones, which take 150 to 650 ns for each object that is not frozen. What
+comes and goes with topics and clients holds no cycles, so they would find little."""
 
 
 class _ToldToStop(Exception):

@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from bookkeeper.ensembles.ledger_ids import LedgerIds
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.compose.cluster_membership import unload_bundle
 from broker.service.lifecycle import namespace_topics
 from broker.service.namespaces.bundles import bundles_of
@@ -15,6 +17,7 @@ from foundation.loop.slices import ITEMS_MAX
 from foundation.model.errors import MetadataError
 from foundation.model.topic_name import parse_topic_name
 from tests.fakes.stage import Stage
+from tests.support.memory_broker import memory_broker
 
 NAMESPACE = "public/default"
 
@@ -77,3 +80,21 @@ async def test_bundle_forgets_its_dormant_topics_although_an_open_one_cannot_be_
     with pytest.raises(MetadataError, match="no lease"):
         await unload_bundle(stage.registry, f"{NAMESPACE}/{bundle}")
     assert not any(bundle.has(name) for name, _ in stage.registry.dormant)
+
+
+async def test_ids_that_were_taken_ahead_are_forgotten_with_each_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, forgotten = MemoryMetadataStore(), list[LedgerIds]()
+    store.is_shared = True
+
+    def forget(ids: LedgerIds) -> None:
+        forgotten.append(ids)
+
+    monkeypatch.setattr(LedgerIds, "forget", forget)
+    async with memory_broker(metadata=store) as broker:
+        name = parse_topic_name("persistent://public/default/t")
+        before = len(forgotten)
+        for _ in range(2):
+            await broker.registry.ownership.owner_of(name, authoritative=True)
+        assert len(forgotten) == before + 1
