@@ -48,7 +48,7 @@ async def test_dormant_topic_wakes_behind_the_answer(dormant: tuple[BrokerServic
 async def test_topic_that_cannot_be_opened_answers_its_lookup_once(
     dormant: tuple[BrokerService, RawConnection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker, client = dormant
+    _, client = dormant
     asked = asyncio.Event()
 
     async def get(_registry: TopicRegistry, name: TopicName, *, create: bool) -> None:
