@@ -91,6 +91,7 @@ class ClusterCounts:
     written_late: int = 0
     """Writes under a lease that somebody else had removed, before its former owner could know."""
     clock_jumps: int = 0
+    fallen_asleep: int = 0
     bookies_down: int = 0
     shed: int = 0
     divided: int = 0
@@ -135,6 +136,7 @@ class ClusterHistory:
     def __init__(self, seed: int, loop: SimLoop, trace: list[str], *, transactors: int = 0) -> None:
         self.loop, self.trace = loop, trace
         self.transactors = [Transactor(self, number) for number in range(transactors)]
+        self.seed = seed
         self.rng = rng = random.Random(seed ^ 0xC1057E)
         self.network = Network(loop, rng, Faults(drop=rng.choice((0.0, 0.005)), slow=rng.choice((0.0, 0.01))))
         self.cluster = Cluster(rng, loop, lag_s=rng.choice((0.01, 0.2)), notice_s=rng.choice((0.0, 0.3)))

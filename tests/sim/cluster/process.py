@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,9 +24,11 @@ from broker.peers.peer_settings import PeerSettings
 from broker.peers.peers import PeerAnswer, PeerRefused, Peers
 from broker.peers.wires import Wires
 from broker.service.compaction.topic_compaction import Compactor
+from broker.service.lifecycle.dormancy import stays_open
 from broker.service.lifecycle.transaction_participants import RegistryParticipants
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.settings import ServiceSettings
+from broker.service.topics.dormant_topic import NOT_KNOWN
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_ownership import Addresses, Owner
 from broker.service.topics.topic_registry import TopicRegistry
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
 
 ENTRIES_PER_LEDGER = 5
 DUE_S = 0.2
+DOZE_S = 2.5
 SESSION_S = 6.0
 
 
@@ -226,6 +230,7 @@ class ClusterProcess:
         if history.transactors:
             self.registry.transaction_states = self.coordinators
         self._tasks: set[asyncio.Task[object]] = set()
+        self._dozing = random.Random(f"{history.seed} {self.client.name}")
 
     def _coordinators(self) -> Coordinators:
         return Coordinators(
@@ -251,6 +256,7 @@ class ClusterProcess:
         await self.ownership.open(self.addresses)
         self.spawn(self._every(DUE_S, self._run_due), "due")
         self.spawn(self._every(REPORT_INTERVAL_S, self.ownership.tick), "load report")
+        self.spawn(self._every(DOZE_S, self._doze), "falling asleep")
         if self._history.transactors:
             self.spawn(self._every(OWNED_INTERVAL_S, self.coordinators.keep_open), "coordinators")
             self.spawn(self._every(TIME_OUTS_INTERVAL_S, self._time_outs), "time-outs")
@@ -332,6 +338,18 @@ class ClusterProcess:
                 await work()
             except BrokerError as error:
                 self._history.note(f"{self.client.name}: {error}")
+
+    async def _doze(self) -> None:
+        """Lets a topic fall asleep at a random moment, also with clients: they come back and wake it."""
+        await asyncio.sleep(self._dozing.uniform(0.0, DOZE_S))
+        topics = [
+            topic
+            for topic in self.registry.topics.values()
+            if isinstance(topic, PersistentTopic) and not stays_open(topic, frozenset())
+        ]
+        if topics:
+            self._history.counts.fallen_asleep += 1
+            await self.registry.fall_asleep(self._dozing.choice(topics), NOT_KNOWN)
 
     async def _run_due(self) -> None:
         now_ns = self.environment.now_ns()
