@@ -184,8 +184,11 @@ class Leases:
                     await self._remove_left(bundle)
 
     async def _remove_left(self, bundle: str) -> None:
+        session = self._session
         await self._remove_own(bundle)
-        self._left.discard(bundle)
+        # Otherwise nothing was removed, and the write that made it may have been asked again in the next session.
+        if session == self._session:
+            self._left.discard(bundle)
 
     async def remove_left(self) -> None:
         """Removes the nodes that failed and late requests have left; those that fail again at the next call.

@@ -118,6 +118,22 @@ async def test_node_that_was_made_before_the_news_of_its_session_is_removed_late
     assert await other.owner(BUNDLE) == addresses(1)
 
 
+async def test_node_of_the_next_session_whose_news_comes_during_a_release_is_removed_later() -> None:
+    store = LateReads()
+    own = leases(store)
+    await own.acquire(BUNDLE)
+
+    async def late() -> None:
+        own.end_session()
+
+    # The node was made in the session whose beginning the broker hears of now.
+    store.late = late
+    await own.release(BUNDLE)
+    assert await store.get(f"{BUNDLES}/{BUNDLE}") is not None
+    await own.remove_left()
+    assert await store.get(f"{BUNDLES}/{BUNDLE}") is None
+
+
 class LostAnswers(MemoryMetadataStore):
     """Makes keys, and says that it does not."""
 
