@@ -1,7 +1,7 @@
 """Memory of a topic, by part: dormant, open, with a subscription, with clients, and busy: with clients and messages.
 
 `python -m bench.many_topics [--topics 4000] [--only dormant open subscribed connected busy stored] [--parts 40]`, a minute
-`python -m bench.many_topics --topics 100000 --store zookeeper`, eight minutes; needs Java and Maven, and starts a ZooKeeper
+`python -m bench.many_topics --topics 100000 --store zookeeper`, six minutes; needs Java and Maven, and starts a ZooKeeper
 
 With more than 100,000 topics or on ZooKeeper, and without `--only`, the topics on disk alone (`stored_topics.py`): 600,000
 open ones would take 12 GB.
