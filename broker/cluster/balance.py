@@ -148,12 +148,12 @@ class Balance:
             found = least_loaded(candidates, used, rates, settings.overloaded)
         return min(found, key=lambda name: (len(held[name]), name), default="")
 
-    def _held(self, loads: Mapping[str, BrokerLoad]) -> dict[str, set[str]]:
-        """Returns the bundles of each broker, with those that are on their way to it."""
-        held = {name: set(load.bundles) for name, load in loads.items()}
+    def _held(self, loads: Mapping[str, BrokerLoad]) -> dict[str, list[str]]:
+        """Returns the bundles of each broker, with those that are on their way to it, once each."""
+        held = {name: [*load.bundles] for name, load in loads.items()}
         for bundle, name in self.chosen.items():
-            if name in held:
-                held[name].add(bundle)
+            if name in held and bundle not in loads[name].bundles:
+                held[name].append(bundle)
         return held
 
     def _topics(self, name: str, loads: Mapping[str, BrokerLoad]) -> int:
@@ -288,7 +288,7 @@ class Balance:
         busiest = sorted(self.averages, key=lambda one: -self.averages[one].short.throughput)[:most]
         for bundle in busiest:
             await self._store.put(f"{BUNDLE_AVERAGES}/{bundle}", encode_bundle(self.averages[bundle]))
-        for bundle in self._stored - self.averages.keys():
+        for bundle in sorted(self._stored - self.averages.keys()):
             await self._store.delete(f"{BUNDLE_AVERAGES}/{bundle}")
         self._stored = (self._stored & self.averages.keys()) | set(busiest)
         for name, member in members.items():

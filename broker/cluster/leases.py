@@ -199,7 +199,7 @@ class Leases:
         if self._left:
             # Nodes of an ended session are gone, which an older copy of the store does not show.
             await self._store.sync()
-        for bundle in list(self._left):
+        for bundle in sorted(self._left):
             lock = self._locks.setdefault(bundle, asyncio.Lock())
             async with lock:
                 if bundle in self._left:

@@ -75,8 +75,9 @@ def test_simulated_histories_break_no_invariant(seed: int) -> None:
     simulate(seed)
 
 
-def test_seed_gives_the_same_history_in_any_process() -> None:
-    program = "import sys; from tests.sim.__main__ import main; sys.exit(main(['--seed', '11']))"
+@pytest.mark.parametrize("arguments", [["--seed", "11"], ["--cluster", "--seed", "7"]])
+def test_seed_gives_the_same_history_in_any_process(arguments: list[str]) -> None:
+    program = f"import sys; from tests.sim.__main__ import main; sys.exit(main({arguments}))"
     shown = [
         subprocess.run(
             [sys.executable, "-c", program],
