@@ -32,7 +32,7 @@ from broker.service.policies.table import MAX_TOPICS
 from broker.service.settings import ServiceSettings
 from broker.service.successor import Successor
 from broker.service.topics.dormant_topic import restore
-from broker.service.topics.dormant_topics import DormantTopics
+from broker.service.topics.dormant_topics import OPENED, DormantTopics
 from broker.service.topics.ended_topics import EndedTopics
 from broker.service.topics.namespace_names import names_of, without_system
 from broker.service.topics.non_persistent_topic import NonPersistentTopic
@@ -227,6 +227,7 @@ class TopicRegistry:
         self.topics[key] = topic
         self._of_namespace.setdefault(name.namespace, {})[key] = topic
         self.environment.note_opened(name.ledger_name)
+        self.dormant.note_long_lived(OPENED)
         self.loads += 1
         self.load_times_ms.append((self.environment.now_ns() - started_ns) / 1e6)
         if stored.nodes is None:

@@ -49,15 +49,27 @@ async def test_topic_that_falls_asleep_during_the_stop_is_closed_once(
 async def test_records_are_frozen_so_that_no_later_pass_of_the_collector_looks_at_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dormant_topics, "FROZEN_AT_ONCE", 3)
     stage = Stage()
     for number in range(3):
         await stage.open(f"{TOPIC}-{number}")
+    monkeypatch.setattr(stage.registry.dormant, "_not_frozen", 0)
+    monkeypatch.setattr(dormant_topics, "FROZEN_AT_ONCE", 3)
     gc.unfreeze()
     for number, topic in enumerate(list(stage.registry.topics.values())):
         assert gc.get_freeze_count() == 0, number
         assert isinstance(topic, PersistentTopic)
         await stage.run(stage.registry.fall_asleep(topic, NOT_KNOWN))
+    assert gc.get_freeze_count() > 0
+    gc.unfreeze()
+
+
+async def test_opened_topics_are_frozen_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dormant_topics, "FROZEN_AT_ONCE", 3 * dormant_topics.OPENED)
+    stage = Stage()
+    gc.unfreeze()
+    for number in range(3):
+        assert gc.get_freeze_count() == 0, number
+        await stage.open(f"{TOPIC}-{number}")
     assert gc.get_freeze_count() > 0
     gc.unfreeze()
 
