@@ -14,6 +14,7 @@ from broker.security.authorization.access import Access, list_topics, look_up
 from broker.service.topics.namespace_names import without_system
 from broker.service.topics.topic_list_hash import TopicListHash
 from broker.service.topics.topic_lists import PatternNotLinear, TopicsPattern, parts_of, topics_hash
+from broker.service.topics.topic_registry import TopicRegistry
 from foundation.loop.slices import in_slices
 from foundation.model.errors import (
     BrokerError,
@@ -126,9 +127,14 @@ async def _lookup(cnx: Connection, request: CommandLookupTopic) -> None:
     through = not ownership.is_shared
     cnx.send(answers.lookup(request.request_id, listener.url, listener.url_tls, through_service_url=through))
     if registry.dormant.get(str(name)) is not None:
-        # It wakes while the client prepares its PRODUCER or SUBSCRIBE, whose answer names what keeps it from that.
-        with contextlib.suppress(BrokerError):
-            await registry.get(name, create=False)
+        # A task of its own, because the lookup is over.
+        cnx.context.spawn(_wake(registry, name), f"{name} wakes")
+
+
+async def _wake(registry: TopicRegistry, name: TopicName) -> None:
+    """Opens a topic while its client prepares a PRODUCER or SUBSCRIBE, whose answer names what keeps it from that."""
+    with contextlib.suppress(BrokerError):
+        await registry.get(name, create=False)
 
 
 def _looked_up(cnx: Connection, topic: str) -> TopicName:

@@ -214,6 +214,9 @@ class Divisions:
         key = f"{BUNDLES}/{bundle}"
         if namespace != NAMESPACE or text in self.bundles or self.holder(key) is not process:
             return
+        # Its session has ended: it names itself for the topics that are open, and opens none.
+        if not process.ownership._is_joined:
+            return
         parts = self.bundles.overlapping(Bundle.parsed(text))
         if any(self.holder(f"{BUNDLES}/{NAMESPACE}/{one}") is not process for one in parts):
             self._history.broken(f"{process.client.name} has taken {bundle}, which was divided")

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from bookkeeper.ensembles.ledger_id_stock import LedgerIdStock
 from bookkeeper.ensembles.ledger_ids import LedgerIds
 from bookkeeper.metadata.metadata_store import Versioned
 from broker.admin.cluster.transaction_stats import transaction_metadata
@@ -193,7 +194,8 @@ class ClusterProcess:
         self.environment = ManagedLedgerEnvironment(
             metadata=self.store,
             ledgers=history.ledgers_of(self),
-            ids=LedgerIds(self.store, 20),
+            # In blocks, as on a store that is served, or one by one and taken ahead, as on ZooKeeper.
+            ids=LedgerIds(self.store, 20) if history.seed % 2 else LedgerIdStock(LedgerIds(self.store, 1)),
             caches=ComposedCache(EntryCacheSettings(1 << 20, policy="pip430")).manager,
             turn=Turn(loop.call_soon, loop.now_ns),
             now_ns=loop.now_ns,
@@ -211,6 +213,7 @@ class ClusterProcess:
             peers=SimPeers(history, self),
             settings=lambda: history.divisions.balance_settings,
         )
+        self.ownership.leases.made = self.environment.ids.forget
         self.ownership.reports.measure = self._measure
         self.ownership.named = partial(history.divisions.named, self)
         self.registry = TopicRegistry(
