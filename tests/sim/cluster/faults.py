@@ -147,6 +147,8 @@ class ClusterFaults:
         process = self._rng.choice(self._history.places)
         if process is not None and process.is_up and (bundles := list(process.ownership.leases)):
             bundle = self._rng.choice(bundles)
+            if not process.knows(bundle):
+                return  # A part of a division of which it has not heard yet: the request is answered with 404.
             self._history.note(f"{process.client.name} unloads {bundle}")
             self._history.counts.unloaded += 1
             to = (

@@ -228,6 +228,8 @@ class ClusterHistory:
         """Stands for a request of the leader to hand a bundle over."""
         bundle = path.removeprefix("/admin/v2/namespaces/").removesuffix("/unload")
         process = self.at(to)
+        if process is not None and not process.knows(bundle):
+            raise ServiceNotReady(f"{process.client.name} knows no bundle {bundle}")
         try:
             await call(self, process, lambda: process.ownership.unload(bundle, destination))  # type: ignore[union-attr]
         except Unserved as error:

@@ -27,6 +27,7 @@ from broker.peers.wires import Wires
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.lifecycle.dormancy import stays_open
 from broker.service.lifecycle.transaction_participants import RegistryParticipants
+from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import Namespaces
 from broker.service.settings import ServiceSettings
 from broker.service.topics.dormant_topic import NOT_KNOWN
@@ -303,6 +304,11 @@ class ClusterProcess:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._history.failed(self, error)
+
+    def knows(self, bundle: str) -> bool:
+        """Returns True for a bundle, `tenant/namespace/range`, that is there as far as this process knows."""
+        namespace, _, text = bundle.rpartition("/")
+        return text in bundles_of(self.namespaces, namespace)
 
     def disturb(self, seconds: float) -> None:
         """Notes a fault."""
