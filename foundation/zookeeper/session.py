@@ -25,6 +25,7 @@ from foundation.zookeeper.nodes import ZookeeperNodes
 from foundation.zookeeper.ready_sockets import ready_sockets
 from foundation.zookeeper.tls import ZookeeperTls
 from foundation.zookeeper.url import ZookeeperUrl
+from foundation.zookeeper.wake_pipe import wake_pipe
 
 _RECONNECT = {"max_tries": -1, "delay": 0.1, "max_delay": 2.0}
 """Without end, and seconds between two attempts: a process outlives its ZooKeeper, so giving up would only add a
@@ -82,6 +83,7 @@ class ZookeeperSession:
         """
         handler = SequentialThreadingHandler()
         handler.select = ready_sockets
+        handler.create_socket_pair = wake_pipe
         client = KazooClient(
             hosts=url.hosts,
             timeout=timeout_s,
