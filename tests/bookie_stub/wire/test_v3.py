@@ -143,8 +143,12 @@ async def test_long_poll_is_answered_before_the_add_that_wakes_it(setup: Setup) 
     client = await setup.with_entries(1, 3)
     poll = client.long_poll(1, 1)
     await setup.until_waiting(client)
+    setup.file_system.may_sync.clear()
     add = client.add(1, 3)
-    first = await client.first_answer()
+    try:
+        first = await client.first_answer()
+    finally:
+        setup.file_system.may_sync.set()
     assert first.header.txnId == poll
     part = first.readResponse
     assert (part.status, part.entryId, part.body, part.maxLAC) == (EOK, 2, entry_of(1, 2), 2)
