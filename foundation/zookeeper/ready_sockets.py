@@ -7,16 +7,27 @@ GIL away. While the event loop is busy each of them costs up to a switch interva
 from __future__ import annotations
 
 import select
-import socket
 from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+
+class Waited(Protocol):
+    """A socket, or an end of the pipe in `wake_pipe.py`."""
+
+    def fileno(self) -> int:
+        """Returns the descriptor."""
+        ...
+
+
+One = TypeVar("One", bound=Waited)
 
 
 def ready_sockets(
-    readers: Sequence[socket.socket],
-    writers: Sequence[socket.socket],
-    _: Sequence[socket.socket],
+    readers: Sequence[One],
+    writers: Sequence[One],
+    _: Sequence[One],
     timeout_s: float | None = None,
-) -> tuple[list[socket.socket], list[socket.socket], list[socket.socket]]:
+) -> tuple[list[One], list[One], list[One]]:
     """Returns those that can be read, and those that can be written; a broken one counts as ready.
 
     Stands for kazoo's `handler.select`, so the third list is empty. `timeout_s`: None waits without end.

@@ -14,8 +14,8 @@ The order, with what a crash after each step leaves and who finds it:
 So at every moment the list names each object that may exist, and each entry is in the bookies or in a copy that is complete.
 Before objects are deleted by an id, a write of the list has stored that their copy is not complete.
 A broker that has lost the topic during a copy may write an object after the next owner has deleted by its id. When the copy
-or its completion fails, it looks whether the list still names the copy, as soon as that can be read, and deletes the objects
-otherwise; after a crash there, `scanOffloadedLedgers` alone finds them.
+or its completion fails, the broker reads the list as soon as that answers, and deletes the objects unless the list names the
+copy; after a crash there, `scanOffloadedLedgers` alone finds them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     PersistentTopic -> close -> record_of -> DormantTopics
     a start -> record_of_stored (`stored_record.py`) -> DormantTopics
-    a lookup of a client, a client, a request, a due time -> TopicRegistry.get -> opened from the record -> restore
+    a client's lookup, a client, a request, a due time -> TopicRegistry.get -> opened from the record -> restore
 
 The record has what the metadata store has of the topic, so that opening it needs no read of the store; the levels that
 metrics show, while counters begin anew as after each opening; and the facts from which `due_ns_of` computes when something

@@ -24,8 +24,8 @@ from foundation.units import NS_PER_SECOND
 FROZEN_AT_ONCE: Final = 2_000
 """Records after which the collector's young generations are looked through and frozen: 1 to 3 ms."""
 OPENED: Final = 4
-"""Records that an opened topic counts for: with its clients it has some 50 objects, of which a full pass takes 20 ms for
-30,000."""
+"""An opened topic counts for so many records. With clients a topic has some 50 objects, and a full pass over 30,000 objects
+takes 20 ms."""
 DUE_PER_SECOND: Final = 20_000
 """Topics that are planned for one second; others follow in the next ones. Fewer than these can be opened in a second, and
 one dict of 600,000 would hold the loop for 50 ms when it grows."""

@@ -209,7 +209,7 @@ async def test_request_that_is_too_large_with_the_paths_of_its_checks_is_refused
     client = SimpleNamespace(client_id=(1, b""), stop=lambda: None, close=lambda: None)
     requests = ZookeeperRequests(ZookeeperSession(client, ZookeeperUrl("zk", "/root")))
     store = ZookeeperMetadataStore(requests, 0.01)
-    requests.disconnected()  # What is sent waits.
+    requests.disconnected()  # Requests wait from now on.
     await asyncio.sleep(0)
     with pytest.raises(MetadataError, match=r"/root/a and 2 more: 1048001 bytes, .* takes 1048000"):
         await asyncio.wait_for(

@@ -25,7 +25,6 @@ from broker.peers.peer_settings import PeerSettings
 from broker.peers.peers import PeerAnswer, PeerRefused, Peers
 from broker.peers.wires import Wires
 from broker.service.compaction.topic_compaction import Compactor
-from broker.service.lifecycle.dormancy import stays_open
 from broker.service.lifecycle.transaction_participants import RegistryParticipants
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import Namespaces
@@ -46,6 +45,7 @@ from protocol.commands import parse_command
 from protocol.frame import SIZES
 from protocol.pulsar_api_pb2 import TxnAction
 from tests.fakes.compaction import InlineWorker
+from tests.sim.dozing import may_sleep
 from tests.sim.followers import Cluster, FollowerStore, Leader
 from tests.sim.lives.life import WallClock
 from tests.sim.network import Client
@@ -351,12 +351,7 @@ class ClusterProcess:
     async def _doze(self) -> None:
         """Lets a topic fall asleep at a random moment, also with clients: they come back and wake it."""
         await asyncio.sleep(self._dozing.uniform(0.0, DOZE_S))
-        topics = [
-            topic
-            for topic in self.registry.topics.values()
-            if isinstance(topic, PersistentTopic) and not stays_open(topic, frozenset())
-        ]
-        if topics:
+        if topics := may_sleep(self.registry):
             self._history.counts.fallen_asleep += 1
             await self.registry.fall_asleep(self._dozing.choice(topics), NOT_KNOWN)
 

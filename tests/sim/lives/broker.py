@@ -15,7 +15,7 @@ from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.offload.ledger_tier import LedgerTier
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.lifecycle.deletion.deletions import Deletions
-from broker.service.lifecycle.dormancy import Dormancy, stays_open
+from broker.service.lifecycle.dormancy import Dormancy
 from broker.service.lifecycle.dormant_filling import DormantFilling
 from broker.service.lifecycle.hole_rounds import HoleRounds
 from broker.service.lifecycle.inactive_topics import InactiveTopicRounds
@@ -31,6 +31,7 @@ from entry_cache.compose import ComposedCache
 from foundation.loop.turn import Turn
 from foundation.model.errors import BrokerError
 from tests.fakes.compaction import InlineWorker
+from tests.sim.dozing import may_sleep
 from tests.sim.lives.life import KINDS
 from tests.sim.lives.objects import SimObjects
 from tests.sim.metadata import SimMetadataStore
@@ -160,11 +161,7 @@ class SimBroker:
     async def _doze(self) -> None:
         """Lets a topic fall asleep at a random moment, also with clients: they come back and wake it."""
         await asyncio.sleep(self._dozing.uniform(0.0, DOZE_S))
-        topics = [
-            topic
-            for topic in self.registry.topics.values()
-            if isinstance(topic, PersistentTopic) and not stays_open(topic, frozenset())
-        ]
+        topics = may_sleep(self.registry)
         shadows = [
             topic
             for topic in self.registry.topics.values()

@@ -9,6 +9,7 @@ import pytest
 
 from bookkeeper.metadata.metadata_store import Versioned
 from broker.managed_ledger.ledger_list import OffloadedLedger, OffloadPlace
+from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import managed_ledger_key
 from broker.managed_ledger.offload.ledger_offloads import OffloadRunning, OffloadStatus
 from broker.managed_ledger.records.pulsar_records import decode_ledger_list
@@ -149,16 +150,22 @@ async def test_a_copy_whose_completion_was_not_answered_is_deleted_after_the_lis
     await read_without_bookies(crashed)
 
 
-@pytest.mark.parametrize("held_from", [1, 2])
-async def test_a_broker_that_has_lost_its_topic_leaves_no_object(tiered: Tiered, held_from: int) -> None:
+async def taken_over(tiered: Tiered, held_from: int = 1) -> tuple[ManagedLedger, Tiered, ManagedLedger]:
+    """Returns a ledger whose copy waits in a write, and another broker with the ledger that it has opened meanwhile."""
     ledger = await tiered.open(ENTRIES + 1)
     tiered.objects.hold, tiered.objects.held_from = asyncio.Event(), held_from
     ledger.own_offloads().start(ledger.last_confirmed)
     await until(lambda: tiered.objects.writes == held_from)
     other = Tiered(tiered.folder, tiered.world.after_crash())
-    reopened = await other.world.open(entries_per_ledger_max=ENTRIES, offload=other.rules)
+    return ledger, other, await other.world.open(entries_per_ledger_max=ENTRIES, offload=other.rules)
+
+
+@pytest.mark.parametrize("held_from", [1, 2])
+async def test_a_broker_that_has_lost_its_topic_leaves_no_object(tiered: Tiered, held_from: int) -> None:
+    ledger, other, reopened = await taken_over(tiered, held_from)
     await other.offload(reopened)
     # From the data on the late copy is whole, and its completion fails; the index alone fails the comparison.
+    assert tiered.objects.hold is not None
     tiered.objects.hold.set()
     await until(lambda: ledger.own_offloads().status is OffloadStatus.ERROR)
     await until(lambda: other.files() == other.named(reopened))
@@ -170,12 +177,7 @@ async def test_a_broker_whose_completion_is_refused_looks_at_the_list_until_it_c
     tiered: Tiered, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("broker.offload.ledger_tier.SETTLE_S", 0)
-    ledger = await tiered.open(ENTRIES + 1)
-    tiered.objects.hold = asyncio.Event()
-    ledger.own_offloads().start(ledger.last_confirmed)
-    await until(lambda: tiered.objects.writes)
-    other = Tiered(tiered.folder, tiered.world.after_crash())
-    reopened = await other.world.open(entries_per_ledger_max=ENTRIES, offload=other.rules)
+    ledger, other, reopened = await taken_over(tiered)
     await other.offload(reopened)
     metadata, reads = tiered.world.metadata, list[str]()
 
@@ -190,6 +192,7 @@ async def test_a_broker_whose_completion_is_refused_looks_at_the_list_until_it_c
 
     monkeypatch.setattr(metadata, "put", refuse)
     monkeypatch.setattr(metadata, "get", get)
+    assert tiered.objects.hold is not None
     tiered.objects.hold.set()
     await until(lambda: len(reads) == 3 and other.files() == other.named(reopened))
     assert ledger.own_offloads().status is OffloadStatus.ERROR
@@ -198,12 +201,8 @@ async def test_a_broker_whose_completion_is_refused_looks_at_the_list_until_it_c
 
 
 async def test_a_late_copy_that_the_list_names_is_left_to_the_new_owner(tiered: Tiered) -> None:
-    ledger = await tiered.open(ENTRIES + 1)
-    tiered.objects.hold = asyncio.Event()
-    ledger.own_offloads().start(ledger.last_confirmed)
-    await until(lambda: tiered.objects.writes)
-    other = Tiered(tiered.folder, tiered.world.after_crash())
-    reopened = await other.world.open(entries_per_ledger_max=ENTRIES, offload=other.rules)
+    ledger, other, reopened = await taken_over(tiered)
+    assert tiered.objects.hold is not None
     tiered.objects.hold.set()
     await until(lambda: ledger.own_offloads().status is OffloadStatus.ERROR)
     assert other.files() == other.named(reopened) != []
