@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Final
+from itertools import count
+from typing import Final, NamedTuple
 
 from broker.cluster.balance_settings import BalanceSettings
 from broker.cluster.loads import BrokerLoad, BundleLoad, ResourceUse, bundle_load
@@ -44,6 +46,17 @@ _BITS_PER_KBIT: Final = 1000 / 8
 """Bytes per kilobit."""
 _UNKNOWN_KBITS: Final = -1000.0
 """Apache's limit of a bandwidth that is not known."""
+
+
+class DormantCount(NamedTuple):
+    """Dormant topics of a namespace."""
+
+    change: int
+    """The namespace's of `DormantTopics.last_changes` when the count began."""
+    bundles: Bundles
+    """By which its topics were counted."""
+    topics: Counter[str]
+    """By name of the bundle."""
 
 
 def measure_load(broker: BrokerService, window_of: Callable[[str], TopicWindow]) -> None:
@@ -87,6 +100,8 @@ class LoadMeter:
         self._network = network
         self._usage_ms = usage_ms
         self._bundles: dict[str, BundleLoad] = {}
+        self._dormant: dict[str, DormantCount] = {}
+        """By namespace."""
         self._count_due_ns = 0
         self._counting: asyncio.Task[None] | None = None
         self._began = self._sample()
@@ -131,26 +146,44 @@ class LoadMeter:
                 continue
             if (sums := self._sums(known, found, topic.name.namespace, name)) is not None:
                 self._add(sums, name, topic)
-        for number, (name, _) in enumerate(registry.dormant, 1):
-            if number % TOPICS_PER_SLICE == 0:
+        yield from self._dormant_slices(known, found)
+
+    def _dormant_slices(self, known: dict[str, Bundles], found: dict[str, list[float]]) -> Iterator[None]:
+        """Adds the dormant topics. Walks over a namespace's only where its last count does not hold any more."""
+        dormant, before, self._dormant = self._registry.dormant, self._dormant, {}
+        steps = count(1)
+        for namespace, change in dormant.last_changes().items():
+            if next(steps) % TOPICS_PER_SLICE == 0:
                 yield
-            namespace = name.partition("://")[2].rpartition("/")[0]
-            if (
-                name not in registry.topics
-                and (sums := self._sums(known, found, namespace, name)) is not None
-            ):
-                sums[6] += 1
+            if (bundles := self._bundles_of(known, namespace)) is None:
+                continue
+            counted = before.get(namespace)
+            if counted is None or (counted.change, counted.bundles) != (change, bundles):
+                topics = Counter[str]()
+                for name in dormant.names(namespace):
+                    if next(steps) % TOPICS_PER_SLICE == 0:
+                        yield
+                    topics[f"{namespace}/{bundles.of(name)}"] += 1
+                counted = DormantCount(change, bundles, topics)
+            self._dormant[namespace] = counted
+            for bundle, topics_there in counted.topics.items():
+                found.setdefault(bundle, [0.0] * len(BundleLoad._fields))[6] += topics_there
 
     def _sums(
         self, known: dict[str, Bundles], found: dict[str, list[float]], namespace: str, name: str
     ) -> list[float] | None:
         """Returns the sums of a topic's bundle; None where its namespace is being deleted."""
+        if (bundles := self._bundles_of(known, namespace)) is None:
+            return None
+        return found.setdefault(f"{namespace}/{bundles.of(name)}", [0.0] * len(BundleLoad._fields))
+
+    def _bundles_of(self, known: dict[str, Bundles], namespace: str) -> Bundles | None:
+        """Returns the bundles that this count goes by; None where the namespace is being deleted."""
         if namespace not in known:
             if not self._registry.namespaces.exists(namespace):
                 return None
             known[namespace] = bundles_of(self._registry.namespaces, namespace)
-        bundle = f"{namespace}/{known[namespace].of(name)}"
-        return found.setdefault(bundle, [0.0] * len(BundleLoad._fields))
+        return known[namespace]
 
     def _add(self, sums: list[float], name: str, topic: Topic) -> None:
         for place, rate in enumerate(_rates(self._window_of(name).row).values()):

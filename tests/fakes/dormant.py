@@ -16,6 +16,9 @@ class _None:
     def __iter__(self) -> Iterator[object]:
         return iter(())
 
+    def last_changes(self) -> dict[str, int]:
+        return {}
+
     def get(self, name: str) -> None:
         return None
 

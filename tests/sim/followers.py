@@ -102,6 +102,8 @@ class Cluster:
         self.first: Leader | None = None
         self.first = Leader(self)
         self.followers: list[FollowerStore] = []
+        self.numbers_taken = 0
+        """Numbers that the leader's sequence has given."""
 
     def changed(self, key: str, value: Versioned | None) -> None:
         self.log.append((key, value))
@@ -206,10 +208,21 @@ class FollowerStore:
         return outcome
 
     async def sync(self) -> None:
+        await self._arrive_at_leader()
+        await self._travel()
+
+    async def _arrive_at_leader(self) -> None:
         await self._travel()
         await self._until_thawed()
         self.catch_up(len(self._cluster.log))
+
+    async def take_numbers(self, count: Callable[[], int]) -> int:
+        """Takes as many numbers of the leader's sequence as `count` says at its arrival; returns the first."""
+        await self._arrive_at_leader()
+        first = self._cluster.numbers_taken
+        self._cluster.numbers_taken += count()
         await self._travel()
+        return first
 
     async def watch(self, key: str, changed: Callable[[], None]) -> Stop:
         await self._travel()
@@ -312,3 +325,41 @@ class FollowerStore:
         await self._travel()
         self._closed = True
         await self._session.close()
+
+
+class SequenceIds:
+    """Ledger ids as ZooKeeper gives them: callers that come together share one request, and its loss."""
+
+    def __init__(self, store: FollowerStore) -> None:
+        self._store = store
+        self._request: asyncio.Task[int] | None = None
+        """The one that is under way to the leader."""
+        self._sharing = 0
+        """Callers that share it."""
+
+    async def next(self, above: int = -1) -> int:
+        while (ledger_id := await self._next()) <= above:
+            pass
+        return ledger_id
+
+    def forget(self) -> None:
+        """Has none ahead."""
+
+    async def _next(self) -> int:
+        if self._request is None:
+            self._sharing = 0
+            self._request = asyncio.ensure_future(self._store.take_numbers(self._leave))
+            self._request.add_done_callback(self._done)
+        request, place = self._request, self._sharing
+        self._sharing += 1
+        return await asyncio.shield(request) + place
+
+    def _leave(self) -> int:
+        """The request is at the leader: who comes now needs another one."""
+        self._request = None
+        return self._sharing
+
+    def _done(self, request: asyncio.Task[int]) -> None:
+        # Lost on its way to the leader.
+        if self._request is request:
+            self._request = None

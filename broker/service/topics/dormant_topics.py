@@ -43,7 +43,7 @@ class DormantRecords:
     small and short-lived. A small namespace has one shelf, since 64 of them would weigh more than its records.
     """
 
-    __slots__ = ("_first", "_others", "backlog", "count")
+    __slots__ = ("_first", "_others", "backlog", "change", "count")
 
     def __init__(self) -> None:
         self._first: dict[str, DormantTopic] = {}
@@ -52,6 +52,8 @@ class DormantRecords:
         """Number of the records."""
         self.backlog = 0
         """Sum of their backlogs."""
+        self.change = 0
+        """Number of the last change of the broker's records that was one of these."""
 
     def get(self, name: str) -> DormantTopic | None:
         """Returns the topic's record, None for one that has none here."""
@@ -116,6 +118,8 @@ class DormantTopics:
         self.backlog = self.size_bytes = self.subscriptions = 0
         """Sums over the records, kept so that the console need not walk over all of them."""
         self._not_frozen = 0
+        self._changes = 0
+        """Records that were ever added or dropped."""
         self.reading: set[str] = set()
         """Topics whose records are being read from the store; one that is opened or deleted meanwhile leaves it."""
         self.filled_parts: set[str] = set()
@@ -154,6 +158,10 @@ class DormantTopics:
         records = self._of_namespace.get(namespace)
         return iter(()) if records is None else records.names()
 
+    def last_changes(self) -> dict[str, int]:
+        """Returns a number for each namespace with dormant topics: another one as soon as others are dormant there."""
+        return {namespace: records.change for namespace, records in self._of_namespace.items()}
+
     async def close(self, topic: PersistentTopic, oldest_ms: int) -> None:
         """Closes a topic and keeps its record. Raises MetadataError; there is no record then."""
         await topic.close()
@@ -168,7 +176,7 @@ class DormantTopics:
         if records is None:
             records = self._of_namespace[name.namespace] = DormantRecords()
         records.add(str(name), record)
-        self._count(record, 1)
+        self._count(records, record, 1)
         self._environment.changed.note(name.ledger_name)
         self.plan(str(name))
         self.note_long_lived(1)
@@ -190,7 +198,7 @@ class DormantTopics:
         namespace = _namespace_of(name)
         records = self._of_namespace.get(namespace)
         if records is not None and (record := records.pop(name)) is not None:
-            self._count(record, -1)
+            self._count(records, record, -1)
             self._take_from_plan(name, record)
             self._environment.changed.note(parse_topic_name(name).ledger_name)
             if not records.count:
@@ -205,7 +213,9 @@ class DormantTopics:
             if has(name):
                 self.drop(name)
 
-    def _count(self, record: DormantTopic, sign: int) -> None:
+    def _count(self, records: DormantRecords, record: DormantTopic, sign: int) -> None:
+        self._changes += 1
+        records.change = self._changes
         self.count += sign
         self.backlog += sign * record.backlog
         self.size_bytes += sign * record.size_bytes

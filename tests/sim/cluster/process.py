@@ -46,7 +46,7 @@ from protocol.frame import SIZES
 from protocol.pulsar_api_pb2 import TxnAction
 from tests.fakes.compaction import InlineWorker
 from tests.sim.dozing import may_sleep
-from tests.sim.followers import Cluster, FollowerStore, Leader
+from tests.sim.followers import Cluster, FollowerStore, Leader, SequenceIds
 from tests.sim.lives.life import WallClock
 from tests.sim.network import Client
 
@@ -196,7 +196,7 @@ class ClusterProcess:
             metadata=self.store,
             ledgers=history.ledgers_of(self),
             # In blocks, as on a store that is served, or one by one and taken ahead, as on ZooKeeper.
-            ids=LedgerIds(self.store, 20) if history.seed % 2 else LedgerIdStock(LedgerIds(self.store, 1)),
+            ids=LedgerIds(self.store, 20) if history.seed % 2 else LedgerIdStock(SequenceIds(self.store)),
             caches=ComposedCache(EntryCacheSettings(1 << 20, policy="pip430")).manager,
             turn=Turn(loop.call_soon, loop.now_ns),
             now_ns=loop.now_ns,
