@@ -25,6 +25,7 @@ from broker.service.lifecycle.unused_subscriptions import delete_unused_subscrip
 from broker.service.policies.table import COMPACTION
 from broker.service.topics.dormant_topic import NOT_KNOWN
 from broker.service.topics.persistent_topic import PersistentTopic, expire, transaction_buffer
+from broker.service.topics.topic import held
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.loop.slices import in_slices
 from foundation.model.errors import BrokerError, TopicNotFound
@@ -236,7 +237,8 @@ class Dormancy:
             if isinstance(topic, PersistentTopic):
                 # One that somebody else has asked for falls asleep when it has been idle.
                 is_ours, asked = topic.asked == 1, self._asked_of_group(topic)
-                await self._do_work(topic)
+                with held(topic):
+                    await self._do_work(topic)
                 if is_ours and self._registry.settings.dormant_after_s and not topic.closed:
                     await self._sleep(topic, asked, defects)
                 if is_ours and topic.asked == 1:
