@@ -223,7 +223,12 @@ class Dormancy:
                 or any(has_clients(one) or _would_lose(one, self.kept) for one in group)
             ):
                 return
-            for one, one_ms in zip(group, oldest_ms, strict=True):
+            for one, one_ms, times in zip(group, oldest_ms, asked, strict=True):
+                if one.asked != times or has_clients(one) or _would_lose(one, self.kept):
+                    # While the shadows before it closed. They are woken, because none sleeps while its source is open.
+                    if not topic.closed:
+                        self._registry.shadows.opened(topic)
+                    return
                 await self._registry.fall_asleep(one, one_ms)
         except BrokerError as error:
             log.warning("! %s could not be closed as dormant: %s", topic.name, error)
