@@ -25,6 +25,7 @@ from broker.service.lifecycle.unused_subscriptions import delete_unused_subscrip
 from broker.service.policies.table import COMPACTION
 from broker.service.topics.dormant_topic import NOT_KNOWN
 from broker.service.topics.persistent_topic import PersistentTopic, expire, transaction_buffer
+from broker.service.topics.topic import held
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.loop.slices import in_slices
 from foundation.model.errors import BrokerError, TopicNotFound
@@ -222,7 +223,12 @@ class Dormancy:
                 or any(has_clients(one) or _would_lose(one, self.kept) for one in group)
             ):
                 return
-            for one, one_ms in zip(group, oldest_ms, strict=True):
+            for one, one_ms, times in zip(group, oldest_ms, asked, strict=True):
+                if one.asked != times or has_clients(one) or _would_lose(one, self.kept):
+                    # While the shadows before it closed. They are woken, because none sleeps while its source is open.
+                    if not topic.closed:
+                        self._registry.shadows.opened(topic)
+                    return
                 await self._registry.fall_asleep(one, one_ms)
         except BrokerError as error:
             log.warning("! %s could not be closed as dormant: %s", topic.name, error)
@@ -236,7 +242,8 @@ class Dormancy:
             if isinstance(topic, PersistentTopic):
                 # One that somebody else has asked for falls asleep when it has been idle.
                 is_ours, asked = topic.asked == 1, self._asked_of_group(topic)
-                await self._do_work(topic)
+                with held(topic):
+                    await self._do_work(topic)
                 if is_ours and self._registry.settings.dormant_after_s and not topic.closed:
                     await self._sleep(topic, asked, defects)
                 if is_ours and topic.asked == 1:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic import held
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.loop.slices import in_slices
 from foundation.model.errors import BrokerError
@@ -70,7 +71,8 @@ class TopicRounds:
                         # No coroutine around each topic: it would cost more than a look at an idle one.
                         waiting = self._work(topic)
                         if waiting is not None:
-                            await waiting
+                            with held(topic):
+                                await waiting
                     except BrokerError as error:
                         if not topic.closed:
                             failed.append((topic, error))

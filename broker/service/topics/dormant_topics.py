@@ -10,6 +10,7 @@ from itertools import chain, repeat
 from typing import Final
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.managed_ledger.managed_ledger_info import managed_ledger_key
 from broker.managed_ledger.settings import OffloadRules
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.settings import ServiceSettings
@@ -203,6 +204,23 @@ class DormantTopics:
             self._environment.changed.note(parse_topic_name(name).ledger_name)
             if not records.count:
                 del self._of_namespace[namespace]
+
+    async def is_confirmed(self, name: TopicName) -> bool:
+        """Returns True for a dormant topic that the store has, which a read has not shown; otherwise drops its record.
+
+        A follower of ZooKeeper may not have the topic yet that another broker has made anew. Raises MetadataError.
+        """
+        record = self.get(str(name))
+        if record is None:
+            return False
+        metadata = self._environment.metadata
+        await metadata.sync()
+        if await metadata.get(managed_ledger_key(name.ledger_name)) is not None:
+            return True
+        # One that was opened or made meanwhile has none, or another one.
+        if self.get(str(name)) is record:
+            self.drop(str(name))
+        return False
 
     async def forget_part(self, part: str, namespace: str, has: Callable[[str], bool]) -> None:
         """Forgets the records of a part that another broker may own next: they would hide what it does. In slices."""

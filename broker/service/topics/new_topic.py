@@ -46,6 +46,8 @@ async def store_topic(
             nodes, keeps_nodes = StoredNodes(node, ()), not environment.metadata.is_shared
             record = record_of_stored(info, nodes, registry.now_ns(), keeps_nodes=keeps_nodes)
             assert record is not None
+            # Of a topic of this name whose nodes somebody has removed.
+            registry.dormant.drop(str(name))
             registry.dormant.add(name, record)
         registry.events.announce(name, exists=True)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
@@ -128,7 +129,7 @@ class Topic:
         self.asked = 0
         """Requests that have asked for the topic since it was opened; a topic that is asked for does not fall asleep."""
         self.requests = 0
-        """Requests that have the topic and still run: it does not fall asleep under them, see `hold`."""
+        """Requests and rounds that have the topic and still run: it does not fall asleep under them, see `hold`, `held`."""
         self.used_at_ns = 0
         """When the topic was opened, or was last seen in use by `InactiveTopicRounds`; monotonic."""
         self.messages_in = 0
@@ -322,6 +323,16 @@ def hold(topic: Topic) -> None:
 
 def _request_ended(topic: Topic, _task: asyncio.Task[object]) -> None:
     topic.requests -= 1
+
+
+@contextmanager
+def held(topic: Topic) -> Iterator[None]:
+    """Keeps the topic awake within the block: a task that walks over many topics would keep all of them by `hold`."""
+    topic.requests += 1
+    try:
+        yield
+    finally:
+        topic.requests -= 1
 
 
 def check_unused(topic: Topic) -> None:

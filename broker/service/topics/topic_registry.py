@@ -457,9 +457,11 @@ class TopicRegistry:
     # Listing
 
     async def is_stored(self, name: TopicName) -> bool:
-        """Returns True when the metadata store has a log for the topic."""
+        """Returns True when the metadata store has a log for the topic; a record of one without a log is dropped."""
+        if not name.is_persistent:
+            return False
         key = managed_ledger_key(name.ledger_name)
-        return name.is_persistent and await self.environment.metadata.get(key) is not None
+        return await self.environment.metadata.get(key) is not None or await self.dormant.is_confirmed(name)
 
     async def exists(self, name: TopicName) -> bool:
         """Returns True for an open, stored or partitioned topic, or a partition."""

@@ -6,11 +6,13 @@ import asyncio
 
 import pytest
 
+from broker.managed_ledger.managed_ledger_info import SHADOW_SOURCE
+from broker.service.topics.new_topic import create_shadow
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import hold
 from foundation.model.errors import NotAllowed
 from foundation.model.topic_name import parse_topic_name
-from tests.broker.service.lifecycle.test_dormancy import MINUTE_MS, Scene
+from tests.broker.service.lifecycle.test_dormancy import MINUTE_MS, SHADOW, Scene
 from tests.fakes.stage import TOPIC
 
 NAME = parse_topic_name(TOPIC)
@@ -108,6 +110,50 @@ async def test_idle_topic_that_is_asked_for_just_before_it_falls_asleep_stays_op
     monkeypatch.undo()
     await scene.later(10_000)
     await scene.sleep()
+
+
+async def test_source_that_is_asked_for_while_its_shadow_falls_asleep_stays_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+    await scene.with_backlog()
+    await scene.run(create_shadow(scene.registry, parse_topic_name(SHADOW), {SHADOW_SOURCE: TOPIC}))
+    fall_asleep, asleep = scene.registry.fall_asleep, list[str]()
+
+    async def then_a_request_comes(topic: PersistentTopic, oldest_ms: int) -> None:
+        await fall_asleep(topic, oldest_ms)
+        asleep.append(str(topic.name))
+        await scene.registry.get(NAME, create=False)
+
+    monkeypatch.setattr(scene.registry, "fall_asleep", then_a_request_comes)
+    await scene.later(0)
+    await scene.later(10_000)
+    await scene.settle()
+    assert asleep == [SHADOW]
+    assert set(scene.registry.topics) == {TOPIC, SHADOW}
+    monkeypatch.undo()
+    await scene.later(10_000)
+    await scene.sleep()
+
+
+async def test_source_that_is_unloaded_while_its_shadow_falls_asleep_is_closed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+    await scene.with_backlog()
+    await scene.run(create_shadow(scene.registry, parse_topic_name(SHADOW), {SHADOW_SOURCE: TOPIC}))
+    fall_asleep = scene.registry.fall_asleep
+
+    async def then_the_source_is_unloaded(topic: PersistentTopic, oldest_ms: int) -> None:
+        await fall_asleep(topic, oldest_ms)
+        await scene.registry.unload(NAME)
+
+    monkeypatch.setattr(scene.registry, "fall_asleep", then_the_source_is_unloaded)
+    await scene.later(0)
+    await scene.later(10_000)
+    await scene.settle()
+    assert scene.registry.topics == {}
+    assert [name for name, _ in scene.registry.dormant] == [SHADOW]
 
 
 async def hold_for_ever(topic: PersistentTopic) -> None:

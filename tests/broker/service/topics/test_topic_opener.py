@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from bookkeeper.metadata.metadata_store import Versioned
 from broker.managed_ledger.managed_ledger_info import cursor_key, managed_ledger_key
+from broker.service.topics.new_topic import store_topic
 from foundation.model.errors import TopicNotFound
 from foundation.model.position import EARLIEST
 from foundation.model.topic_name import parse_topic_name
@@ -78,6 +81,71 @@ async def test_record_is_dropped_when_another_broker_has_deleted_its_topic(scene
     with pytest.raises(TopicNotFound):
         await scene.run(scene.registry.get(NAME, create=False))
     assert scene.registry.dormant.get(TOPIC) is None
+
+
+async def test_record_is_dropped_when_somebody_asks_for_a_topic_whose_nodes_were_removed(
+    scene: Scene,
+) -> None:
+    other = f"{TOPIC}-other"
+    await scene.open(other)
+    await scene.later(0)
+    await scene.later(10_000)
+    await scene.metadata.delete(cursor("s"))
+    await scene.metadata.delete(LIST)
+    assert not await scene.registry.exists(NAME)
+    assert await scene.registry.exists(parse_topic_name(other))
+    assert [name for name, _ in scene.registry.dormant] == [other]
+    assert scene.registry.dormant.backlog == 0
+
+
+async def test_record_stays_when_a_read_has_missed_the_topic(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get, sync = scene.metadata.get, scene.metadata.sync
+    is_behind = True
+
+    async def read(key: str) -> Versioned | None:
+        return None if is_behind and key == LIST else await get(key)
+
+    async def caught_up() -> None:
+        nonlocal is_behind
+        is_behind = False
+        await sync()
+
+    monkeypatch.setattr(scene.metadata, "get", read)
+    monkeypatch.setattr(scene.metadata, "sync", caught_up)
+    assert await scene.registry.exists(NAME)
+    assert scene.registry.dormant.get(TOPIC) is not None
+
+
+async def test_record_of_a_topic_that_is_made_anew_meanwhile_stays(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dormant, former = scene.registry.dormant, scene.registry.dormant.get(TOPIC)
+    assert former is not None
+    made_anew = replace(former)
+
+    async def sync() -> None:
+        dormant.drop(TOPIC)
+        dormant.add(NAME, made_anew)
+
+    monkeypatch.setattr(scene.metadata, "sync", sync)
+    await scene.metadata.delete(LIST)
+    assert not await scene.registry.exists(NAME)
+    assert dormant.get(TOPIC) is made_anew
+
+
+async def test_partition_that_is_made_anew_after_its_nodes_were_removed_has_one_record() -> None:
+    scene = Scene()
+    scene.metadata.is_shared = True
+    await scene.namespaces.open()
+    await scene.run(scene.partitioned.create(NAME, 1))
+    part = NAME.with_partition(0)
+    former = scene.registry.dormant.get(str(part))
+    await scene.metadata.delete(managed_ledger_key(part.ledger_name))
+    await scene.run(scene.registry.make(part, partial(store_topic, scene.registry, part)))
+    assert scene.registry.dormant.get(str(part)) is not former
+    assert scene.registry.dormant.count == 1
 
 
 async def test_id_that_was_taken_ahead_is_not_used_when_the_list_has_a_higher_one(scene: Scene) -> None:
