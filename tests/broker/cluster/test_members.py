@@ -179,7 +179,7 @@ async def test_registration_is_decoded_again_once_its_value_has_changed(
     await other.put_all([Ephemeral(key, registration(2))])
     await node.ownership.members._read()
     assert decoded == ["host1:8080"]
-    assert node.ownership.brokers == before | {"host1:8080": addresses(2)}
+    assert node.ownership.brokers == {**before, "host1:8080": addresses(2)}
 
 
 class HeldChildren(MemoryMetadataStore):
