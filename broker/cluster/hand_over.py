@@ -37,6 +37,10 @@ class HandOver:
     def __init__(self, leases: Leases, peers: Peers, namespaces: Namespaces, find_owner: FindOwner) -> None:
         self.leaving: set[str] = set()
         """Bundles that are given up: nobody opens a topic of them here."""
+        self.is_stop = False
+        """True once the broker stops: it repeats no request that had no answer within HAND_OVER_S."""
+        self._unanswered: set[tuple[str, bool]] = set()
+        """Of a stop: the brokers asked, and whether they were to take a bundle."""
         self._leases = leases
         self._peers = peers
         self._namespaces = namespaces
@@ -50,6 +54,10 @@ class HandOver:
         """Raises OwnerUncertain for a bundle that is given up, in Apache's words."""
         if bundle in self.leaving:
             raise OwnerUncertain(f"Namespace bundle {bundle} is being unloaded")
+
+    def is_silent(self, broker_id: str, *, authoritative: bool) -> bool:
+        """Returns True for a broker that gave no answer in this stop, as the one to take a bundle or as the leader."""
+        return (broker_id, authoritative) in self._unanswered
 
     async def give_up(
         self,
@@ -82,6 +90,7 @@ class HandOver:
 
     async def _next_owner(self, bundle: str, own: Addresses, to: Addresses | None) -> ServiceUrls:
         """Has a broker take the bundle; NOBODY where that fails, or its URLs may be wrong: the next lookup finds one."""
+        owner = None
         try:
             async with asyncio.timeout(HAND_OVER_S):
                 if to is None or to == own:
@@ -93,6 +102,8 @@ class HandOver:
                     topic, flag = self._topic_in(bundle), owner.authoritative
                     found = await self._peers.find_owner(topic, owner.addresses, authoritative=flag)
         except (BrokerError, TimeoutError) as error:
+            if self.is_stop and isinstance(error, TimeoutError) and owner is not None:
+                self._unanswered.add((owner.addresses.broker_id, owner.authoritative))
             reason = str(error) or "no answer"
             log.warning("! nobody has taken bundle %s yet; clients look it up: %s", bundle, reason)
             return NOBODY

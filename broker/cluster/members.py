@@ -36,6 +36,8 @@ class Members:
         self._report: bytes = b""
         self._leader_value: bytes = b""
         self._stops: list[Stop] = []
+        self._decoded: dict[str, tuple[bytes, Member]] = {}
+        """By name: the registration that was read last, and what it says."""
         self._due = False
         self._reading = False
         self._is_candidate = False
@@ -121,14 +123,18 @@ class Members:
         """Returns the registrations, by name. Raises MetadataError."""
         names = await self._store.children(BROKERS)
         found = await asyncio.gather(*(self._store.get(f"{BROKERS}/{name}") for name in names))
-        members: dict[str, Member] = {}
+        before, self._decoded = self._decoded, {}
         for name, node in zip(names, found, strict=True):
             if node is not None:
                 try:
-                    members[name] = decode_member(name, node.value)
+                    value, member = before.get(name, (b"", None))
+                    # By value: a node that is made anew has the version of the former one.
+                    if member is None or value != node.value:
+                        member = decode_member(name, node.value)
+                    self._decoded[name] = node.value, member
                 except ValueError as error:
                     log.warning("! the registration of broker %s cannot be read: %s", name, error)
-        return members
+        return {name: member for name, (_, member) in self._decoded.items()}
 
     async def _read(self) -> None:
         async with self._one_read:

@@ -211,6 +211,8 @@ class ClusterOwnership(TopicOwnership):
         self._check_certain()
         await self.members.current()
         members, leader = self.members.members, self.members.leader
+        if leader is not None and self.hand_over.is_silent(leader, authoritative=False):
+            leader = None  # Each bundle would wait for it.
         if leader is not None and leader in members and leader != self.owner.broker_id:
             return Owner(members[leader].addresses, is_redirect=True)
         return await self._choose(bundle)
@@ -226,7 +228,8 @@ class ClusterOwnership(TopicOwnership):
         return await self.peers.find_owner(name, owner.addresses, authoritative=owner.authoritative)
 
     async def _choose(self, bundle: str) -> Owner:
-        loads = {name: member.load for name, member in self.members.members.items()}
+        is_silent = partial(self.hand_over.is_silent, authoritative=True)
+        loads = {name: one.load for name, one in self.members.members.items() if not is_silent(name)}
         loads.pop(self.owner.broker_id, None)
         if not self._is_leaving:
             loads[self.owner.broker_id] = self.reports.load
@@ -439,6 +442,7 @@ class ClusterOwnership(TopicOwnership):
         Failures are logged: the nodes end with the session.
         """
         self._is_leaving = True
+        self.hand_over.is_stop = True
         if not self._is_connected:
             # Nothing would be stored before the end of the time to stop, and topics have acknowledgements to store.
             log.warning(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from broker.cluster.records import BROKERS
-from broker.service.successor import Successor
+from broker.service.successor import NOBODY, Successor
+from broker.service.topics.topic_ownership import Owner
 from foundation.model.errors import MetadataError, ServiceNotReady
+from foundation.model.topic_name import TopicName
 from tests.broker.cluster.support import cluster, settle
 from tests.broker.cluster.test_ownership import BUNDLE, FIRST, owned
 
@@ -62,3 +64,37 @@ async def test_leaving_broker_divides_nothing() -> None:
     await leader.ownership.leave()
     assert list(leader.ownership.leases) == []
     await settle(other)
+
+
+@pytest.mark.parametrize(
+    ("stopped", "paused", "waits"),
+    [
+        (0, 1, 1),  # The leader stops, and chooses itself.
+        (2, 0, 2),  # The leader stands still: asked to choose, and to take a bundle.
+        (2, 1, 2),  # The leader sends the request on to a broker that stands still.
+    ],
+)
+async def test_leaving_broker_waits_for_a_peer_that_stands_still_no_more_once_it_did_not_answer(
+    stopped: int, paused: int, waits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = await cluster(3)
+    node, living = nodes[stopped], nodes[3 - stopped - paused]
+    asked = 0
+
+    async def no_answer(name: TopicName, *, authoritative: bool = False) -> Owner:
+        nonlocal asked
+        asked += 1
+        raise TimeoutError  # In place of the wait for it.
+
+    monkeypatch.setattr(nodes[paused].ownership, "owner_of", no_answer)
+    for namespace in "abcd":
+        for part in BUNDLE, FIRST:
+            await owned(node, part.replace("orders", namespace))
+    # Before the stop, a broker that does not answer is asked by each unload.
+    await node.ownership.unload(BUNDLE.replace("orders", "a"), nodes[paused].addresses.broker_id)
+    assert (asked, node.told) == (1, [NOBODY])
+    await node.ownership.leave()
+    assert asked - 1 == waits
+    assert node.told[1:].count(NOBODY) == waits
+    assert set(node.told) == {NOBODY, living.addresses.service_urls}
+    assert len(node.told) == 8
