@@ -27,12 +27,13 @@ class ClusterWitness:
         self._writers: dict[str, ClusterProcess] = {}
         """The last writer of the list of each topic."""
         self._ledgers: dict[str, LedgerMetadata] = {}
-        self._removed: dict[str, Leader] = {}
-        """The session whose lease somebody else removed last; it can learn that from its watch alone."""
+        self._removed: set[tuple[str, Leader]] = set()
+        """Leases and sessions, where somebody else removed the session's; it can learn that from its watch alone."""
         self.takeovers = 0
         """First writes of a list by another process."""
 
     def written(self, session: Leader, key: str, value: bytes) -> None:
+        self._removed.discard((key, session))
         if key == STORED:
             self._history.divisions.written(session, value)
         elif value.startswith(b"BookieMetadataFormatVersion"):
@@ -70,10 +71,9 @@ class ClusterWitness:
         lease = f"{BUNDLES}/{self._history.bundle_of(name)}"
         if self._cluster.first is None or self._cluster.first.session_of(lease) is session:
             return
-        if (
-            self._removed.get(lease) is session
-            and lease.removeprefix(f"{BUNDLES}/") in process.ownership.leases
-        ):
+        if (lease, session) in self._removed and lease.removeprefix(
+            f"{BUNDLES}/"
+        ) in process.ownership.leases:
             # The check of the lease compares a version, and the next owner's node has the same.
             self._history.counts.written_late += 1
             return
@@ -85,7 +85,7 @@ class ClusterWitness:
         assert self._cluster.first is not None
         holder = self._cluster.first.session_of(key)
         if holder is not None and holder is not session:
-            self._removed[key] = holder
+            self._removed.add((key, holder))
         process = _process(session)
         if process is None:
             return
