@@ -18,7 +18,6 @@ twice.
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import sys
 import threading
@@ -82,6 +81,14 @@ class Counts:
         """Sends that failed, consumers that ended, second receipts, and lines that no program should print."""
         self.waits_s: dict[str, list[float]] = {topic: [] for topic in TOPICS}
         """By topic: the time from each send to its receipt."""
+        self._first_s: dict[str, float] = {}
+        """By ledger: when its first receipt came."""
+        self._pauses_s: dict[str, dict[str, float]] = {topic: {} for topic in TOPICS}
+        """By topic and ledger: the longest wait of a send that began before the ledger's first receipt."""
+        self._ledgers: dict[tuple[str, str], str] = {}
+        """The ledger of the last receipt of each topic and key; a key has one partition."""
+        self._moved: set[str] = set()
+        """Ledgers that came after another one of their partition, as after an unload."""
         self._sent_s: dict[Name, float] = {}
         self._delivered = {name: {topic: Delivered() for topic in TOPICS} for name in SUBSCRIPTIONS}
 
@@ -94,7 +101,7 @@ class Counts:
             case "confirmed", [topic, key, number, position] if Name(topic, key, int(number)) in self._sent_s:
                 name = Name(topic, key, int(number))
                 self.confirmed[name] = position
-                self.waits_s[topic].append(now_s - self._sent_s.pop(name))
+                self._take_wait(name, position.partition(":")[0], self._sent_s.pop(name), now_s)
             case "received", [subscription, topic, key, number, position]:
                 self._delivered[subscription][topic].take(Name(topic, key, int(number)), position)
             case (("ready" | "stopped"), []):
@@ -103,6 +110,22 @@ class Counts:
                 self.troubles.append(line.strip())
         # Last, since another thread reads the rest once the numbers agree.
         self.said[word] += 1
+
+    def _take_wait(self, name: Name, ledger: str, sent_s: float, now_s: float) -> None:
+        self.waits_s[name.topic].append(now_s - sent_s)
+        if sent_s <= self._first_s.setdefault(ledger, now_s):
+            pauses = self._pauses_s[name.topic]
+            pauses[ledger] = max(pauses.get(ledger, 0.0), now_s - sent_s)
+        if self._ledgers.setdefault((name.topic, name.key), ledger) != ledger:
+            self._moved.add(ledger)
+            self._ledgers[name.topic, name.key] = ledger
+
+    def pauses_s(self, topic: str) -> list[float]:
+        """Returns the pauses of partitions, one for each ledger but the first: the longest wait of a send around its begin.
+
+        A partition begins a ledger when a broker opens it; these tests fill none.
+        """
+        return [pause_s for ledger, pause_s in self._pauses_s[topic].items() if ledger in self._moved]
 
     def is_complete(self) -> bool:
         """True once each send has its receipt or its failure, and each confirmed message was delivered."""
@@ -219,5 +242,8 @@ def python_program() -> list[str]:
 
 def milliseconds(waits_s: Sequence[float]) -> str:
     """Returns the median, the 99th percentile and the longest as text."""
-    cuts = statistics.quantiles(waits_s, n=100)
-    return f"p50 {1000 * cuts[49]:.0f} ms, p99 {1000 * cuts[98]:.0f} ms, longest {1000 * max(waits_s):.0f} ms"
+    if not waits_s:
+        return "none"
+    waits = sorted(1000 * wait_s for wait_s in waits_s)
+    middle, late = waits[len(waits) // 2], waits[len(waits) * 99 // 100]
+    return f"p50 {middle:.0f} ms, p99 {late:.0f} ms, longest {waits[-1]:.0f} ms"

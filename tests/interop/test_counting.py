@@ -55,6 +55,22 @@ def test_copies_after_a_receipt_are_told_from_copies_before_it() -> None:
     assert "its receipt is that of 7:0:0" in after[0]
 
 
+def test_pause_of_a_partition_is_the_longest_wait_of_a_send_around_the_begin_of_a_later_ledger() -> None:
+    counts = judged(
+        *ONCE,  # A first ledger is none.
+        "sent single 1 21",
+        "sent single 1 41",
+        "confirmed single 1 21 7:1:0",
+        "confirmed single 1 41 9:0:0",  # Waited for 2 s: another broker has the partition.
+        "sent single 1 61",
+        "sent single 2 2",  # Of another partition.
+        "confirmed single 2 2 8:0:0",
+        "confirmed single 1 61 9:1:0",  # For 3 s, but it was sent to the ledger.
+    )
+    assert counts.pauses_s("single") == [2]
+    assert counts.pauses_s("batched") == []
+
+
 @pytest.mark.parametrize(
     ("lines", "finding"),
     [

@@ -163,9 +163,7 @@ class Unloads:
     def summary(self) -> str:
         """Returns the counts as text."""
         answers = ", ".join(f"{count} times {answer}" for answer, count in self.answers.items())
-        times = sorted(1000 * one for one in self.times_s)
-        middle, late = times[len(times) // 2], times[len(times) * 99 // 100]
-        return f"{len(times)} unloads: {answers}; p50 {middle:.0f} ms, p99 {late:.0f} ms, at most {times[-1]:.0f} ms"
+        return f"{len(self.times_s)} unloads: {answers}; {milliseconds(self.times_s)}"
 
     def _run(self) -> None:
         due_s = time.monotonic()
@@ -245,7 +243,11 @@ def judge(clients: dict[str, CountingClient]) -> None:
             client.end()
             print(f"{language}: {client.counts.summary()}")
             for topic, waits_s in client.counts.waits_s.items():
-                print(f"  receipts of the {topic} topic: {milliseconds(waits_s)}")
+                pauses_s = client.counts.pauses_s(topic)
+                print(
+                    f"  receipts of the {topic} topic: {milliseconds(waits_s)}; "
+                    f"{len(pauses_s)} pauses of its partitions: {milliseconds(pauses_s)}"
+                )
     for client in clients.values():
         assert client.counts.findings() == []
 
