@@ -53,10 +53,15 @@ class Two:
         """That of the other one."""
         self._maker, self._other, self._http = maker, other, http
 
-    async def make(self, tenant: str) -> None:
-        await self._maker.namespaces.create_tenant(tenant, TENANT)
-        self.store.late.add(f"/admin/policies/{tenant}")
-        assert not self._other.namespaces.tenant_exists(tenant), "its watch is late"
+    async def make(self, name: str) -> None:
+        """Makes a tenant, or a namespace."""
+        if "/" in name:
+            await self._maker.namespaces.create(name)
+        else:
+            await self._maker.namespaces.create_tenant(name, TENANT)
+        self.store.late.add(f"/admin/policies/{name}")
+        known = {*self._other.namespaces.tenants(), *self._other.namespaces.names(name.partition("/")[0])}
+        assert name not in known, "its watch is late"
 
     async def ask(self, method: str, path: str, body: object = None, role: str = "admin") -> int:
         """Returns the other broker's status."""
@@ -72,11 +77,14 @@ async def two() -> AsyncIterator[Two]:
     store = Behind()
     async with AsyncExitStack() as stack:
         maker, other = [
-            await stack.enter_async_context(memory_broker(*SETTINGS, metadata=one))
+            await stack.enter_async_context(
+                memory_broker(*SETTINGS, "forceDeleteTenantAllowed=true", metadata=one)
+            )
             for one in (store.another(), store)
         ]
         http = await stack.enter_async_context(ClientSession())
         await other.namespaces.stored.tenants.close()
+        await other.namespaces.stored.policies.close()
         yield Two(maker, other, store, http)
 
 
@@ -103,6 +111,17 @@ async def test_administrator_of_a_tenant_that_another_broker_has_just_made_is_ad
     assert await two.ask("PUT", "namespaces/g/n", role="other") == 401
     await two.make("h")
     assert await two.ask("PUT", "namespaces/h/n", role="user") == 204
+
+
+@pytest.mark.parametrize("force", ["false", "true"])
+async def test_tenant_with_a_namespace_that_another_broker_has_just_made_is_not_deleted_before_it(
+    two: Two, force: str
+) -> None:
+    await two.make("g")
+    await two.make("g/n")
+    assert await two.ask("DELETE", f"tenants/g?force={force}") == (409 if force == "false" else 204)
+    left = {key for key in ("g", "g/n") if await two.store.get(f"/admin/policies/{key}")}
+    assert left == ({"g", "g/n"} if force == "false" else set())
 
 
 async def test_unknown_tenant_costs_one_read_and_a_known_one_none(two: Two) -> None:
