@@ -12,9 +12,10 @@ import re
 from typing import Final
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
 from broker.admin.http.answers import namespace_of
+from broker.admin.http.pressure import Pressure
 from broker.admin.http.request_path import NAMESPACE, template_of
 from broker.admin.service_view import BROKER, may_be_newer_in_store
 
@@ -22,14 +23,19 @@ _STORED: Final = re.compile(r"(?!\.{1,2}$)[-=:.\w]+", re.ASCII)
 """Names that a tenant or namespace may have: no other is looked for in the metadata store."""
 
 
-@web.middleware
-async def read_new_namespace(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Reads the tenant or namespace of the path where it is unknown, and the namespace where its policies are asked for.
+def read_new_namespace(pressure: Pressure) -> Middleware:
+    """Returns a middleware that reads what the path names and this broker does not know.
 
-    The handler refuses what does not exist.
+    It also reads a namespace whose policies are asked for. The handler refuses what does not exist.
     """
-    await _read(request)
-    return await handler(request)
+
+    @web.middleware
+    async def read(request: web.Request, handler: Handler) -> web.StreamResponse:
+        async with pressure.in_time(request):
+            await _read(request)
+        return await handler(request)
+
+    return read
 
 
 async def _read(request: web.Request) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
@@ -23,6 +24,7 @@ SETTINGS = (
     "authorizationEnabled=true",
     "superUserRoles=admin",
 )
+MORE = ("forceDeleteTenantAllowed=true", "magnetarHttpRequestTimeoutSeconds=1")
 MISSING = ("public/missing", "public/..", "../default", "./.", "a%20b/c", "public/n%2Fm")
 
 
@@ -34,9 +36,12 @@ class Behind(MemoryMetadataStore):
         self.late: set[str] = set()
         """Keys that reads do not find before a sync."""
         self.reads: list[str] = []
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     async def get(self, key: str) -> Versioned | None:
         self.reads.append(key)
+        await self.answers.wait()
         return None if key in self.late else await super().get(key)
 
     async def sync(self) -> None:
@@ -77,9 +82,7 @@ async def two() -> AsyncIterator[Two]:
     store = Behind()
     async with AsyncExitStack() as stack:
         maker, other = [
-            await stack.enter_async_context(
-                memory_broker(*SETTINGS, "forceDeleteTenantAllowed=true", metadata=one)
-            )
+            await stack.enter_async_context(memory_broker(*SETTINGS, *MORE, metadata=one))
             for one in (store.another(), store)
         ]
         http = await stack.enter_async_context(ClientSession())
@@ -133,6 +136,19 @@ async def test_unknown_tenant_costs_one_read_and_a_known_one_none(two: Two) -> N
     assert await two.ask("GET", "tenants/public") == 200
     assert await two.ask("GET", "persistent/public/default") == 200
     assert two.store.reads == []
+
+
+async def test_request_ends_at_its_deadline_while_the_store_does_not_answer(two: Two) -> None:
+    two.store.answers.clear()
+    asked = (
+        ("GET", "tenants/missing"),
+        ("PUT", "namespaces/missing/n"),
+        ("GET", "namespaces/public/default/retention"),
+        ("GET", "namespaces/public/default/bundles"),
+        ("GET", "persistent/public/missing"),
+    )
+    assert await asyncio.gather(*(two.ask(*one) for one in asked)) == [504] * len(asked)
+    two.store.answers.set()
 
 
 @pytest.mark.parametrize("name", ["..", "a%20b", "n%2Fm"])
