@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
+from typing import Final
 
 import pytest
 from aiohttp import ClientSession
@@ -13,10 +14,11 @@ from yarl import URL
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.metadata_store import Versioned
 from broker.compose.broker_service import BrokerService
+from foundation.value import Json
 from tests.support.memory_broker import memory_broker
 from tests.support.tokens import SECRET_URL, token
 
-TENANT = {"adminRoles": ["user"], "allowedClusters": ["standalone"]}
+TENANT: Final[Mapping[str, Json]] = {"adminRoles": ["user"], "allowedClusters": ["standalone"]}
 SETTINGS = (
     "authenticationEnabled=true",
     "authenticationProviders=org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
