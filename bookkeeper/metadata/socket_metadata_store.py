@@ -37,7 +37,7 @@ from bookkeeper.metadata.socket_frames import (
     read_frame,
 )
 from bookkeeper.metadata.sqlite_metadata_store import Change, change_of
-from foundation.model.errors import BadVersion, MetadataError
+from foundation.model.errors import BadVersion, MetadataError, MetadataUnanswered
 
 log = logging.getLogger(__name__)
 
@@ -199,7 +199,7 @@ class SocketMetadataStore:
                 frame = await request.answered
         except TimeoutError:
             done = "; it was perhaps carried out" if request.is_out and not repeats else ""
-            raise MetadataError(
+            raise MetadataUnanswered(
                 f"the server of the metadata store at {self._path} did not answer within"
                 f" {self._timeout_s:g} s{done}"
             ) from None
@@ -303,7 +303,7 @@ class SocketMetadataStore:
                 self._send(request)
             elif not request.answered.done():
                 why = "the session in which this was asked has ended; nothing was done"
-                request.answered.set_exception(MetadataError(why))
+                request.answered.set_exception(MetadataUnanswered(why))
         log.info("the metadata store at %s answers again", self._path)
         if former == session:
             self._tell(SessionState.CONNECTED)
@@ -331,7 +331,7 @@ class SocketMetadataStore:
             self._writer = None
         for request in self._requests.values():
             if (ends_all or (request.is_out and not request.repeats)) and not request.answered.done():
-                request.answered.set_exception(MetadataError(why))
+                request.answered.set_exception(MetadataUnanswered(why))
             request.is_out = False
 
     def _expire(self) -> None:

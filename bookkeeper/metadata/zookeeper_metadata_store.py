@@ -27,7 +27,7 @@ from bookkeeper.metadata.zookeeper_reads import ZookeeperReads
 from bookkeeper.metadata.zookeeper_requests import ZookeeperRequests
 from bookkeeper.metadata.zookeeper_watches import ZookeeperWatches
 from bookkeeper.metadata.zookeeper_writes import ZookeeperWrites
-from foundation.model.errors import MetadataError
+from foundation.model.errors import MetadataError, MetadataUnanswered
 from foundation.zookeeper.tls import ZookeeperTls
 from foundation.zookeeper.url import ZookeeperUrl
 
@@ -175,7 +175,7 @@ class ZookeeperMetadataStore:
                 yield
         except TimeoutError:
             hosts = self.requests.url.hosts
-            raise MetadataError(
+            raise MetadataUnanswered(
                 f"ZooKeeper at {hosts} did not answer for {key} within {self._timeout_s:g} s"
             ) from None
 

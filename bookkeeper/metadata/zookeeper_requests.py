@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss, KazooException, OperationTimeoutError, SessionExpiredError
 
 from bookkeeper.metadata.metadata_store import SessionState
-from foundation.model.errors import MetadataError
+from foundation.model.errors import MetadataError, MetadataUnanswered
 from foundation.zookeeper.errors import ZookeeperError
 from foundation.zookeeper.session import ZookeeperSession
 from foundation.zookeeper.tls import ZookeeperTls
@@ -133,7 +133,7 @@ class ZookeeperRequests:
             if self._closed:
                 raise MetadataError("the metadata store is closed")
             if session_id not in (None, self.session.id):
-                raise MetadataError(
+                raise MetadataUnanswered(
                     "the session with ZooKeeper has ended, in which this was asked; it was perhaps done"
                 )
             # Counted before the request: an attempt whose answer is lost may have been carried out.

@@ -169,7 +169,7 @@ async def create_app(
         refuse_foreign_pages(broker.settings, REFUSING),
         find_principal(broker.authenticator),
         answer_errors,
-        read_new_namespace,
+        read_new_namespace(pressure),
         check_rights,
         pressure.guard,
         send_to_owner,

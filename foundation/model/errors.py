@@ -45,6 +45,12 @@ class MetadataError(BrokerError):
     code = 1
 
 
+class MetadataUnanswered(MetadataError):
+    """The metadata store did not answer; a write was perhaps carried out."""
+
+    status = 504
+
+
 class BadVersion(MetadataError):
     """A compare-and-set failed: another writer changed the value first."""
 

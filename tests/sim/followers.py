@@ -23,7 +23,7 @@ from bookkeeper.metadata.metadata_store import (
     Versioned,
     Write,
 )
-from foundation.model.errors import MetadataError
+from foundation.model.errors import MetadataError, MetadataUnanswered
 from tests.sim.loop import SimLoop
 
 T = TypeVar("T")
@@ -151,7 +151,7 @@ class FollowerStore:
         while (left_s := self._cut_until_s - self._cluster.loop.time()) > 0:  # noqa: ASYNC110 - it may grow
             await asyncio.sleep(left_s)
         if rng.random() < self._cluster.lost:
-            raise MetadataError("connection to the metadata store lost")
+            raise MetadataUnanswered("connection to the metadata store lost")
 
     async def _arrive_to_read(self) -> None:
         await self._travel()
@@ -186,7 +186,7 @@ class FollowerStore:
 
         async def in_session() -> T:
             if self._session is not session or self._has_ended:
-                raise MetadataError("the session in which this was asked has ended")
+                raise MetadataUnanswered("the session in which this was asked has ended")
             return await write(session)
 
         return in_session

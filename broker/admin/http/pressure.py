@@ -17,7 +17,8 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Final
 
 from aiohttp import web
@@ -38,6 +39,8 @@ LAST_WRITES_S: Final = 2.0
 """Time for writes beyond their deadline when the server stops."""
 
 
+_ENDS_S: Final = web.RequestKey("ends_s", float)
+"""The deadline of a request on the loop's clock."""
 BUSY_PAUSE_S: Final = 0.003
 """Time between the begins of two requests while the loop is busy. A small one takes about a tenth of it."""
 BUSY_SHARE: Final = 0.25
@@ -101,6 +104,28 @@ class Pressure:
             return await handler(request)
         return await self._run(kind, request, handler)
 
+    @asynccontextmanager
+    async def in_time(self, request: web.Request) -> AsyncIterator[None]:
+        """Ends a read of the metadata store that comes before `guard` at the request's deadline.
+
+        Raises RequestTimedOut, in which case nothing was begun.
+        """
+        try:
+            async with asyncio.timeout_at(self.deadline_of(request)) as limit:
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise RequestTimedOut(
+                f"The metadata store did not answer within {self._settings.deadline_s:g} s: nothing was begun"
+            ) from None
+
+    def deadline_of(self, request: web.Request) -> float:
+        """Returns the end of the request's time, which begins with the first call."""
+        if _ENDS_S not in request:
+            request[_ENDS_S] = asyncio.get_running_loop().time() + self._settings.deadline_s
+        return request[_ENDS_S]
+
     async def close(self, _: web.Application | None = None) -> None:
         """Waits a moment for writes beyond their deadline, then ends them; each that is cut is logged."""
         if self._late_writes:
@@ -130,7 +155,7 @@ class Pressure:
         deadline_s = self._settings.deadline_s
         begun: asyncio.Task[web.StreamResponse] | None = None
         try:
-            async with asyncio.timeout(deadline_s if kind.has_deadline else None) as limit:
+            async with asyncio.timeout_at(self.deadline_of(request) if kind.has_deadline else None) as limit:
                 await queue.enter()
                 if not kind.changes:
                     try:
@@ -208,7 +233,7 @@ class _Queue:
     @property
     def may_start(self) -> bool:
         """True when a request waits and a place is free."""
-        return bool(self.waiting) and self._running < self._kind.running_max
+        return self._running < self._kind.running_max and self._next() is not None
 
     async def enter(self) -> None:
         """Returns when the request may run; it must `leave` then. Cancelled, it has not entered."""
@@ -235,8 +260,15 @@ class _Queue:
 
     def start_next(self) -> None:
         """Lets the first request in that waits; only where `may_start`."""
+        place = self._next()
+        assert place is not None, "may_start"
+        self.waiting.remove(place)
         self._running += 1
-        self.waiting.popleft().set_result(None)
+        place.set_result(None)
+
+    def _next(self) -> asyncio.Future[None] | None:
+        # A place whose deadline has passed in this turn stays until its request's task runs.
+        return next((place for place in self.waiting if not place.done()), None)
 
 
 class _Pacer:

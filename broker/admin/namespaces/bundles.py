@@ -201,8 +201,10 @@ async def _elsewhere(request: web.Request, bundle: Bundle) -> web.Response | Non
     text = request.match_info["bundle"]
     if text not in (LARGEST, HOT) or not request.app[BROKER].registry.ownership.is_shared:
         return None
-    before, action = request.rel_url.raw_path.rsplit(f"/{text}/", 1)
-    return await sent_to_owner(request, f"{namespace_of(request)}/{bundle}", f"{before}/{bundle}/{action}")
+    parts = request.rel_url.raw_path.split("/")
+    # By its place: the client may have quoted the word.
+    parts[_BUNDLE.count("/")] = str(bundle)
+    return await sent_to_owner(request, f"{namespace_of(request)}/{bundle}", "/".join(parts))
 
 
 async def _hashes(broker: BrokerView, namespace: str, bundle: Bundle) -> AsyncIterator[tuple[str, int]]:

@@ -222,7 +222,7 @@ async def _partitions_elsewhere(
 async def _ask_partition(
     request: web.Request, ownership: ClusterOwnership, rule: Rule, body: Json, name: TopicName
 ) -> OwnerAnswer:
-    path = _path_of(name, rule.path or _end_of(request))
+    path = _path_of(name, rule.path or _end_of(request, _TOPIC))
     return await _ask(request, ownership, str(name), ownership.bundle_of(name), path, body)
 
 
@@ -247,7 +247,7 @@ async def _list(request: web.Request, ownership: ClusterOwnership, bundle: str) 
 
 async def _ask_bundles(request: web.Request, ownership: ClusterOwnership) -> web.Response:
     namespace, bundles = namespace_of(request), _bundles(request)
-    end = request.rel_url.raw_path.removeprefix(f"/admin/v2/namespaces/{namespace}")
+    end = _end_of(request, NAMESPACE)
 
     async def ask(bundle: str, further: Mapping[str, str] | None = None) -> OwnerAnswer:
         path = f"/admin/v2/namespaces/{namespace}/{bundle}{end}"
@@ -308,9 +308,11 @@ async def _check_subscriptions(
                 raise Unauthorized(f"Unauthorized to expire messages of subscription {one}: it needs consume")
 
 
-def _end_of(request: web.Request) -> str:
-    """Returns the part of the path after the topic, quoted as the client has quoted it."""
-    return "/" + request.rel_url.raw_path.split("/", 7)[7]
+def _end_of(request: web.Request, template: str) -> str:
+    """Returns the part of the path after that of the template, quoted as the client has quoted it."""
+    # By the number of parts: the client may have quoted the names before it.
+    parts = template.count("/") + 1
+    return "/" + request.rel_url.raw_path.split("/", parts)[parts]
 
 
 async def _all_of(parts: Sequence[Part], ask: Callable[[Part], Awaitable[OwnerAnswer]]) -> list[OwnerAnswer]:

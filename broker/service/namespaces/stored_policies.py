@@ -166,9 +166,20 @@ class StoredPolicies:
 
         Raises MetadataError.
         """
-        if namespace in self.policies.values:
+        return await self._has(self.policies, namespace)
+
+    async def has_tenant(self, tenant: str) -> bool:
+        """Returns True for a tenant that exists, as `has`."""
+        return await self._has(self.tenants, tenant)
+
+    async def _has(self, documents: Documents[Document], name: str) -> bool:
+        if name in documents.values:
             return True
-        return self._store.is_shared and await self.policies.read(namespace) is not None
+        if not self._store.is_shared:
+            return False
+        # The other broker may have written to another server of ZooKeeper than the one that is read.
+        await self._store.sync()
+        return await documents.read(name) is not None
 
     async def read_newest(self, namespace: str) -> None:
         """Reads the policies of a namespace as they are stored now, sooner than a watch tells. Raises MetadataError."""

@@ -20,7 +20,7 @@ from bookkeeper.metadata.metadata_store import ABSENT, Check, Ephemeral, Put, Se
 from bookkeeper.metadata.socket_frames import FRAME_BYTES_MAX, encode
 from bookkeeper.metadata.socket_metadata_store import SocketMetadataStore
 from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
-from foundation.model.errors import BadVersion, MetadataError
+from foundation.model.errors import BadVersion, MetadataError, MetadataUnanswered
 
 ROOT: Final = Path(__file__).parents[3]
 LEASE: Final = Ephemeral("/leases/a", b"me")
@@ -218,7 +218,7 @@ async def test_write_that_was_out_raises_when_the_connection_breaks_and_a_read_i
     await asyncio.wait_for(silent.wait(), 60)
     first.close()
     server = await serve(tmp_path)
-    with pytest.raises(MetadataError, match="perhaps carried out"):
+    with pytest.raises(MetadataUnanswered, match="perhaps carried out"):
         await writing
     assert await reading is None
     await store.close()
@@ -274,7 +274,7 @@ async def test_call_raises_when_no_server_comes_back_in_time(tmp_path: Path) -> 
     await server.close()
     assert await news.next() is SessionState.SUSPENDED
     for call in (store.get("/a"), store.put("/a", b"1"), store.sync()):
-        with pytest.raises(MetadataError, match=r"did not answer within 0\.1 s"):
+        with pytest.raises(MetadataUnanswered, match=r"did not answer within 0\.1 s"):
             await call
     await store.close()
 
@@ -407,9 +407,9 @@ async def test_deletion_and_checked_write_are_made_in_their_session_or_not_at_al
     assert await news.next() is SessionState.LOST
     await process.start()
     assert await news.next() is SessionState.RE_ESTABLISHED
-    with pytest.raises(MetadataError, match="session in which this was asked has ended"):
+    with pytest.raises(MetadataUnanswered, match="session in which this was asked has ended"):
         await deleting
-    with pytest.raises(MetadataError, match="session in which this was asked has ended"):
+    with pytest.raises(MetadataUnanswered, match="session in which this was asked has ended"):
         await checked
     assert await writing == 0
     assert await store.get("/c") is None

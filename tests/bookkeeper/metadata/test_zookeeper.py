@@ -27,7 +27,7 @@ from bookkeeper.metadata.zookeeper_metadata_store import (
 )
 from bookkeeper.metadata.zookeeper_requests import Pending, ZookeeperAnswer, ZookeeperRequests
 from bookkeeper.metadata.zookeeper_starts import start_name
-from foundation.model.errors import BadVersion, MetadataError
+from foundation.model.errors import BadVersion, MetadataError, MetadataUnanswered
 from foundation.zookeeper.session import ZookeeperSession
 from foundation.zookeeper.url import ZookeeperUrl
 from tests.bookkeeper.metadata.conftest import open_store
@@ -285,7 +285,7 @@ async def test_deletion_is_not_asked_again_in_a_later_session(
     deleting = asyncio.create_task(shared.delete("/a", 0))
     await asyncio.to_thread(end_session, shared.requests.client, zookeeper.address)
     await become(lambda: SessionState.RE_ESTABLISHED in states, "a new session")
-    with pytest.raises(MetadataError, match="the session with ZooKeeper has ended"):
+    with pytest.raises(MetadataUnanswered, match="the session with ZooKeeper has ended"):
         await deleting
     assert await shared.get("/a") == Versioned(b"1", 0)
     await shared.delete("/a", 0)
@@ -305,7 +305,7 @@ async def test_write_under_a_lease_is_not_asked_again_in_a_later_session(
     writing = asyncio.create_task(shared.put_all([Put("/list", b"1", ABSENT), Check("/lease", 0)]))
     await asyncio.to_thread(end_session, shared.requests.client, zookeeper.address)
     await become(lambda: SessionState.RE_ESTABLISHED in states, "a new session")
-    with pytest.raises(MetadataError, match="the session with ZooKeeper has ended"):
+    with pytest.raises(MetadataUnanswered, match="the session with ZooKeeper has ended"):
         await writing
     assert await shared.get("/list") is None
 
@@ -378,7 +378,7 @@ async def test_reads_and_close_time_out_while_zookeeper_is_away(mortal: ZooKeepe
     store = await ZookeeperMetadataStore.open(url, session_timeout_s=SESSION_S, timeout_s=0.3)
     # No request before: a busy machine may need longer than this for an answer of a ZooKeeper that is there.
     await asyncio.to_thread(mortal.stop)
-    with pytest.raises(MetadataError, match=f"ZooKeeper at {mortal.address} did not answer for /a"):
+    with pytest.raises(MetadataUnanswered, match=f"ZooKeeper at {mortal.address} did not answer for /a"):
         await store.get("/a")
     waiting = asyncio.create_task(store.put("/a", b"1"))
     await asyncio.sleep(0)

@@ -180,6 +180,9 @@ class Deletions:
 
         NamespaceNotFound; NotEmpty for one with namespaces; HasShadows where shadow topics elsewhere read one of its topics.
         """
+        if self._environment.metadata.is_shared and self._namespaces.tenant_exists(tenant):
+            # Another broker may have made a namespace in it a moment ago, which would stay without its tenant.
+            await self._namespaces.stored.policies.read_again()
         if not force or not self._namespaces.tenant_exists(tenant):
             await self._namespaces.delete_tenant(tenant)
             return

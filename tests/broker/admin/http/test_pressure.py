@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.typedefs import Handler
 
 from broker.admin.http.pressure import Pressure, PressureSettings
 from broker.admin.http.request_classes import (
@@ -40,6 +41,20 @@ class Stage:
         self.begun: list[str] = []
         self.ended: list[str] = []
         self.pressure: Pressure | None = None
+        self.before: Callable[[], Awaitable[object]] | None = None
+        """Reads the store before the queue."""
+        self.after: Callable[[web.Request], Awaitable[None]] | None = None
+        """Runs between that read and the queue."""
+
+    @web.middleware
+    async def read_before(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        assert self.pressure is not None
+        async with self.pressure.in_time(request):
+            if self.before is not None:
+                await self.before()
+        if self.after is not None:
+            await self.after(request)
+        return await handler(request)
 
     async def handle(self, request: web.Request) -> web.Response:
         self.begun.append(request.path)
@@ -75,7 +90,7 @@ async def start() -> AsyncIterator[Start]:
             per_second=per_second or 100.0,
         )
         stage.pressure = Pressure(settings, now_ns)
-        app = web.Application(middlewares=[answer_errors, stage.pressure.guard])
+        app = web.Application(middlewares=[answer_errors, stage.read_before, stage.pressure.guard])
         app.on_cleanup.append(stage.pressure.close)
         app.router.add_route("*", "/lookup/v2/topic/{topic}", stage.handle)
         app.router.add_route("*", TOPIC + "/{word}", stage.handle)
@@ -144,6 +159,34 @@ async def test_late_read_is_504_with_json_and_is_cancelled(start: Start) -> None
     stage.go.set()
     await asyncio.sleep(0)
     assert stage.ended == []
+
+
+async def test_read_of_the_store_before_the_queue_has_the_deadline_of_its_request(start: Start) -> None:
+    stage, client = await start(deadline_s=0.05)
+    stage.before = stage.go.wait
+    text = "The metadata store did not answer within 0.05 s: nothing was begun"
+    unload = "/admin/v2/persistent/public/default/t/unload"
+    for method, path in (("GET", stats(1)), ("POST", unload), ("GET", "/lookup/v2/topic/x")):
+        assert await ask(client, method, path) == (504, f'{{"reason": "{text}"}}')
+    assert stage.begun == []
+
+
+async def test_request_that_has_read_the_store_until_its_deadline_is_not_begun(start: Start) -> None:
+    stage, client = await start(deadline_s=0.05)
+    loop = asyncio.get_running_loop()
+    ends_s: list[float] = []
+
+    async def at_the_deadline(request: web.Request) -> None:
+        assert stage.pressure is not None
+        ends_s.append(stage.pressure.deadline_of(request))
+        is_over = asyncio.Event()
+        loop.call_at(ends_s[-1], is_over.set)
+        await is_over.wait()
+
+    stage.after = at_the_deadline
+    assert (await ask(client, "GET", stats(1)))[0] == 504
+    assert stage.begun == []
+    assert len(ends_s) == 1
 
 
 async def test_advance_of_the_test_clock_has_no_deadline(start: Start) -> None:

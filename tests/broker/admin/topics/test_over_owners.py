@@ -220,6 +220,22 @@ async def test_request_about_a_namespace_asks_the_owners_of_all_bundles(two: Two
     assert all(topic.closed for topic in topics)
 
 
+@pytest.mark.parametrize("namespace", ["public/a=b", "public/a%3Db", "public/c%3ad", "%70ublic/c:d"])
+async def test_request_about_a_namespace_may_quote_its_name(two: Two, namespace: str) -> None:
+    assert await two.ask("PUT", f"namespaces/{namespace}") == (204, None)
+    topic = f"persistent/{namespace}/t"
+    assert await two.ask("PUT", topic) == (204, None)
+    assert await two.ask("PUT", f"{topic}/subscription/s%2F1") == (204, None)
+    for method, action in (
+        ("POST", "clearBacklog"),
+        ("POST", "clearBacklog/s%2F1"),
+        ("POST", "unsubscribe/s%2F1"),
+        ("PUT", "unload"),
+    ):
+        assert await two.ask(method, f"namespaces/{namespace}/{action}") == (204, None), action
+    assert await two.ask("GET", f"{topic}/subscriptions") == (200, [])
+
+
 @pytest.mark.parametrize("at", [0, 1])
 async def test_subscription_in_use_at_one_owner_is_deleted_from_no_topic_of_the_namespace(
     two: Two, at: int

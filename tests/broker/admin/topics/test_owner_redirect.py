@@ -95,17 +95,18 @@ async def test_requests_about_a_bundle_go_to_its_owner(two: tuple[BrokerService,
     assert await asked(owner, "PUT", path) == (204, "")
 
 
+@pytest.mark.parametrize("largest", ["LARGEST", "%4cARGEST"])
 async def test_requests_about_the_largest_bundle_go_to_its_owner_by_its_name(
-    two: tuple[BrokerService, BrokerService],
+    two: tuple[BrokerService, BrokerService], largest: str
 ) -> None:
     owner, other = two
     namespaces = f"{owner.addresses.admin_url}/admin/v2/namespaces/public/default"
     bundle = owner.registry.ownership.bundle_of(TOPIC).rpartition("/")[2]
     for action in ("unload", "split"):
         to = f"{namespaces}/{bundle}/{action}?unload=true&authoritative=false"
-        asked_for = f"namespaces/public/default/LARGEST/{action}?unload=true"
+        asked_for = f"namespaces/public/default/{largest}/{action}?unload=true"
         assert await asked(other, "PUT", asked_for) == (307, to)
-    assert await asked(owner, "PUT", "namespaces/public/default/LARGEST/split") == (204, "")
+    assert await asked(owner, "PUT", f"namespaces/public/default/{largest}/split") == (204, "")
 
 
 @pytest.mark.parametrize("prefix", ["", "http:%2F%2F"])
