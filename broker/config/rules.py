@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from broker.config.peer_rules import check_peers
 from broker.config.server_keys import INDEX_INTERCEPTOR, TIMESTAMP_INTERCEPTOR
 from broker.config.storage_keys import OFFLOAD_BLOCK_BYTES_MIN, OFFLOAD_READ_BYTES_MIN
 from broker.config.tls_rules import check_tls, open_ports
@@ -152,6 +153,7 @@ def check(settings: Settings) -> list[Note]:
     _check_closing(settings)
     _check_authorization(settings)
     check_tls(settings)
+    check_peers(settings)
     _check_interceptors(settings)
     _check_offload(settings)
     return [

@@ -7,6 +7,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Final
 
+from broker.config.peer_rules import PLUGINS
 from foundation.http.credentials import TLS_PLUGINS, WITHOUT_CREDENTIALS, headers_of, proof_of
 from foundation.settings.settings import Settings
 from foundation.tls.auth_params import parse_auth_params
@@ -43,7 +44,7 @@ class PeerSettings(Value, kw_only=True):
                 certificate, key = parse_auth_params(parameters)
             headers, proof = headers_of(plugin, parameters), proof_of(plugin, parameters)
         except (ValueError, json.JSONDecodeError) as error:
-            raise settings.error(PARAMETERS, str(error)) from None
+            raise settings.error(PARAMETERS if plugin in PLUGINS else PLUGIN, str(error)) from None
         refusal = ""
         if settings.bool("authenticationEnabled") and plugin in WITHOUT_CREDENTIALS:
             # Sent without credentials, a request would be refused or count as the anonymous role's.

@@ -51,7 +51,9 @@ def test_certificate_needs_tls() -> None:
 
 @pytest.mark.parametrize("plugin", [f"{_JAVA}AuthenticationAthenz", "AuthenticationSasl"])
 def test_unknown_plugin_ends_the_start(plugin: str) -> None:
-    with pytest.raises(SettingsError, match="no plugin that is built in"):
+    with pytest.raises(
+        SettingsError, match=f"brokerClientAuthenticationPlugin={plugin}: .*no plugin that is built in"
+    ):
         settings_of(f"brokerClientAuthenticationPlugin={plugin}")
 
 
