@@ -44,7 +44,7 @@ def ownership_of(broker: Composed, timers: Timers, tasks: BackgroundTasks) -> To
     from broker.peers.peer_settings import PeerSettings
     from broker.peers.peers import Peers
 
-    PeerSettings.of(broker.settings)  # Raises at the start, and not with the first request.
+    PeerSettings.of(broker.settings).check_files()  # Both raise at the start, and not with the first request.
     ownership = ClusterOwnership(
         store,
         broker.namespaces,
