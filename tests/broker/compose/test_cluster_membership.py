@@ -68,6 +68,28 @@ async def test_files_of_tls_towards_brokers_that_cannot_be_used_end_the_start(tm
         """Nothing reads the file without TLS."""
 
 
+async def test_files_that_cannot_be_used_towards_brokers_are_refused_at_run_time(tmp_path: Path) -> None:
+    store = MemoryMetadataStore()
+    store.is_shared = True
+    plugin, parameters = "brokerClientAuthenticationPlugin", "brokerClientAuthenticationParameters"
+    missing = tmp_path / "missing"
+    async with memory_broker(f"brokerClientTrustCertsFilePath={missing}", metadata=store) as broker:
+        settings = broker.dynamic_settings
+        with pytest.raises(SettingsError, match="correct one of brokerClientTrustCertsFilePath"):
+            await settings.set("brokerClientTlsEnabled", "true")
+        await settings.set(parameters, f"file:{missing}")
+        with pytest.raises(
+            SettingsError, match=f"{parameters}=.*: the token's file {missing} cannot be read"
+        ):
+            await settings.set(plugin, "token")
+        assert list(settings.texts) == [parameters]
+        missing.write_text("abc")
+        await settings.set(plugin, "token")
+        missing.unlink()
+        await settings.set("dispatcherMaxReadBatchSize", "7")  # While the file is being replaced.
+        assert settings.texts[plugin] == "token"
+
+
 async def test_bundle_that_was_divided_meanwhile_is_unloaded_too() -> None:
     stage = Stage()
     await stage.open()
