@@ -27,7 +27,7 @@ from bookkeeper.metadata.zookeeper_reads import ZookeeperReads
 from bookkeeper.metadata.zookeeper_requests import ZookeeperRequests
 from bookkeeper.metadata.zookeeper_watches import ZookeeperWatches
 from bookkeeper.metadata.zookeeper_writes import ZookeeperWrites
-from foundation.model.errors import MetadataError, MetadataUnanswered
+from foundation.model.errors import InvalidTopicName, MetadataError, MetadataUnanswered
 from foundation.zookeeper.tls import ZookeeperTls
 from foundation.zookeeper.url import ZookeeperUrl
 
@@ -37,6 +37,13 @@ REQUEST_BYTES_MAX = 1_048_000
 """A server drops a connection that sends a frame of 1 MiB (its jute.maxbuffer), and the request would be sent again."""
 OPERATION_BYTES = 48
 """Bytes of one operation of a request beside its path and value, at most: those of a creation."""
+
+
+class KeyRefused(MetadataError):
+    """No node of ZooKeeper can have the key; that of a topic `..` is one. Asking again does not help."""
+
+    code = InvalidTopicName.code
+    status = 412
 
 
 class ZookeeperMetadataStore:
@@ -165,7 +172,7 @@ class ZookeeperMetadataStore:
         # ZooKeeper refuses these parts itself, but with an error that does not name the key.
         parts = key.split("/")[1:]
         if any(part in ("", ".", "..") for part in parts):
-            raise MetadataError(f"{key!r} cannot be a node of ZooKeeper")
+            raise KeyRefused(f"{key!r} cannot be a node of ZooKeeper: choose another name")
         return self.requests.url.root + key
 
     @contextlib.asynccontextmanager

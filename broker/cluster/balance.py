@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.cluster.balance_settings import BalanceSettings
-from broker.cluster.isolation import permitted
+from broker.cluster.isolation import faults_for, faults_of, permitted
 from broker.cluster.loads import UNSEEN_AVERAGE, BrokerLoad, BundleAverage, rate_of
 from broker.cluster.orders import Orders
 from broker.cluster.placement import apart, fewest, least_loaded, with_few_topics
@@ -29,8 +28,9 @@ from broker.cluster.shedding import may_move, shed
 from broker.cluster.splitting import too_large
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.clusters import BROKERS, ClusterNotFound, Clusters
+from broker.service.namespaces.documents import DocumentUnreadable
 from broker.service.namespaces.namespaces import Namespaces
-from foundation.model.errors import BrokerError, ServiceNotReady
+from foundation.model.errors import BrokerError, OwnerUncertain, ServiceNotReady
 from foundation.value import Json
 
 log = logging.getLogger("magnetar")
@@ -95,6 +95,8 @@ class Balance:
         """Bundles that were moved lately, and when."""
         self._stored: set[str] = set()
         """Bundles whose averages this broker has stored."""
+        self._faults: list[str] = []
+        """Faults of the rules, as logged last."""
         self._shed_due_ms = self._store_due_ms = 0
         self._is_busy = False
 
@@ -116,7 +118,8 @@ class Balance:
     async def choose(self, bundle: str, loads: Mapping[str, BrokerLoad]) -> str:
         """Returns the broker that shall own the bundle; the same until its report shows that it does.
 
-        `loads`: of the brokers that may have it. Raises ServiceNotReady where none may, and MetadataError.
+        `loads`: of the brokers that may have it. Raises ServiceNotReady where none may, OwnerUncertain where that is
+        because of a policy that cannot be read, and MetadataError.
         """
         rules = await self._rules()
         # Asked twice, also at the same time, the answer stays the same until the broker has taken the bundle.
@@ -125,6 +128,9 @@ class Balance:
             return before
         found = self._placed(bundle, loads, rules, set(loads))
         if not found:
+            if faults := faults_for(bundle.rpartition("/")[0], rules.policies):
+                # Clients close their connection at ServiceNotReady, with all producers of other topics.
+                raise OwnerUncertain(f"No broker was available to own {bundle}: {faults}")
             raise ServiceNotReady(f"No broker was available to own {bundle}")
         return found
 
@@ -179,13 +185,28 @@ class Balance:
 
     async def _rules(self) -> Rules:
         policies: Mapping[str, Json] = {}
-        with suppress(ClusterNotFound):  # None was ever stored.
-            policies = await self._clusters.isolation_policies(self._clusters.own)
         domains: dict[str, str] = {}
+        faults: list[str] = []
+        try:
+            policies = await self._clusters.isolation_policies(self._clusters.own)
+        except ClusterNotFound:
+            pass  # None was ever stored.
+        except DocumentUnreadable as error:
+            faults.append(f"{error}; no isolation policy is obeyed; set the policies anew")
+        faults += faults_of(policies)
         if self._settings().domains:
-            for name, domain in (await self._clusters.domains(self._clusters.own)).items():
+            try:
+                found = await self._clusters.domains(self._clusters.own)
+            except DocumentUnreadable as error:
+                faults.append(f"{error}; no failure domain is obeyed; delete that node")
+                found = {}
+            for name, domain in found.items():
                 brokers = domain.get(BROKERS)
                 domains |= dict.fromkeys(map(str, brokers if isinstance(brokers, list) else ()), name)
+        for fault in faults:
+            if fault not in self._faults:
+                log.error("! %s", fault)
+        self._faults = faults
         return Rules(policies, domains)
 
     # The work of the leader

@@ -37,7 +37,13 @@ from broker.compose.backlog_rounds import start_backlog_rounds
 from broker.compose.cache_counts import CacheCounts
 from broker.compose.cache_passes import CachePasses
 from broker.compose.cache_settings import EntryCacheSettings
-from broker.compose.cluster_membership import begin_shared_work, ownership_of, publisher_elsewhere, serve
+from broker.compose.cluster_membership import (
+    begin_shared_work,
+    check_for,
+    ownership_of,
+    publisher_elsewhere,
+    serve,
+)
 from broker.compose.confirmed_rights import ConfirmedRights
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.compose.ledger_upkeep import LedgerUpkeep
@@ -161,7 +167,7 @@ class BrokerService:
         """
         loop, kept = asyncio.get_running_loop(), _own_topics(settings)
         self.settings, self.version, self.addresses = settings, version, Addresses()
-        self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
+        self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure, check_for(metadata))
         self._tasks, self.controls = BackgroundTasks(), controls
         self._clock = clock = BrokerClock() if controls is None else controls.held.clock
         self._timers = Timers(clock.looks())

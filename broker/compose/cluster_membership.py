@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
+from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.cache_counts import PublishElsewhere
 from broker.compose.timers import Timers
@@ -18,6 +19,13 @@ from broker.service.topics.topic_ownership import TopicOwnership
 from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import ASSIGN_TOPIC
 from foundation.settings.settings import Settings
+
+_TO_BROKERS: Final = (
+    "brokerClientTlsEnabled",
+    "brokerClientAuthenticationPlugin",
+    "brokerClientAuthenticationParameters",
+)
+"""Keys that may change at run time, and that name files."""
 
 
 class Composed(Protocol):
@@ -44,7 +52,7 @@ def ownership_of(broker: Composed, timers: Timers, tasks: BackgroundTasks) -> To
     from broker.peers.peer_settings import PeerSettings
     from broker.peers.peers import Peers
 
-    PeerSettings.of(broker.settings)  # Raises at the start, and not with the first request.
+    PeerSettings.of(broker.settings).check_files()  # Both raise at the start, and not with the first request.
     ownership = ClusterOwnership(
         store,
         broker.namespaces,
@@ -59,6 +67,19 @@ def ownership_of(broker: Composed, timers: Timers, tasks: BackgroundTasks) -> To
     ownership.leases.made = broker.environment.ids.forget
     repeat(timers, broker, lambda: tasks.spawn(ownership.tick(), "load report"))
     return ownership
+
+
+def check_for(store: MetadataStore) -> Callable[[Settings, Settings], None]:
+    """Returns the check of a change at run time, which refuses values with which no broker could ask another."""
+
+    def check(before: Settings, after: Settings) -> None:
+        if store.is_shared and any(before.value(name) != after.value(name) for name in _TO_BROKERS):
+            # Late, as above.
+            from broker.peers.peer_settings import PeerSettings
+
+            PeerSettings.of(after).check_files()
+
+    return check
 
 
 def repeat(timers: Timers, broker: Composed, tick: Callable[[], object]) -> None:

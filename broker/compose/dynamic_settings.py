@@ -36,14 +36,22 @@ class DynamicSettings:
     """The settings of a broker that runs: those of its start, with stored changes on top."""
 
     def __init__(
-        self, started: Settings, metadata: MetadataStore, reconfigure: Callable[[Settings], None]
+        self,
+        started: Settings,
+        metadata: MetadataStore,
+        reconfigure: Callable[[Settings], None],
+        check: Callable[[Settings, Settings], None] = lambda _before, _after: None,
     ) -> None:
-        """`reconfigure` gets the new settings after each change."""
+        """`reconfigure` gets the new settings after each change.
+
+        `check` gets the settings before and after a change of this broker's administrator, and may raise SettingsError.
+        """
         self.current = started
         """The settings that hold now."""
         self._started = started
         self._stored = Documents(metadata, KEY, _parse, _encode, levels=0, told=self._told)
         self._reconfigure = reconfigure
+        self._check = check
         self._texts: dict[str, str] = {}
         # Without the lock, of two changes that wait for the store the later would lose the earlier's key.
         self._one_change = asyncio.Lock()
@@ -112,6 +120,7 @@ class DynamicSettings:
             texts = changed(self._still_allowed(before or {})[0])
             # On the settings of the start and not on `current`: a key that is unset must get its old value back.
             settings = changed_settings(self._started, texts)
+            self._check(self.current, settings)
             return changed(before or {})
 
         # Stored before it is applied: the next start would silently lose a value that could not be stored.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from broker.config.peer_rules import check_peers
 from broker.config.server_keys import INDEX_INTERCEPTOR, TIMESTAMP_INTERCEPTOR
 from broker.config.storage_keys import OFFLOAD_BLOCK_BYTES_MIN, OFFLOAD_READ_BYTES_MIN
 from broker.config.tls_rules import check_tls, open_ports
@@ -152,6 +154,8 @@ def check(settings: Settings) -> list[Note]:
     _check_closing(settings)
     _check_authorization(settings)
     check_tls(settings)
+    check_peers(settings)
+    _check_listeners(settings)
     _check_interceptors(settings)
     _check_offload(settings)
     return [
@@ -207,6 +211,17 @@ def _check_offload(settings: Settings) -> None:
         key = f"managedLedgerOffload{name}"
         if 0 < settings.int(key) < least:
             raise settings.error(key, f"it must be 0 or at least {least}")
+
+
+def _check_listeners(settings: Settings) -> None:
+    """Refuses a listener with two addresses of one kind of port: clients would be told the last one alone."""
+    key = "advertisedListeners"
+    named = Counter(tuple(text.split("://")[0].split(":")) for text in settings.list(key))
+    for (name, scheme), count in named.items():
+        if count > 1:
+            raise settings.error(
+                key, f"{name} has {count} addresses with {scheme}://; name it once with each, or rename one"
+            )
 
 
 def _check_memory(settings: Settings) -> None:

@@ -70,7 +70,7 @@ SERVER = Section("Server", (
     Key("advertisedListeners", "list", None,
         form=(rf"[^:]+:pulsar(\+ssl)?://{HOST}:\d{{1,5}}", "name:pulsar://host:port"),
         doc="Further addresses by listener name, as `name:pulsar://host:port`; a client that names a "
-            "listener in its lookup is sent there."),
+            "listener in its lookup is sent there. A name stands once for each of pulsar and pulsar+ssl."),
     Key("internalListenerName", "string", None, v50="internal", used=False, computed="the first of advertisedListeners",
         doc="Listener of advertisedListeners that is used when a client names none."),
     Key("metadataStoreUrl", "string", None,

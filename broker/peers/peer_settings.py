@@ -7,14 +7,23 @@ from dataclasses import field
 from pathlib import Path
 from typing import Final
 
+from broker.config.peer_rules import PLUGINS
+from broker.service.topics.topic_ownership import Addresses
 from foundation.http.credentials import TLS_PLUGINS, WITHOUT_CREDENTIALS, headers_of, proof_of
+from foundation.settings.errors import SettingsError
 from foundation.settings.settings import Settings
 from foundation.tls.auth_params import parse_auth_params
-from foundation.tls.contexts import ClientFiles
+from foundation.tls.contexts import ClientFiles, client_context
+from foundation.tls.errors import TlsError
 from foundation.value import Value
 
 PLUGIN: Final = "brokerClientAuthenticationPlugin"
 PARAMETERS: Final = "brokerClientAuthenticationParameters"
+_FILES: Final = (
+    "brokerClientTrustCertsFilePath",
+    "brokerClientCertificateFilePath",
+    "brokerClientKeyFilePath",
+)
 
 
 class PeerSettings(Value, kw_only=True):
@@ -36,14 +45,13 @@ class PeerSettings(Value, kw_only=True):
         """Reads the keys. Raises SettingsError for a plugin or parameters that cannot be used."""
         plugin, parameters = settings.str(PLUGIN), settings.str(PARAMETERS)
         uses_tls = settings.bool("brokerClientTlsEnabled")
-        certificate = _path(settings, "brokerClientCertificateFilePath")
-        key = _path(settings, "brokerClientKeyFilePath")
+        trusted, certificate, key = (_path(settings, name) for name in _FILES)
         try:
             if plugin in TLS_PLUGINS:
                 certificate, key = parse_auth_params(parameters)
             headers, proof = headers_of(plugin, parameters), proof_of(plugin, parameters)
         except (ValueError, json.JSONDecodeError) as error:
-            raise settings.error(PARAMETERS, str(error)) from None
+            raise settings.error(PARAMETERS if plugin in PLUGINS else PLUGIN, str(error)) from None
         refusal = ""
         if settings.bool("authenticationEnabled") and plugin in WITHOUT_CREDENTIALS:
             # Sent without credentials, a request would be refused or count as the anonymous role's.
@@ -55,7 +63,7 @@ class PeerSettings(Value, kw_only=True):
         return cls(
             uses_tls=uses_tls,
             files=ClientFiles(
-                trusted=_path(settings, "brokerClientTrustCertsFilePath"),
+                trusted=trusted,
                 certificate=certificate,
                 key=key,
                 checks_host_name=settings.bool("tlsHostnameVerificationEnabled"),
@@ -64,6 +72,23 @@ class PeerSettings(Value, kw_only=True):
             proof=proof,
             refusal=refusal,
         )
+
+    def check_files(self) -> None:
+        """Raises SettingsError for files with which TLS cannot begin."""
+        if self.uses_tls:
+            try:
+                client_context(self.files)
+            except TlsError as error:
+                names = ", ".join(_FILES)
+                raise SettingsError(f"brokerClientTlsEnabled=true: {error}; correct one of {names}") from None
+
+
+def without_port(to: Addresses, kind: str, *, uses_tls: bool) -> str:
+    """Returns the refusal of a request to a broker that lacks the port: `webServicePort` or `brokerServicePort`."""
+    if not to.broker_id:
+        return "the broker to ask has opened no port yet"
+    port, value = (f"{kind}Tls", "true") if uses_tls else (kind, "false")
+    return f"broker {to.broker_id} has no {port}, which brokerClientTlsEnabled={value} asks for"
 
 
 def _path(settings: Settings, name: str) -> Path | None:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from broker.peers.peer_settings import PeerSettings
+from broker.peers.peer_settings import PeerSettings, without_port
 from broker.peers.wires import Wires
 from broker.service.namespaces.namespaces import Json
 from broker.service.topics.topic_ownership import Addresses
@@ -153,10 +153,7 @@ class Peers:
             raise ServiceNotReady(str(error)) from error
         base = to.admin_url_tls if self._settings.uses_tls else to.admin_url
         if not base:
-            wanted = "webServicePortTls" if self._settings.uses_tls else "webServicePort"
-            raise ServiceNotReady(
-                f"broker {to.broker_id} has no {wanted}, which brokerClientTlsEnabled asks for"
-            )
+            raise ServiceNotReady(without_port(to, "webServicePort", uses_tls=self._settings.uses_tls))
         text = "&".join(f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in query.items())
         return f"{base}{path}?{text}" if text else f"{base}{path}"
 

@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from broker.peers.peer_connection import PeerConnection
-from broker.peers.peer_settings import PeerSettings
+from broker.peers.peer_settings import PeerSettings, without_port
 from broker.service.topics.topic_ownership import Addresses
 from foundation.model.errors import ServiceNotReady
 from foundation.settings.errors import SettingsError
@@ -79,10 +79,7 @@ class Wires:
             raise ServiceNotReady(f"{to.broker_id} is no broker of this cluster")
         url = to.service_url_tls if settings.uses_tls else to.service_url
         if not url:
-            wanted = "brokerServicePortTls" if settings.uses_tls else "brokerServicePort"
-            raise ServiceNotReady(
-                f"broker {to.broker_id} has no {wanted}, which brokerClientTlsEnabled asks for"
-            )
+            raise ServiceNotReady(without_port(to, "brokerServicePort", uses_tls=settings.uses_tls))
         return url
 
     async def _connect(self, to: Addresses, url: str, settings: PeerSettings) -> PeerConnection:

@@ -11,13 +11,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
-import re2
 from aiohttp import web
 
 from broker.admin.http.answers import answering, body_of, empty
 from broker.admin.http.fields import checked_fields, fields_of
 from broker.admin.service_view import BROKER, CLUSTERS
-from broker.cluster.isolation import compiled, names_broker
+from broker.cluster.isolation import KEYS, fault_of, names_broker, patterns
 from broker.service.namespaces.clusters import BROKERS
 from broker.service.policies.forms import Choice, Form, Names, Texts
 from foundation.model.errors import BrokerError
@@ -111,10 +110,11 @@ def _assigned(name: str, policies: Mapping[str, Json]) -> dict[str, Json]:
     namespaces: list[Json] = []
     last, primary = "", False
     for policy_name, policy in policies.items():
-        assert isinstance(policy, dict), "checked when it was stored"
+        if not isinstance(policy, dict):
+            continue  # Stored by another program; placement logs it.
         is_primary = names_broker(policy, "primary", name)
         if is_primary or names_broker(policy, "secondary", name):
-            namespaces += [one for one in cast("list[Json]", policy["namespaces"]) if one not in namespaces]
+            namespaces += [one for one in patterns(policy, "namespaces") if one not in namespaces]
             last, primary = policy_name, primary or is_primary
     named: dict[str, Json] = {"policyName": last} if last else {}
     return {"brokerName": name, **named, "namespaceRegex": namespaces, "primary": primary}
@@ -147,12 +147,10 @@ def _faults(policy: Mapping[str, Json]) -> Iterator[str]:
     for key in _FAILOVER_PARAMETERS:
         if not re.fullmatch("[0-9]{1,9}", str(parameters.get(key))):
             yield f"{_FAILOVER}.parameters.{key} must be a whole number"
-    for key in ("namespaces", "primary", "secondary"):
-        for pattern in cast("list[str]", policy[key]):
-            try:
-                compiled(pattern)
-            except re2.error as error:
-                yield f"{key} has the pattern {pattern[:50]}: {error}"
+    for key in KEYS:
+        for pattern in patterns(policy, key):
+            if (reason := fault_of(pattern)) is not None:
+                yield f"{key} has the pattern {pattern[:50]!a}: {reason}"
 
 
 BROKER_GROUP_ROUTES: Final = (

@@ -18,6 +18,7 @@ from broker.service.lifecycle.namespace_topics import find_owned_bundles
 from broker.service.lifecycle.quota_rounds import QuotaRounds
 from broker.service.namespaces.bundles import OwnedBundles
 from broker.service.namespaces.clusters import ClusterNotFound
+from broker.service.namespaces.documents import DocumentUnreadable
 from broker.service.namespaces.namespaces import Json
 from foundation.model.errors import BrokerError
 
@@ -126,7 +127,7 @@ async def owned_namespaces(request: web.Request) -> web.Response:
         await asyncio.sleep(0)
     clusters = request.app[CLUSTERS]
     policies: dict[str, Json] = {}
-    with suppress(ClusterNotFound):  # No policy was ever stored.
+    with suppress(ClusterNotFound, DocumentUnreadable):  # No policy was ever stored, or none can be read.
         policies = {**await clusters.isolation_policies(clusters.own)}
     name = broker.addresses.broker_id
     return answer({one: status_of(one.rpartition("/")[0], name, policies) for one in owned.names()})

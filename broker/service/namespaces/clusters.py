@@ -1,16 +1,17 @@
 """Clusters: descriptions of Pulsar clusters, with failure domains and isolation policies, under Pulsar's paths.
 
-One broker serves everything here, so these are facts for administrators and tools; no decision of the broker reads them.
+Where bundles go is decided by them (`broker/cluster/balance.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final, cast
 
 from bookkeeper.metadata.metadata_store import MetadataStore
-from broker.service.namespaces.documents import JsonDocuments
+from broker.service.namespaces.documents import DocumentUnreadable, JsonDocuments
 from broker.service.namespaces.namespaces import AlreadyExists
 from broker.service.namespaces.stored_forms import CLUSTER_POLICIES, CLUSTERS_ROOT, ISOLATION
 from foundation.model.errors import BrokerError
@@ -148,7 +149,10 @@ class Clusters:
     # Isolation policies: brokers that shall serve certain namespaces
 
     async def isolation_policies(self, cluster: str) -> Mapping[str, Json]:
-        """Returns the policies by name. ClusterRefused; ClusterNotFound where none was ever stored."""
+        """Returns the policies by name, as some program has stored them: a policy may have any form.
+
+        ClusterRefused; ClusterNotFound where none was ever stored; DocumentUnreadable.
+        """
         await self._check(cluster)
         found = await self._policies(cluster)
         if found is None:
@@ -168,7 +172,10 @@ class Clusters:
             check_no_folder("Isolation policy", name)
         async with self._changing:
             await self._check(cluster)
-            policies = dict(await self._policies(cluster) or {})
+            policies: dict[str, Json] = {}
+            # A node that no program can read is replaced; there is no other remedy over HTTP.
+            with suppress(DocumentUnreadable):
+                policies = dict(await self._policies(cluster) or {})
             policies.pop(name, None)
             if policy is not None:
                 policies[name] = policy

@@ -9,7 +9,12 @@ import json
 from urllib.parse import quote, unquote
 
 from bookkeeper.metadata.metadata_store import MetadataStore
+from foundation.model.errors import BrokerError
 from foundation.value import Json
+
+
+class DocumentUnreadable(BrokerError):
+    """Another program has stored a value that is no JSON object."""
 
 
 class JsonDocuments:
@@ -25,12 +30,18 @@ class JsonDocuments:
         return sorted(unquote(name) for name in await self._store.children(self._root))
 
     async def get(self, name: str) -> dict[str, Json] | None:
-        """Returns the object, None if there is none."""
-        found = await self._store.get(self._key(name))
+        """Returns the object, None if there is none. Raises DocumentUnreadable."""
+        key = self._key(name)
+        found = await self._store.get(key)
         # ZooKeeper keeps an empty node above nodes that have a value.
         if found is None or not found.value:
             return None
-        value: dict[str, Json] = json.loads(found.value)
+        try:
+            value: Json = json.loads(found.value)
+        except (ValueError, RecursionError) as error:
+            raise DocumentUnreadable(f"{key} in the metadata store cannot be read: {error}") from None
+        if not isinstance(value, dict):
+            raise DocumentUnreadable(f"{key} in the metadata store cannot be read: it is no JSON object")
         return value
 
     async def put(self, name: str, value: dict[str, Json]) -> None:

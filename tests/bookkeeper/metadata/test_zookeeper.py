@@ -27,7 +27,7 @@ from bookkeeper.metadata.zookeeper_metadata_store import (
 )
 from bookkeeper.metadata.zookeeper_requests import Pending, ZookeeperAnswer, ZookeeperRequests
 from bookkeeper.metadata.zookeeper_starts import start_name
-from foundation.model.errors import BadVersion, MetadataError, MetadataUnanswered
+from foundation.model.errors import BadVersion, InvalidTopicName, MetadataError, MetadataUnanswered
 from foundation.zookeeper.session import ZookeeperSession
 from foundation.zookeeper.url import ZookeeperUrl
 from tests.bookkeeper.metadata.conftest import open_store
@@ -183,8 +183,10 @@ async def test_keys_and_values_that_no_node_can_have_are_refused(shared: Zookeep
         with pytest.raises(MetadataError, match="/v"):
             await shared.put("/v", value)
     for key in ("/a/./b", "/..", "//a", "/a/"):
-        with pytest.raises(MetadataError, match="cannot be a node"):
+        with pytest.raises(MetadataError, match="cannot be a node") as refused:
             await shared.put(key, b"v")
+        # A topic `..` is the client's mistake, and not the store's.
+        assert (refused.value.code, refused.value.status) == (InvalidTopicName.code, 412)
 
 
 def _of_bytes(bytes_: int, root: str, checked: str) -> list[Put | Check]:

@@ -17,7 +17,7 @@ from broker.cluster.records import BROKERS, LoadReport, encode_member
 from broker.cluster.splitting import too_large
 from broker.service.namespaces.bundles import Bundles
 from broker.service.topics.topic_ownership import Addresses, MoveKind
-from foundation.model.errors import ServiceNotReady
+from foundation.model.errors import OwnerUncertain, ServiceNotReady
 from tests.broker.cluster.support import Node, cluster, settle
 
 MIB = 1 << 20
@@ -171,6 +171,62 @@ async def test_isolation_policy_decides_who_may_have_a_bundle() -> None:
     await settle(nodes[0])
     with pytest.raises(ServiceNotReady, match=f"No broker was available to own {BUNDLES[0]}"):
         await nodes[0].ownership.owner_of_bundle(BUNDLES[0])
+
+
+async def put_policies(node: Node, policies: object) -> None:
+    """As another program stores them."""
+    await node.store.put("/admin/clusters/c1/namespaceIsolationPolicies", json.dumps(policies).encode())
+
+
+@pytest.mark.parametrize(
+    "policies",
+    [
+        {"apache": {"namespaces": ["shop/(?!public).*"], "primary": ["host1"], "secondary": []}},
+        {"x": {"namespaces": [1, ["a"], "\ud800"], "primary": "host1", "secondary": {}}},
+        {"x": 5},
+        [],
+    ],
+    ids=["pattern", "no texts", "no policy", "no policies"],
+)
+async def test_policies_that_cannot_be_read_stop_no_bundle_and_are_logged_once(
+    policies: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes = await cluster(2)
+    await put_policies(nodes[0], policies)
+    for bundle in BUNDLES:
+        await nodes[0].ownership.owner_of_bundle(bundle)
+    logged = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert logged
+    assert len(logged) == len(set(logged))
+    assert all("set the polic" in text for text in logged), "the remedy"
+
+
+async def test_namespace_is_refused_while_the_brokers_of_its_policy_cannot_be_read() -> None:
+    nodes = await cluster(2)
+    policy = {"namespaces": ["shop/.*"], "primary": ["(?!host0).*"], "secondary": []}
+    await put_policies(nodes[0], {"apache": policy})
+    wanted = r"isolation policy 'apache': primary has the pattern '\(\?!host0\)\.\*', which cannot be read"
+    with pytest.raises(OwnerUncertain, match=wanted):
+        await nodes[0].ownership.owner_of_bundle(BUNDLES[0])
+    assert (await nodes[0].ownership.owner_of_bundle(f"other/x/{FIRST}")).addresses
+    await put_policies(nodes[0], {"apache": {**policy, "primary": ["host[^0]"]}})
+    assert (await nodes[0].ownership.owner_of_bundle(BUNDLES[0])).addresses == nodes[1].addresses
+
+
+async def test_leader_sheds_with_a_policy_that_cannot_be_read() -> None:
+    nodes = await busy_and_idle()
+    await put_policies(nodes[0], {"apache": {"namespaces": ["(?!x).*"], "primary": ["(?!x).*"]}})
+    await reported(nodes[0], load(20.0))
+    await settle(*nodes)
+    assert len(nodes[0].peers.asked) == 1
+
+
+async def test_failure_domain_that_cannot_be_read_stops_no_bundle(caplog: pytest.LogCaptureFixture) -> None:
+    nodes = await cluster(2)
+    nodes[0].settings = BalanceSettings(domains=True)
+    await nodes[0].store.put("/admin/clusters/c1/failureDomain/d", b"[]")
+    await nodes[0].ownership.owner_of_bundle(BUNDLES[0])
+    assert "/admin/clusters/c1/failureDomain/d in the metadata store cannot be read" in caplog.text
 
 
 async def test_busy_broker_keeps_what_no_other_may_have() -> None:

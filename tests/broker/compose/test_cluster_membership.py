@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from broker.service.topics.topic_ownership import TopicOwnership
 from foundation.loop.slices import ITEMS_MAX
 from foundation.model.errors import MetadataError
 from foundation.model.topic_name import parse_topic_name
+from foundation.settings.errors import SettingsError
 from tests.fakes.stage import Stage
 from tests.support.memory_broker import memory_broker
 
@@ -50,6 +52,42 @@ async def test_unloaded_bundle_forgets_its_dormant_topics_and_lets_others_run_me
     assert len(seen - {dormant.count}) >= 5, "a turn for others after each slice"
     assert dormant.count < 6 * ITEMS_MAX
     assert not any(bundle.has(name) for name, _ in dormant)
+
+
+async def test_files_of_tls_towards_brokers_that_cannot_be_used_end_the_start(tmp_path: Path) -> None:
+    store = MemoryMetadataStore()
+    store.is_shared = True
+    missing = tmp_path / "missing.pem"
+    settings = ("brokerClientTlsEnabled=true", f"brokerClientTrustCertsFilePath={missing}")
+    with pytest.raises(
+        SettingsError, match="No such file or directory; correct one of brokerClientTrustCertsFilePath"
+    ):
+        async with memory_broker(*settings, metadata=store):
+            pass
+    async with memory_broker(settings[1], metadata=store):
+        """Nothing reads the file without TLS."""
+
+
+async def test_files_that_cannot_be_used_towards_brokers_are_refused_at_run_time(tmp_path: Path) -> None:
+    store = MemoryMetadataStore()
+    store.is_shared = True
+    plugin, parameters = "brokerClientAuthenticationPlugin", "brokerClientAuthenticationParameters"
+    missing = tmp_path / "missing"
+    async with memory_broker(f"brokerClientTrustCertsFilePath={missing}", metadata=store) as broker:
+        settings = broker.dynamic_settings
+        with pytest.raises(SettingsError, match="correct one of brokerClientTrustCertsFilePath"):
+            await settings.set("brokerClientTlsEnabled", "true")
+        await settings.set(parameters, f"file:{missing}")
+        with pytest.raises(
+            SettingsError, match=f"{parameters}=.*: the token's file {missing} cannot be read"
+        ):
+            await settings.set(plugin, "token")
+        assert list(settings.texts) == [parameters]
+        missing.write_text("abc")
+        await settings.set(plugin, "token")
+        missing.unlink()
+        await settings.set("dispatcherMaxReadBatchSize", "7")  # While the file is being replaced.
+        assert settings.texts[plugin] == "token"
 
 
 async def test_bundle_that_was_divided_meanwhile_is_unloaded_too() -> None:

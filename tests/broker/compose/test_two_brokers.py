@@ -25,8 +25,9 @@ from broker.service.namespaces.stored_policies import PERMISSIONS
 from broker.service.policies.effective_policies import RESOURCE_GROUP
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic
-from foundation.model.errors import ServiceNotReady
+from foundation.model.errors import OwnerUncertain, ServiceNotReady
 from foundation.model.topic_name import parse_topic_name
+from foundation.value import Json
 from foundation.zookeeper.url import ZookeeperUrl
 from tests.support.java import ZooKeeper
 from tests.support.memory_broker import memory_broker
@@ -260,3 +261,49 @@ async def test_watcher_of_a_pattern_is_told_of_topics_that_another_broker_makes_
     await connection.receive("SUCCESS")
     assert two.other.registry.events.watchers == {}
     await connection.close()
+
+
+async def test_isolation_policy_that_no_broker_can_read_ends_no_connection(two: Two) -> None:
+    """Apache stores any Java pattern; RE2 reads no look-ahead."""
+    policies: dict[str, Json] = {
+        "apache": {"namespaces": ["public/.*"], "primary": ["(?!10).*"], "secondary": []},
+        "other": {"namespaces": ["secret/(?!public).*"], "primary": ["10.*"], "secondary": []},
+    }
+    await two.write("/admin/clusters/standalone/namespaceIsolationPolicies", policies)
+    connection = await RawConnection.open(two.one.addresses.service_url)
+    await connection.connect(token=token({"sub": "admin"}))
+    connection.send("LOOKUP", request_id=1, topic=str(TOPIC))
+    answer = (await connection.receive("LOOKUP_RESPONSE")).command.lookupTopicResponse
+    assert answer.error == OwnerUncertain.code, "a client asks again, on the same connection"
+    assert "isolation policy 'apache'" in answer.message
+    connection.send("LOOKUP", request_id=2, topic="persistent://pulsar/system/t")
+    answer = (await connection.receive("LOOKUP_RESPONSE")).command.lookupTopicResponse
+    assert answer.brokerServiceUrl
+    await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("policies", "names", "status"),
+    [
+        ({"apache": {"namespaces": ["(?!x).*", 1], "primary": [1]}, "x": 5}, ("apache", "x"), 200),
+        ([], ("missing",), 500),
+    ],
+    ids=["policies", "no object"],
+)
+async def test_isolation_policies_that_cannot_be_read_are_shown_and_replaced(
+    two: Two, policies: Json, names: tuple[str, ...], status: int
+) -> None:
+    await opened(two.one)
+    await two.write("/admin/clusters/standalone/namespaceIsolationPolicies", policies)
+    headers = {"Authorization": f"Bearer {token({'sub': 'admin'})}"}
+    async with ClientSession(two.one.addresses.admin_url, headers=headers) as session:
+        name, stored = two.one.addresses.broker_id, "/admin/v2/clusters/standalone/namespaceIsolationPolicies"
+        answer = await session.get(f"/admin/v2/brokers/standalone/{name}/ownedNamespaces")
+        assert answer.status == 200
+        for path in (stored, f"{stored}/brokers"):
+            answer = await session.get(path)
+            assert answer.status == status
+            assert status == 200 or "cannot be read: it is no JSON object" in await answer.text()
+        for policy in names:
+            assert (await session.delete(f"{stored}/{policy}")).status == 204
+        assert await (await session.get(stored)).json() == {}

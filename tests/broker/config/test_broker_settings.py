@@ -381,6 +381,16 @@ def test_texts_of_the_right_form_are_accepted() -> None:
     assert len(settings.list("advertisedListeners")) == 2
 
 
+def test_listener_has_one_address_for_each_kind_of_port() -> None:
+    both = "advertisedListeners=a:pulsar://h:1,a:pulsar+ssl://h:2,b:pulsar://h:3"
+    assert len(load_broker_settings(None, environ={}, overrides=[both]).list("advertisedListeners")) == 3
+    twice = "advertisedListeners=a:pulsar://x:1, a:pulsar://y:2"
+    with pytest.raises(
+        SettingsError, match=r"^--set: advertisedListeners=.*: a has 2 addresses with pulsar://"
+    ):
+        load_broker_settings(None, environ={}, overrides=[twice])
+
+
 def quorums(*overrides: str) -> tuple[int, ...]:
     settings = load_broker_settings(None, environ={}, overrides=overrides)
     names = ("EnsembleSize", "WriteQuorum", "AckQuorum")

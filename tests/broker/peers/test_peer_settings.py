@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from broker.config import load_broker_settings
-from broker.peers.peer_settings import PeerSettings
+from broker.peers.peer_settings import PeerSettings, without_port
+from broker.service.topics.topic_ownership import Addresses
 from foundation.settings.errors import SettingsError
 
 _JAVA = "org.apache.pulsar.client.impl.auth."
@@ -51,8 +52,32 @@ def test_certificate_needs_tls() -> None:
 
 @pytest.mark.parametrize("plugin", [f"{_JAVA}AuthenticationAthenz", "AuthenticationSasl"])
 def test_unknown_plugin_ends_the_start(plugin: str) -> None:
-    with pytest.raises(SettingsError, match="no plugin that is built in"):
+    with pytest.raises(
+        SettingsError, match=f"brokerClientAuthenticationPlugin={plugin}: .*no plugin that is built in"
+    ):
         settings_of(f"brokerClientAuthenticationPlugin={plugin}")
+
+
+@pytest.mark.parametrize(
+    ("to", "uses_tls", "expected"),
+    [
+        (Addresses(), False, "the broker to ask has opened no port yet"),
+        (
+            Addresses(admin_url_tls="https://b:8443"),
+            False,
+            "broker b:8443 has no webServicePort, which brokerClientTlsEnabled=false asks for",
+        ),
+        (
+            Addresses(admin_url="http://b:8080"),
+            True,
+            "broker b:8080 has no webServicePortTls, which brokerClientTlsEnabled=true asks for",
+        ),
+    ],
+)
+def test_refusal_without_a_port_names_the_broker_and_the_value(
+    to: Addresses, uses_tls: bool, expected: str
+) -> None:
+    assert without_port(to, "webServicePort", uses_tls=uses_tls) == expected
 
 
 def test_broken_token_ends_the_start_and_is_not_shown() -> None:

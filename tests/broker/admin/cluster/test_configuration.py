@@ -145,6 +145,22 @@ async def test_value_is_refused_when_it_contradicts_another_key(
     assert broker.registry.settings.partitions_max == 8
 
 
+async def test_proof_with_which_no_broker_could_ask_another_is_refused(admin: ClientSession) -> None:
+    plugin, parameters = "brokerClientAuthenticationPlugin", "brokerClientAuthenticationParameters"
+    status, reason = await refusal(admin, f"POST {PATH}/{plugin}/x.y.Z")
+    assert status == 412
+    wanted = f"Invalid dynamic-config value: {plugin}=x.y.Z: no plugin that is built in; set one of "
+    assert reason.startswith(wanted)
+    java = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
+    status, reason = await refusal(admin, f"POST {PATH}/{plugin}/{java}")
+    assert status == 412
+    assert reason.endswith(f"set {parameters} first, then the plugin")
+    assert await call(admin, f"GET {PATH}/values") == (200, {})
+    assert await call(admin, f"POST {PATH}/{parameters}/token:abc") == (200, "")
+    assert await call(admin, f"POST {PATH}/{plugin}/{java}") == (200, "")
+    assert (await call(admin, f"DELETE {PATH}/{parameters}"))[0] == 412
+
+
 @pytest.mark.parametrize(
     ("key", "why"),
     [
