@@ -13,6 +13,7 @@ from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.compose.broker_service import BrokerService
 from broker.compose.cache_counts import CacheCounts
 from broker.compose.cluster_membership import publisher_elsewhere
+from broker.service.topics.topic_ownership import MoveKind
 from foundation.model.errors import ServiceNotReady
 from foundation.model.topic_name import parse_topic_name
 from tests.support.memory_broker import memory_broker
@@ -53,6 +54,11 @@ class Two:
 
     def owned(self, at: int) -> list[str]:
         return [one for one in self.brokers[at].registry.ownership.parts() if one.startswith(f"{NAMESPACE}/")]
+
+    def taken(self) -> int:
+        """How often brokers have taken a bundle."""
+        counts = [broker.registry.ownership.counts.moves for broker in self.brokers]
+        return sum(found.get(MoveKind.TAKEN, 0) for found in counts)
 
     def wanted(self) -> set[str]:
         """The bundles of the partitions."""
@@ -169,6 +175,25 @@ async def test_request_is_answered_503_while_the_leader_does_not_answer(
     assert await two.admin("PUT", f"{PATH}/subscription/s", at=0) == 204
     assert set(two.owned(0)) == two.wanted()
     assert await two.admin("DELETE", f"{PATH}/subscription/s", at=1) == 204
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_unload_of_a_namespace_skips_bundles_without_owner(two: Two, at: int) -> None:
+    path = f"namespaces/{NAMESPACE}/unload"
+    taken = two.taken()
+    assert await two.admin("PUT", path, at=at) == 204
+    assert two.taken() == taken, "not even for a moment"
+    closed = []
+    for index in (0, 1):
+        name = TOPIC.with_partition(index)
+        registry = two.brokers[index].registry
+        await registry.ownership.owner_of(name, authoritative=True)
+        closed.append(await registry.get(name, create=True))
+    assert [len(two.owned(index)) for index in (0, 1)] == [1, 1]
+    assert await two.admin("PUT", path, at=at) == 204
+    assert all(topic.closed for topic in closed)
+    assert two.owned(0) == two.owned(1) == []
+    assert two.taken() == taken + 2
 
 
 @pytest.mark.parametrize("at", [0, 1])
