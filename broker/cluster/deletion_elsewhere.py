@@ -15,16 +15,15 @@ _MISSING: Final = 404
 async def delete_at_owner(ownership: TopicOwnership, peers: Peers, name: TopicName) -> bool:
     """Deletes a topic, its clients included, at the broker that owns it; True once that is done.
 
-    False where this broker has to do it: it owns the topic, which it takes first while nobody does, or the owner does not
-    know a topic that may be stored. Raises PeerRefused, ServiceNotReady and MetadataError.
+    False where this broker has to do it: it owns the topic, or the owner does not know a topic that may be stored. A topic
+    that nobody owns gets an owner first, as a lookup gives it. Raises PeerRefused, ServiceNotReady and MetadataError.
     """
-    await ownership.take_unowned([name])
-    owner = await ownership.owner_of(name)
-    if owner.addresses == ownership.owner:
+    owner = await ownership.located(name)
+    if owner == ownership.owner:
         return False
     path = f"/admin/v2/{name.domain}/{name.namespace}/{quote(name.local, safe='')}"
     try:
-        await peers.request(owner.addresses, "DELETE", path, query={"force": "true"})
+        await peers.request(owner, "DELETE", path, query={"force": "true"})
     except PeerRefused as error:
         if error.status != _MISSING:
             raise

@@ -90,6 +90,12 @@ class Leases:
         node = await self._store.get(_key(bundle))
         return None if node is None else _decoded(bundle, node.value)
 
+    async def owned_in(self, namespace: str) -> set[str]:
+        """Returns the ranges of a namespace's bundles that have an owner now. Raises MetadataError."""
+        # Another broker may have answered a lookup by now for a bundle that an older copy of the store shows without owner.
+        await self._store.sync()
+        return {*await self._store.children(f"{BUNDLES}/{namespace}")}
+
     async def acquire(self, bundle: str, taken: Callable[[], None] = _nothing) -> Addresses:
         """Takes the bundle unless another broker has it; returns its owner. Raises BundleGone and MetadataError.
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -65,6 +65,9 @@ REPORT_INTERVAL_S: Final = 5.0
 
 _EARLIER_LIFE: Final = "an earlier life of this broker had left it"
 _STOP: Final = "the broker stopped"
+
+_LOOKUPS_AT_ONCE: Final = 20
+"""Bundles whose owners are looked up at the same time for one request."""
 
 LEFT_AFTER: Final = 1.5
 """Times of a session after which a broker that was killed has left; ZooKeeper ends sessions at its next tick."""
@@ -218,14 +221,25 @@ class ClusterOwnership(TopicOwnership):
         return await self._choose(bundle)
 
     async def located(self, name: TopicName) -> Addresses:
-        """Returns the topic's owner as a client finds it, from broker to broker; one takes a bundle that nobody has.
-
-        Raises ServiceNotReady and MetadataError.
-        """
+        """Returns the topic's owner. The broker that the leader chooses takes a bundle without one; see the base."""
         owner = await self.owner_of(name)
         if not owner.is_redirect:
             return owner.addresses
         return await self.peers.find_owner(name, owner.addresses, authoritative=owner.authoritative)
+
+    async def located_all(self, names: Iterable[TopicName]) -> dict[TopicName, Addresses]:
+        """Returns the owner of each topic in the order of the names; raises the first error of a bundle."""
+        bundles = {name: self.bundle_of(name) for name in names}
+        asked = [*{bundle: name for name, bundle in bundles.items()}.items()]
+        owners: dict[str, Addresses] = {}
+        for first in range(0, len(asked), _LOOKUPS_AT_ONCE):
+            some = asked[first : first + _LOOKUPS_AT_ONCE]
+            found = await asyncio.gather(*(self.located(name) for _, name in some), return_exceptions=True)
+            for (bundle, _), one in zip(some, found, strict=True):
+                if isinstance(one, BaseException):
+                    raise one
+                owners[bundle] = one
+        return {name: owners[bundle] for name, bundle in bundles.items()}
 
     async def _choose(self, bundle: str) -> Owner:
         is_silent = partial(self.hand_over.is_silent, authoritative=True)

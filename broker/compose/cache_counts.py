@@ -150,8 +150,7 @@ class CacheCounts:
                 ownership = self._registry.ownership
                 # One name for each broker: deduplication drops numbers that are lower than the last one of a name.
                 producer = f"{PRODUCER}-{ownership.owner.broker_id}"
-                await ownership.take_unowned([self._name])
-                owner = (await ownership.owner_of(self._name)).addresses
+                owner = await ownership.located(self._name)
                 if owner != ownership.owner:
                     await self._publish_elsewhere(owner, self._name, producer, text)
                     return

@@ -58,10 +58,9 @@ async def parts_elsewhere(
         # Before the topic is looked at: a client without the right must not create one.
         session.rights.require(access(name))
         parts = [part for _, part in await parts_of(session.context.partitioned, name)]
-        await ownership.take_unowned(parts)
-        for part in parts:
+        for part, owner in (await ownership.located_all(parts)).items():
             session.rights.hold(access(part))
-            found.append(OwnedPart(part, (await ownership.owner_of(part)).addresses))
+            found.append(OwnedPart(part, owner))
     return [] if all(part.owner == ownership.owner for part in found) else found
 
 

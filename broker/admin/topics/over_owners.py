@@ -25,6 +25,7 @@ from broker.peers.peers import PeerAnswer, PeerRefused
 from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import Json
+from broker.service.topics.topic_ownership import Addresses
 from broker.service.transactions.coordinators import ASSIGN_TOPIC
 from foundation.model.errors import BrokerError, Unauthorized
 from foundation.model.topic_name import NON_PERSISTENT, TopicName
@@ -78,7 +79,7 @@ async def _done_in_some(status: int, _: web.Request, outcomes: Sequence[OwnerAns
     """Succeeds where one part did it and all others answered `status`: it was done there, or there was nothing to do."""
     refused = [one.error for one in outcomes if one.error is not None]
     others = [error for error in refused if error.status != status]
-    if others or len(refused) == len(outcomes):
+    if others or (refused and len(refused) == len(outcomes)):
         raise (others or refused)[0]
     return done()
 
@@ -193,13 +194,13 @@ async def ask_all_owners(request: web.Request, handler: Handler) -> web.StreamRe
     if rule is None:
         return await handler(request)
     name = topic_of(request)
-    partitions = await _partitions_elsewhere(broker, ownership, name)
-    if not partitions:
+    owners = await _owners_of_partitions(broker, ownership, name)
+    if not owners:
         return await handler(request)
     if template.endswith(_ALL_SUBSCRIPTIONS):
-        await _check_subscriptions(request, ownership, partitions)
+        await _check_subscriptions(request, ownership, owners)
     ask = partial(_ask_partition, request, ownership, rule, await body_of(request))
-    return await rule.join(request, await _all_of(partitions, ask))
+    return await rule.join(request, await _all_of([*owners.items()], ask))
 
 
 def cluster_of(broker: BrokerView) -> ClusterOwnership:
@@ -208,22 +209,29 @@ def cluster_of(broker: BrokerView) -> ClusterOwnership:
     return cast("ClusterOwnership", broker.registry.ownership)
 
 
-async def _partitions_elsewhere(
+async def _owners_of_partitions(
     broker: BrokerView, ownership: ClusterOwnership, name: TopicName
-) -> list[TopicName]:
-    """Returns all partitions of a topic, none where this broker owns all of them."""
+) -> dict[TopicName, Addresses]:
+    """Returns all partitions of a topic with their owners, none where this broker owns all of them."""
     count = await broker.registry.partitions.count(name) if name.partition < 0 else 0
-    found = [name.with_partition(index) for index in range(count)]
-    if all(ownership.bundle_of(one) in ownership.leases for one in found):
-        return []
-    return found
+    found = await ownership.located_all(name.with_partition(index) for index in range(count))
+    return {} if all(owner == ownership.owner for owner in found.values()) else found
 
 
 async def _ask_partition(
-    request: web.Request, ownership: ClusterOwnership, rule: Rule, body: Json, name: TopicName
+    request: web.Request,
+    ownership: ClusterOwnership,
+    rule: Rule,
+    body: Json,
+    part: tuple[TopicName, Addresses],
 ) -> OwnerAnswer:
+    name, owner = part
     path = _path_of(name, rule.path or _end_of(request, _TOPIC))
-    return await _ask(request, ownership, str(name), ownership.bundle_of(name), path, body)
+    try:
+        found = await ownership.peers.request(owner, request.method, path, query=request.query, body=body)
+    except BrokerError as error:
+        return OwnerAnswer(str(name), error=error)
+    return OwnerAnswer(str(name), found.body)
 
 
 def _bundles(request: web.Request) -> list[str]:
@@ -248,10 +256,14 @@ async def _list(request: web.Request, ownership: ClusterOwnership, bundle: str) 
 async def _ask_bundles(request: web.Request, ownership: ClusterOwnership) -> web.Response:
     namespace, bundles = namespace_of(request), _bundles(request)
     end = _end_of(request, NAMESPACE)
+    if end == "/unload":
+        # Elsewhere nothing is open. Other requests act on stored topics too.
+        owned = await ownership.leases.owned_in(namespace)
+        bundles = [bundle for bundle in bundles if bundle in owned]
 
     async def ask(bundle: str, further: Mapping[str, str] | None = None) -> OwnerAnswer:
         path = f"/admin/v2/namespaces/{namespace}/{bundle}{end}"
-        return await _ask(request, ownership, bundle, f"{namespace}/{bundle}", path, None, further)
+        return await _ask(request, ownership, bundle, f"{namespace}/{bundle}", path, further)
 
     if end.startswith("/unsubscribe/"):
         # The refusal of one owner changes no topic of another one.
@@ -268,7 +280,7 @@ async def _ask_coordinators(request: web.Request, ownership: ClusterOwnership) -
             ownership.bundle_of(ASSIGN_TOPIC.with_partition(number)),
             {"coordinatorId": str(number)},
         )
-        return await _ask(request, ownership, str(number), bundle, request.rel_url.raw_path, None, query)
+        return await _ask(request, ownership, str(number), bundle, request.rel_url.raw_path, query)
 
     found = await _all_of(range(count), ask)
     return [one for one in found if one.error is None or one.error.status != _MISSING]
@@ -280,7 +292,6 @@ async def _ask(
     name: str,
     bundle: str,
     path: str,
-    body: Json,
     further: Mapping[str, str] | None = None,
 ) -> OwnerAnswer:
     """Sends the request, with `further` in its query, to the owner of the bundle, which may be this broker."""
@@ -289,19 +300,19 @@ async def _ask(
         query = {**request.query, **(further or {})}
         if owner.authoritative:
             query["authoritative"] = "true"
-        found = await ownership.peers.request(owner.addresses, request.method, path, query=query, body=body)
+        found = await ownership.peers.request(owner.addresses, request.method, path, query=query)
     except BrokerError as error:
         return OwnerAnswer(name, error=error)
     return OwnerAnswer(name, found.body)
 
 
 async def _check_subscriptions(
-    request: web.Request, ownership: ClusterOwnership, partitions: Sequence[TopicName]
+    request: web.Request, ownership: ClusterOwnership, owners: Mapping[TopicName, Addresses]
 ) -> None:
     """Raises Unauthorized unless the client may use each subscription: other brokers know this broker's role alone."""
     broker = request.app[BROKER]
-    for name in partitions:
-        found = (await _ask_about(ownership, "GET", name, "/subscriptions", None)).body
+    for name, owner in owners.items():
+        found = (await ownership.peers.request(owner, "GET", _path_of(name, "/subscriptions"))).body
         for one in found if isinstance(found, list) else ():
             allowed = broker.authorizer.may_consume(request[PRINCIPAL], name, str(one))
             if one not in INTERNAL_CURSORS and not allowed:
@@ -326,11 +337,11 @@ async def _all_of(parts: Sequence[Part], ask: Callable[[Part], Awaitable[OwnerAn
 async def check_unused_elsewhere(broker: BrokerView, name: TopicName) -> None:
     """Raises PreconditionFailed while clients are connected to a partition at another broker."""
     ownership = cluster_of(broker)
-    for part in await _partitions_elsewhere(broker, ownership, name):
-        if ownership.bundle_of(part) in ownership.leases:
+    for part, owner in (await _owners_of_partitions(broker, ownership, name)).items():
+        if owner == ownership.owner:
             continue
         try:
-            shown = (await _ask_about(ownership, "GET", part, "/stats", None)).body
+            shown = (await ownership.peers.request(owner, "GET", _path_of(part, "/stats"))).body
         except PeerRefused as error:
             if error.status == _MISSING:
                 continue
@@ -372,27 +383,22 @@ async def copy_subscriptions(broker: BrokerView, name: TopicName, new: range) ->
 async def _ask_about(
     ownership: ClusterOwnership, method: str, name: TopicName, end: str, body: Json
 ) -> PeerAnswer:
-    return await _ask_owner(ownership, method, name, _path_of(name, end), body)
-
-
-async def _ask_owner(
-    ownership: ClusterOwnership, method: str, name: TopicName, path: str, body: Json
-) -> PeerAnswer:
     """Sends a request about a topic to its owner, which may be this broker. Raises as `Peers.request`."""
     owner = await ownership.owner_of(name)
     query = {"authoritative": "true"} if owner.authoritative else {}
-    return await ownership.peers.request(owner.addresses, method, path, query=query, body=body)
+    return await ownership.peers.request(owner.addresses, method, _path_of(name, end), query=query, body=body)
 
 
-def owned_elsewhere(broker: BrokerView, parts: Iterable[TopicName]) -> set[TopicName]:
-    """Returns those of the partitions that this broker does not own."""
-    if not broker.registry.ownership.is_shared:
-        return set()
-    ownership = cluster_of(broker)
-    return {part for part in parts if ownership.bundle_of(part) not in ownership.leases}
+async def owned_elsewhere(broker: BrokerView, parts: Iterable[TopicName]) -> dict[TopicName, Addresses]:
+    """Returns the owners of those partitions that this broker does not own. Raises ServiceNotReady and MetadataError."""
+    ownership = broker.registry.ownership
+    found = await ownership.located_all(parts)
+    return {part: owner for part, owner in found.items() if owner != ownership.owner}
 
 
-async def publish_at_owners(broker: BrokerView, bodies: Mapping[TopicName, Json]) -> list[OwnerAnswer]:
+async def publish_at_owners(
+    broker: BrokerView, owners: Mapping[TopicName, Addresses], bodies: Mapping[TopicName, Json]
+) -> list[OwnerAnswer]:
     """Sends each body of `POST /topics/…` to the owner of its partition; returns the outcomes in their order."""
     ownership = cluster_of(broker)
 
@@ -400,7 +406,7 @@ async def publish_at_owners(broker: BrokerView, bodies: Mapping[TopicName, Json]
         local = quote(part.base.local, safe="")
         path = f"/topics/{part.domain}/{part.namespace}/{local}/partitions/{part.partition}"
         try:
-            found = await _ask_owner(ownership, "POST", part, path, bodies[part])
+            found = await ownership.peers.request(owners[part], "POST", path, body=bodies[part])
         except BrokerError as error:
             return OwnerAnswer(str(part), error=error)
         return OwnerAnswer(str(part), found.body)

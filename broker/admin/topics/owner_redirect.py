@@ -130,10 +130,7 @@ def sent_on(
 
 
 async def _bundle_of(request: web.Request, registry: TopicRegistry) -> str | None:
-    """Returns the bundle whose owner answers the request; None where every broker does.
-
-    Partitions that no broker has are then taken by this one.
-    """
+    """Returns the bundle whose owner answers the request; None where every broker does."""
     resource = request.match_info.route.resource
     path = "" if resource is None else resource.canonical
     if path in _OF_BUNDLE:
@@ -141,10 +138,7 @@ async def _bundle_of(request: web.Request, registry: TopicRegistry) -> str | Non
     if (number := _coordinator_of(request, path)) is not None:
         return registry.ownership.bundle_of(ASSIGN_TOPIC.with_partition(number))
     name = _topic_of(request, path)
-    if name is None:
-        return None
-    if count := await registry.partitions.count(name):
-        await registry.ownership.take_unowned([name.with_partition(index) for index in range(count)])
+    if name is None or await registry.partitions.count(name):
         return None
     return registry.ownership.bundle_of(name)
 

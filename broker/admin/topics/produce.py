@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from aiohttp import web
@@ -32,6 +32,7 @@ from broker.schemas.schema import Schema, SchemaType
 from broker.service.ports import SinglePort
 from broker.service.producer import Producer
 from broker.service.subscriptions.dispatch.key_shared import sticky_key_hash
+from broker.service.topics.topic_ownership import Addresses
 from broker.service.topics.topic_schemas import version_bytes, version_of
 from foundation.model.errors import BrokerError, TopicNotFound
 from foundation.model.topic_name import TopicName
@@ -67,7 +68,7 @@ async def produce(request: web.Request) -> web.Response:
     if not count and not await broker.registry.exists(name):
         raise TopicNotFound(f"Topic {name} not found")
     parts = [name.with_partition(index) for index in range(count)]
-    return await _published(request, parts or [name], wanted, owned_elsewhere(broker, parts))
+    return await _published(request, parts or [name], wanted)
 
 
 async def produce_to_partition(request: web.Request) -> web.Response:
@@ -81,19 +82,16 @@ async def produce_to_partition(request: web.Request) -> web.Response:
     return await _published(request, [part], wanted)
 
 
-async def _published(
-    request: web.Request,
-    parts: list[TopicName],
-    wanted: RestRequest,
-    elsewhere: Set[TopicName] = frozenset(),
-) -> web.Response:
-    """Publishes to these partitions; those of `elsewhere` have other owners."""
+async def _published(request: web.Request, parts: list[TopicName], wanted: RestRequest) -> web.Response:
+    """Publishes to these partitions, or to the topic without any; owners of partitions elsewhere are asked to."""
     broker = request.app[BROKER]
     version, schema = await _schema(broker, parts[0].base, wanted)
     messages = await _encoded(broker, wanted, schema)
     # Pulsar's clients begin at a partition of their choice too.
     turn = secrets.randbelow(len(parts))
     chosen = [_part_for(parts, one.message.key, turn + place) for place, one in enumerate(messages)]
+    # Only those that get a message need an owner. A topic without partitions is this broker's: others sent it here.
+    elsewhere = await owned_elsewhere(broker, [part for part in dict.fromkeys(chosen) if part.partition >= 0])
     peer = request.transport.get_extra_info("peername") if request.transport is not None else None
     publication = Publication(broker, wanted.producer_name, version, f"{peer[0]}:{peer[1]}" if peer else "")
     try:
@@ -120,7 +118,7 @@ async def _publish_elsewhere(
     publication: Publication,
     wanted: RestRequest,
     chosen: Sequence[TopicName],
-    elsewhere: Set[TopicName],
+    elsewhere: Mapping[TopicName, Addresses],
 ) -> None:
     """Has the owners of partitions publish their messages. Raises a refusal where all refuse and none is left for here."""
     places: dict[TopicName, list[int]] = {}
@@ -130,9 +128,9 @@ async def _publish_elsewhere(
     if not places:
         return
     bodies = {part: wanted.part(publication.name, of) for part, of in places.items()}
-    answers = await publish_at_owners(publication.broker, bodies)
+    answers = await publish_at_owners(publication.broker, elsewhere, bodies)
     errors = [one.error for one in answers if one.error is not None]
-    if len(errors) == len(answers) and elsewhere >= set(chosen):
+    if len(errors) == len(answers) and elsewhere.keys() >= set(chosen):
         raise errors[0]
     for (part, of), one in zip(places.items(), answers, strict=True):
         publication.outcomes.update(zip(of, _outcomes(part, one, len(of)), strict=True))

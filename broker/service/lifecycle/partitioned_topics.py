@@ -175,9 +175,7 @@ class PartitionedTopics:
     async def _copy_subscriptions(self, name: TopicName, indexes: range) -> None:
         if not name.is_persistent:
             return
-        partitions = [name.with_partition(index) for index in (0, *indexes)]
-        await self._registry.ownership.take_unowned(partitions)
-        first = await self._registry.get(partitions[0], create=True)
+        first = await self._registry.get(name.with_partition(0), create=True)
         assert isinstance(first, PersistentTopic)
         # The broker makes its own cursors on each partition when it needs them.
         durable = [

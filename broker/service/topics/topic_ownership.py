@@ -226,13 +226,16 @@ class TopicOwnership:
         """Returns the broker that serves the topics of a bundle, `tenant/namespace/range`."""
         return Owner(self.owner)
 
-    async def take_unowned(self, names: Iterable[TopicName]) -> None:
-        """Takes those of the topics that no broker has, for a request about several; others stay where they are.
+    async def located(self, name: TopicName) -> Addresses:
+        """Returns the topic's owner as a client finds it, from broker to broker; the leader chooses one where none is.
 
         Raises ServiceNotReady and MetadataError.
         """
-        for bundle in dict.fromkeys(self.bundle_of(name) for name in names):
-            await self.owner_of_bundle(bundle, authoritative=True)
+        return self.owner
+
+    async def located_all(self, names: Iterable[TopicName]) -> dict[TopicName, Addresses]:
+        """Returns the owner of each topic in the order of the names, as `located`; each bundle is looked up once."""
+        return dict.fromkeys(names, self.owner)
 
     async def check_owned(self, name: TopicName) -> Lease | None:
         """Raises ServiceNotReady unless this broker may open the topic; the client then looks it up again.

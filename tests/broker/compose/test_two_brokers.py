@@ -159,14 +159,6 @@ async def test_partition_count_of_another_broker_is_the_next_answer(two: Two) ->
     assert await two.other.partitioned.count_or_create(TOPIC, create=False) == 3
 
 
-async def test_partitions_are_added_though_no_broker_has_their_bundles_yet(two: Two) -> None:
-    await two.one.partitioned.create(TOPIC, 2)
-    await two.one.partitioned.grow(TOPIC, 4)
-    names = [str(TOPIC.with_partition(index)) for index in range(4)]
-    # Those whose subscriptions are copied are opened.
-    assert [name in two.one.registry.topics for name in names] == [True, False, True, True]
-
-
 async def test_rights_end_when_the_store_has_not_confirmed_them_for_their_bound(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
