@@ -7,7 +7,7 @@
 | a copy of a ledger in other storage, the end of its time in the bookies | `OffloadTimes`; at once while not known |
 | removal of a ledger that everyone has acknowledged | the end of the ledger, the retention |
 | deletion of a subscription without consumers | when the last consumer left |
-| deletion of the topic | when it was last seen in use |
+| deletion of the topic | when it was last in use, unless it is still (`used_at_ns_of`) |
 
 Delayed messages need no moment: nothing can be delivered without a consumer, and a consumer opens the topic. Nor do quotas
 that hold producers: the topic is compared with them when it opens.
@@ -27,7 +27,7 @@ from broker.service.policies.backlog_quota import AGE, EVICTION, SIZE
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.values import WITHOUT_SUBSCRIPTIONS
 from broker.service.settings import ServiceSettings
-from broker.service.topics.dormant_topic import NEVER, NOT_KNOWN, DormantTopic, OffloadTimes
+from broker.service.topics.dormant_topic import IN_USE, NEVER, NOT_KNOWN, DormantTopic, OffloadTimes
 from foundation.model.topic_name import TopicName
 from foundation.units import MIB, MS_PER_SECOND, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND
 
@@ -61,6 +61,15 @@ def settings_that_count(settings: ServiceSettings, rules: OffloadRules) -> tuple
         settings.inactive_frequency_s,
         settings.close_inactive,
     )
+
+
+def used_at_ns_of(name: TopicName, record: DormantTopic, policies: EffectivePolicies, now_ns: int) -> int:
+    """Returns the record's `used_at_ns` by the policies in force: while a topic is open, the rounds renew it."""
+    mode = policies.inactive_mode(name)
+    if mode is not None and (record.subscriptions if mode == WITHOUT_SUBSCRIPTIONS else record.has_backlog):
+        return IN_USE
+    # By the former policies it was in use until now.
+    return now_ns if record.used_at_ns == IN_USE else record.used_at_ns
 
 
 def due_ns_of(
@@ -153,9 +162,8 @@ def _of_use(name: TopicName, record: DormantTopic, policies: EffectivePolicies) 
     inactive = policies.of(name, table.INACTIVE)
     retained_minutes = policies.of(name, table.RETAINED).minutes
     # One that is to be closed is closed already.
-    if inactive.enabled and not settings.close_inactive and retained_minutes >= 0:
-        by_subscriptions = (inactive.mode or settings.inactive_mode) == WITHOUT_SUBSCRIPTIONS
-        if not (record.subscriptions if by_subscriptions else record.has_backlog):
-            after_ns = max(inactive.after_s * NS_PER_SECOND, retained_minutes * NS_PER_MINUTE)
-            interval_ns = settings.inactive_frequency_s * NS_PER_SECOND
-            yield max(record.used_at_ns + after_ns, record.looked_ns + interval_ns)
+    acts = inactive.enabled and not settings.close_inactive and retained_minutes >= 0
+    if acts and record.used_at_ns != IN_USE:
+        after_ns = max(inactive.after_s * NS_PER_SECOND, retained_minutes * NS_PER_MINUTE)
+        interval_ns = settings.inactive_frequency_s * NS_PER_SECOND
+        yield max(record.used_at_ns + after_ns, record.looked_ns + interval_ns)
