@@ -6,6 +6,7 @@
 | a backlog quota that evicts | by age: that time, or the end of its ledger; by size: at once |
 | a copy of a ledger in other storage, the end of its time in the bookies | `OffloadTimes`; at once while not known |
 | removal of a ledger that everyone has acknowledged | the end of the ledger, the retention |
+| a compaction by its threshold | at once, when more bytes are not compacted |
 | deletion of a subscription without consumers | when the last consumer left |
 | deletion of the topic | when it was last in use, unless it is still (`used_at_ns_of`) |
 
@@ -22,6 +23,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from broker.managed_ledger.settings import OffloadRules
+from broker.service.internal_cursors import COMPACTION_CURSOR
 from broker.service.policies import table
 from broker.service.policies.backlog_quota import AGE, EVICTION, SIZE
 from broker.service.policies.effective_policies import EffectivePolicies
@@ -60,6 +62,7 @@ def settings_that_count(settings: ServiceSettings, rules: OffloadRules) -> tuple
         settings.inactive_after_s,
         settings.inactive_frequency_s,
         settings.close_inactive,
+        settings.compaction_threshold_bytes,
     )
 
 
@@ -88,6 +91,9 @@ def due_ns_of(
         *_of_messages(name, record, policies, rules, now_ns, wall_ms),
         *_of_use(name, record, policies),
     ]
+    # Once: it stays open while the threshold is in force.
+    if 0 < policies.of(name, table.COMPACTION) < _uncompacted_bytes(record):
+        moments.append(now_ns)
     return min(moments, default=NEVER)
 
 
@@ -146,6 +152,14 @@ def copies_due_ms(times: OffloadTimes, rules: OffloadRules, wall_ms: int) -> Ite
             yield times.closed_ms + rules.threshold_s * MS_PER_SECOND
     if times.copied_ms != NEVER and rules.deletion_lag_ms >= 0:
         yield times.copied_ms + rules.deletion_lag_ms
+
+
+def _uncompacted_bytes(record: DormantTopic) -> int:
+    """Returns `TopicCompaction.backlog_bytes`."""
+    for one in record.subscriptions:
+        if one.name == COMPACTION_CURSOR:
+            return record.size_bytes * one.backlog // max(record.entries, 1)
+    return record.size_bytes
 
 
 def _evicts(reaction: str | None, policies: EffectivePolicies) -> bool:
