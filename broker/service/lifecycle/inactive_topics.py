@@ -42,18 +42,16 @@ def in_use(topic: Topic, mode: str) -> bool:
 
 def is_due(topic: Topic, policies: EffectivePolicies, now_ns: int) -> bool:
     """Returns True when the topic is to be deleted or closed now. Renews `Topic.used_at_ns` of one that is in use."""
-    policy, closes = policies.of(topic.name, INACTIVE), policies.settings.close_inactive
-    mode = policy.mode or policies.settings.inactive_mode
-    # A policy with the other mode keeps its topics open, as in Pulsar.
-    if not (mode == WITHOUT_SUBSCRIPTIONS if closes else policy.enabled):
+    mode = policies.inactive_mode(topic.name)
+    if mode is None:
         return False
     if in_use(topic, mode):
         topic.used_at_ns = now_ns
         return False
     unused_ns = now_ns - topic.used_at_ns
-    if unused_ns < policy.after_s * NS_PER_SECOND:
+    if unused_ns < policies.of(topic.name, INACTIVE).after_s * NS_PER_SECOND:
         return False
-    if closes:
+    if policies.settings.close_inactive:
         return True
     retained_minutes = policies.of(topic.name, RETAINED).minutes
     return 0 <= retained_minutes * 60 * NS_PER_SECOND <= unused_ns

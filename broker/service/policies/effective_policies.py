@@ -26,7 +26,7 @@ from broker.service.policies.backlog_quota import BacklogQuota
 from broker.service.policies.forms import PolicyRefused
 from broker.service.policies.offload import rules_of
 from broker.service.policies.table import SHADOW_TOPICS, Policy
-from broker.service.policies.values import PARTITIONED, DispatchRate
+from broker.service.policies.values import PARTITIONED, WITHOUT_SUBSCRIPTIONS, DispatchRate
 from broker.service.settings import ServiceSettings
 from foundation.model.topic_name import TopicName, parse_topic_name
 from foundation.units import MIB, MS_PER_MINUTE
@@ -217,6 +217,14 @@ class EffectivePolicies:
             if quotas is not None and kind in quotas:
                 return quotas[kind]
         return self._of_broker(policy)[kind]
+
+    def inactive_mode(self, name: TopicName) -> str | None:
+        """Returns the mode by which a topic counts as used; None where unused topics are neither deleted nor closed."""
+        policy = self.of(name, table.INACTIVE)
+        mode = policy.mode or self.settings.inactive_mode
+        # A policy with the other mode keeps its topics open, as in Pulsar.
+        acts = mode == WITHOUT_SUBSCRIPTIONS if self.settings.close_inactive else policy.enabled
+        return mode if acts else None
 
     def deduplicates(self, name: TopicName) -> bool:
         """Returns True when the topic drops messages that it has already (PIP-6); topics of brokers never do."""

@@ -6,8 +6,9 @@
 | a backlog quota that evicts | by age: that time, or the end of its ledger; by size: at once |
 | a copy of a ledger in other storage, the end of its time in the bookies | `OffloadTimes`; at once while not known |
 | removal of a ledger that everyone has acknowledged | the end of the ledger, the retention |
+| a compaction by its threshold | at once, when more bytes are not compacted |
 | deletion of a subscription without consumers | when the last consumer left |
-| deletion of the topic | when it was last seen in use |
+| deletion of the topic | when it was last in use, unless it is still (`used_at_ns_of`) |
 
 Delayed messages need no moment: nothing can be delivered without a consumer, and a consumer opens the topic. Nor do quotas
 that hold producers: the topic is compared with them when it opens.
@@ -22,12 +23,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from broker.managed_ledger.settings import OffloadRules
+from broker.service.internal_cursors import COMPACTION_CURSOR
 from broker.service.policies import table
 from broker.service.policies.backlog_quota import AGE, EVICTION, SIZE
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.values import WITHOUT_SUBSCRIPTIONS
 from broker.service.settings import ServiceSettings
-from broker.service.topics.dormant_topic import NEVER, NOT_KNOWN, DormantTopic, OffloadTimes
+from broker.service.topics.dormant_topic import IN_USE, NEVER, NOT_KNOWN, DormantTopic, OffloadTimes
 from foundation.model.topic_name import TopicName
 from foundation.units import MIB, MS_PER_SECOND, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND
 
@@ -60,7 +62,17 @@ def settings_that_count(settings: ServiceSettings, rules: OffloadRules) -> tuple
         settings.inactive_after_s,
         settings.inactive_frequency_s,
         settings.close_inactive,
+        settings.compaction_threshold_bytes,
     )
+
+
+def used_at_ns_of(name: TopicName, record: DormantTopic, policies: EffectivePolicies, now_ns: int) -> int:
+    """Returns the record's `used_at_ns` by the policies in force: while a topic is open, the rounds renew it."""
+    mode = policies.inactive_mode(name)
+    if mode is not None and (record.subscriptions if mode == WITHOUT_SUBSCRIPTIONS else record.has_backlog):
+        return IN_USE
+    # By the former policies it was in use until now.
+    return now_ns if record.used_at_ns == IN_USE else record.used_at_ns
 
 
 def due_ns_of(
@@ -79,6 +91,9 @@ def due_ns_of(
         *_of_messages(name, record, policies, rules, now_ns, wall_ms),
         *_of_use(name, record, policies),
     ]
+    # Once: it stays open while the threshold is in force.
+    if 0 < policies.of(name, table.COMPACTION) < _uncompacted_bytes(record):
+        moments.append(now_ns)
     return min(moments, default=NEVER)
 
 
@@ -139,6 +154,14 @@ def copies_due_ms(times: OffloadTimes, rules: OffloadRules, wall_ms: int) -> Ite
         yield times.copied_ms + rules.deletion_lag_ms
 
 
+def _uncompacted_bytes(record: DormantTopic) -> int:
+    """Returns `TopicCompaction.backlog_bytes`."""
+    for one in record.subscriptions:
+        if one.name == COMPACTION_CURSOR:
+            return record.size_bytes * one.backlog // max(record.entries, 1)
+    return record.size_bytes
+
+
 def _evicts(reaction: str | None, policies: EffectivePolicies) -> bool:
     return (reaction or policies.settings.quota_reaction) == EVICTION
 
@@ -153,9 +176,8 @@ def _of_use(name: TopicName, record: DormantTopic, policies: EffectivePolicies) 
     inactive = policies.of(name, table.INACTIVE)
     retained_minutes = policies.of(name, table.RETAINED).minutes
     # One that is to be closed is closed already.
-    if inactive.enabled and not settings.close_inactive and retained_minutes >= 0:
-        by_subscriptions = (inactive.mode or settings.inactive_mode) == WITHOUT_SUBSCRIPTIONS
-        if not (record.subscriptions if by_subscriptions else record.has_backlog):
-            after_ns = max(inactive.after_s * NS_PER_SECOND, retained_minutes * NS_PER_MINUTE)
-            interval_ns = settings.inactive_frequency_s * NS_PER_SECOND
-            yield max(record.used_at_ns + after_ns, record.looked_ns + interval_ns)
+    acts = inactive.enabled and not settings.close_inactive and retained_minutes >= 0
+    if acts and record.used_at_ns != IN_USE:
+        after_ns = max(inactive.after_s * NS_PER_SECOND, retained_minutes * NS_PER_MINUTE)
+        interval_ns = settings.inactive_frequency_s * NS_PER_SECOND
+        yield max(record.used_at_ns + after_ns, record.looked_ns + interval_ns)

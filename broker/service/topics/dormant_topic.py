@@ -29,6 +29,8 @@ NEVER: Final = -1
 """In the place of a moment: nothing falls due."""
 NOT_KNOWN: Final = -1
 """In the place of a time."""
+IN_USE: Final = -1
+"""In the place of the time of the last use: a subscription or a backlog keeps the topic in use."""
 NO_NODE: Final = None, ABSENT
 """In the place of a `Versioned` that a record does not keep."""
 _NO_SUBSCRIPTIONS: Final[tuple[DormantSubscription, ...]] = ()
@@ -90,7 +92,7 @@ class DormantTopic:
     looked_ns: int
     """When it fell asleep, after all that was due had been done; monotonic."""
     used_at_ns: int
-    """`Topic.used_at_ns`."""
+    """`Topic.used_at_ns`, or IN_USE."""
     entries: int
     """Stored entries."""
     size_bytes: int
@@ -240,7 +242,9 @@ async def record_of(topic: PersistentTopic, oldest_ms: int) -> DormantTopic:
 
 async def restore(topic: PersistentTopic, record: DormantTopic) -> None:
     """Gives an opened topic what its record has and the store has not."""
-    topic.used_at_ns = record.used_at_ns
+    # A request is no use. One that is in use is used at this moment; so is a source, which the record does not tell.
+    if record.used_at_ns != IN_USE and not topic.ledger.trimming.has_shadows:
+        topic.used_at_ns = record.used_at_ns
     for kept in record.subscriptions:
         subscription = topic.subscriptions.get(kept.name)
         # Another broker may have deleted it, on a shared store.

@@ -14,7 +14,7 @@ from broker.managed_ledger.managed_ledger_info import managed_ledger_key
 from broker.managed_ledger.settings import OffloadRules
 from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.settings import ServiceSettings
-from broker.service.topics.dormant_due import due_ns_of, settings_that_count
+from broker.service.topics.dormant_due import due_ns_of, settings_that_count, used_at_ns_of
 from broker.service.topics.dormant_topic import NEVER, DormantTopic, record_of
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.loop.clock import CallLater
@@ -262,6 +262,7 @@ class DormantTopics:
         now_ns, wall_ms = environment.now_ns(), environment.wall_ms()
         topic = parse_topic_name(name)
         rules = self._offload_rules(topic)
+        record.used_at_ns = used_at_ns_of(topic, record, self._policies, now_ns)
         due_ns = due_ns_of(topic, record, self._policies, rules, now_ns, wall_ms)
         if due_ns != NEVER:
             due_ns = max(due_ns, not_before_ns)

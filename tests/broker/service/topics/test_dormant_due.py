@@ -11,7 +11,7 @@ from broker.service.consumer import SubscriptionType
 from broker.service.policies.backlog_quota import EVICTION
 from broker.service.settings import ServiceSettings
 from broker.service.topics import dormant_topics
-from broker.service.topics.dormant_due import due_ns_of, settings_that_count
+from broker.service.topics.dormant_due import due_ns_of, settings_that_count, used_at_ns_of
 from broker.service.topics.dormant_topic import NOT_KNOWN, DormantSubscription, DormantTopic
 from foundation.model.topic_name import parse_topic_name
 from tests.broker.service.topics.test_reconfigure import reconfigure
@@ -52,6 +52,7 @@ async def test_settings_that_count_are_those_that_moments_ask_for() -> None:
     by_moments, by_count = Asked(policies.settings), Asked(policies.settings)
     policies.settings = cast(ServiceSettings, by_moments)
     for one in (record(SUBSCRIPTION), record(), record(acked_closed_ms=1)):
+        used_at_ns_of(NAME, one, policies, 0)
         due_ns_of(NAME, one, policies, OffloadRules(), 0, 0)
     settings_that_count(cast(ServiceSettings, by_count), OffloadRules())
     assert by_count.names == by_moments.names
