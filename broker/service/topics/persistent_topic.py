@@ -216,8 +216,11 @@ class PersistentTopic(Topic):
         await self.ledger.set_properties({_EPOCH_PROPERTY: str(self.access.epoch)})
 
     def producers_changed(self) -> None:
-        """Notes that a producer has come or left, for the sums over topics and the search for idle ones."""
+        """Notes that a producer has come or left, for the sums over topics and the searches for idle and unused ones."""
         context = self.ledger.context
+        if self.access.producers:
+            # One that comes and leaves between two looks is seen by none.
+            self.used_at_ns = context.environment.now_ns()
         context.note_change()
         context.environment.perhaps_idle.note(context.name)
 

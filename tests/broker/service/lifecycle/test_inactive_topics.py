@@ -65,6 +65,15 @@ async def test_producer_keeps_a_topic() -> None:
     assert await scene.look_after(1) == set()
 
 
+async def test_producer_that_came_and_left_between_two_looks_has_used_the_topic() -> None:
+    scene = Scene()
+    topic = await scene.open()
+    assert await scene.look_after(59) == {TOPIC}
+    await topic.remove_producer(await scene.producer(topic))
+    assert await scene.look_after(59) == {TOPIC}
+    assert await scene.look_after(1) == set()
+
+
 async def test_mode_caught_up_deletes_a_topic_whose_subscriptions_have_read_everything() -> None:
     scene = Scene(inactive_mode=CAUGHT_UP, inactive_after_s=5)
     topic = await scene.open()
