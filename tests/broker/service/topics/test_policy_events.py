@@ -25,7 +25,15 @@ from foundation.model.topic_name import parse_topic_name
 from foundation.value import Json
 from protocol.frame import message_body
 from protocol.pulsar_api_pb2 import MessageMetadata
-from tests.fakes.policy_brokers import DOCUMENT, EVENTS, EVENTS_NAME, Broker, one_broker, two_brokers
+from tests.fakes.policy_brokers import (
+    DOCUMENT,
+    EVENTS,
+    EVENTS_NAME,
+    Broker,
+    one_broker,
+    three_brokers,
+    two_brokers,
+)
 from tests.fakes.ports import FakeProducerPort
 from tests.fakes.sends import send
 from tests.fakes.stage import TOPIC
@@ -356,3 +364,25 @@ async def test_failed_change_changes_nothing_and_can_be_repeated(monkeypatch: py
     assert await broker.policies() == {"maxMessageSize": 5}
     await broker.set("maxMessageSize", 6)
     assert await broker.policies() == {"maxMessageSize": 6}
+
+
+async def test_many_changes_and_deletions_by_three_brokers_at_once_are_all_made() -> None:
+    brokers = await three_brokers()
+    stage = brokers[0].stage
+    topics = [f"{TOPIC}-{number}" for number in range(24)]
+    for value in range(3):
+        changes = (
+            brokers[number % 3].stage.namespaces.set_topic_policy(topic, "maxMessageSize", value + number + 1)
+            for number, topic in enumerate(topics)
+        )
+        await stage.run(asyncio.gather(*changes))
+        await stage.settle()
+        for broker in brokers:
+            found = [(await broker.policies(topic))["maxMessageSize"] for topic in topics]
+            assert found == [value + number + 1 for number in range(24)]
+    forgets = (
+        brokers[number % 3].stage.namespaces.forget_topic(topic) for number, topic in enumerate(topics)
+    )
+    await stage.run(asyncio.gather(*forgets))
+    await stage.settle()
+    assert [await broker.policies(topic) for broker in brokers for topic in topics] == [{}] * 72
