@@ -4,7 +4,7 @@ The policies of a namespace's topics are events in its topic `__change_events` (
 first topic of the namespace is opened; while they cannot be read, none is. Policies that Pulsar does not have stay in
 documents of the metadata store.
 
-A change: wait until no other broker makes one (`event_turns.py`); open the topic, which takes it from a broker that had it;
+A change: wait until no other broker makes one (`event_locks.py`); open the topic, which takes it from a broker that had it;
 read what that broker left; add one event; read it; note its position in the list of ledgers. Other brokers watch that list,
 and read the event without opening the topic.
 """
@@ -28,7 +28,7 @@ from broker.schemas.encoding import Unencodable, encode
 from broker.service.namespaces.namespaces import GLOBAL
 from broker.service.namespaces.stored_forms import Document
 from broker.service.namespaces.stored_policies import TopicPolicies, TopicPolicyDocuments
-from broker.service.policies.event_turns import EventTurns
+from broker.service.policies.event_locks import EventLocks
 from broker.service.policies.forms import PolicyRefused
 from broker.service.policies.pulsar_event import EVENT_SCHEMA
 from broker.service.policies.topic_events import (
@@ -63,7 +63,7 @@ from foundation.value import Json
 log = logging.getLogger("magnetar")
 
 _ATTEMPTS: Final = 5
-"""Attempts at a change, of which a broker that takes no turns, such as Apache's, may end each by taking the topic over."""
+"""Attempts at a change, of which a broker without our locks, such as Apache's, may end each by taking the topic over."""
 _RETRY_S: Final = 1.0
 """Seconds after a failed read of changes until the next one."""
 
@@ -104,7 +104,7 @@ class PolicyEvents(TopicPolicies):
         self._registry = registry
         self._environment = environment
         self._own = TopicPolicyDocuments(registry.namespaces.stored.topic_policies)
-        self._turns = EventTurns(environment.metadata, lambda: registry.ownership.owner.broker_id)
+        self._locks = EventLocks(environment.metadata, lambda: registry.ownership.owner.broker_id)
         self._events: dict[str, _Events] = defaultdict(_Events)
         self._documents: dict[str, Document] = {}
         """The policies that follow from the events, by topic."""
@@ -139,10 +139,10 @@ class PolicyEvents(TopicPolicies):
             await uninterrupted(self._load(namespace))
 
     async def _load(self, namespace: str) -> None:
-        # A turn costs writes, and most namespaces have no events.
-        is_turn_needed = await self._has_events(namespace)
-        turn = self._turns.turn(namespace, bounded=False) if is_turn_needed else contextlib.nullcontext()
-        async with turn, self._events[namespace].lock:
+        # The lock costs writes, and most namespaces have no events.
+        is_lock_needed = await self._has_events(namespace)
+        shared = self._locks.hold(namespace, bounded=False) if is_lock_needed else contextlib.nullcontext()
+        async with shared, self._events[namespace].lock:
             events = self._events[namespace]
             if not events.loaded:
                 await self._read_all(namespace, events)
@@ -305,14 +305,14 @@ class PolicyEvents(TopicPolicies):
                     info = None if found is None else decode_ledger_list(found.value)
                     self._note(events, await kept.follow(info))
             return
-        # The turn comes before the lock, so that events are followed while this broker waits for it.
-        async with self._turns.turn(namespace, bounded=False), events.lock:
+        # First the lock that brokers share, so that events are followed while this one waits for it.
+        async with self._locks.hold(namespace, bounded=False), events.lock:
             await self._read_all(namespace, events)
 
     async def close(self) -> None:
         """Follows the events no longer."""
         self._closed = True
-        self._turns.close()
+        self._locks.close()
         for events in self._events.values():
             for stop in events.stops.values():
                 stop()
@@ -327,18 +327,18 @@ class PolicyEvents(TopicPolicies):
 
         A policy that is removed alone is one that the next event does not have; `forget` removes all.
         """
-        await self._change_in_turn(topic, changed)
+        await self._change_alone(topic, changed)
 
     async def forget(self, topic: str) -> None:
         """Adds the event without a payload for each scope in which the topic has policies. Raises BrokerError."""
-        await self._change_in_turn(topic, None)
+        await self._change_alone(topic, None)
 
-    async def _change_in_turn(
+    async def _change_alone(
         self, topic: str, changed: Callable[[Document | None], Document | None] | None
     ) -> None:
         name = parse_topic_name(topic)
         await self.load(name)
-        async with self._turns.turn(name.namespace, bounded=True), self._events[name.namespace].lock:
+        async with self._locks.hold(name.namespace, bounded=True), self._events[name.namespace].lock:
             events = self._events[name.namespace]
             await self._attempt(partial(self._change, topic, events, changed), events)
 
@@ -352,7 +352,7 @@ class PolicyEvents(TopicPolicies):
             for topic in events.topics():
                 self._documents.pop(topic, None)
         self._due.pop(namespace, None)
-        await self._turns.forget(namespace)
+        await self._locks.forget(namespace)
 
     async def _attempt(self, make: Callable[[], Awaitable[None]], events: _Events) -> None:
         for attempt in range(_ATTEMPTS):

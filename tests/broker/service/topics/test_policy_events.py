@@ -16,7 +16,7 @@ from broker.schemas.encoding import encode
 from broker.schemas.schema import Schema, SchemaType
 from broker.schemas.strategy import Strategy
 from broker.service.namespaces.stored_forms import Document
-from broker.service.policies.event_turns import ROOT
+from broker.service.policies.event_locks import ROOT
 from broker.service.policies.forms import PolicyRefused
 from broker.service.policies.pulsar_event import EVENT_SCHEMA
 from broker.service.policies.topic_events import EVENT_TYPE, EventKey, event_of, no_policies
@@ -403,9 +403,9 @@ async def test_many_changes_and_deletions_by_three_brokers_at_once_are_all_made(
     assert await stage.environment.metadata.children(f"{ROOT}/public/default") == []
 
 
-async def test_changes_are_made_beside_a_broker_that_takes_no_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changes_are_made_beside_a_broker_without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = await two_brokers()
-    monkeypatch.setattr(one.events._turns, "turn", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(one.events._locks, "hold", lambda *_, **__: contextlib.nullcontext())
     for value in range(1, 6):
         await one.stage.run(
             asyncio.gather(
@@ -464,7 +464,7 @@ async def test_change_that_is_cancelled_while_its_event_is_written_can_be_repeat
     assert "failed" not in caplog.text, "nobody waits for the receipt"
 
 
-async def test_namespace_without_events_needs_no_turn() -> None:
+async def test_namespace_without_events_needs_no_lock() -> None:
     broker = await one_broker()
     await broker.stage.open()
     assert await broker.stage.environment.metadata.children(ROOT) == []

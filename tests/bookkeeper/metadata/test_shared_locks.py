@@ -1,4 +1,4 @@
-"""Turns: pieces of work of several processes, one after the other, in the order in which they asked."""
+"""SharedLocks: several processes hold a lock one after the other, in the order in which they asked."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.metadata_store import Ephemeral, MetadataStore
-from bookkeeper.metadata.turns import TOGETHER_MAX, Turns
+from bookkeeper.metadata.shared_locks import TOGETHER_MAX, SharedLocks
 from foundation.model.errors import MetadataError
 from tests.fakes.metadata import FakeMetadata
 
-QUEUE = "/turns/a"
+LOCK = "/locks/a"
 
 
 class Work:
     """Work that ends when the test says so; notes in which order it began."""
 
-    def __init__(self, turns: Turns, name: str, begun: list[str]) -> None:
-        self._turns, self.name, self._begun = turns, name, begun
+    def __init__(self, locks: SharedLocks, name: str, begun: list[str]) -> None:
+        self._locks, self.name, self._begun = locks, name, begun
         self.may_end = asyncio.Event()
         self.task = asyncio.create_task(self._work())
 
     async def _work(self) -> None:
-        async with self._turns.turn(QUEUE, self.name):
+        async with self._locks.hold(LOCK, self.name):
             self._begun.append(self.name)
             await self.may_end.wait()
 
@@ -42,46 +42,46 @@ async def until(holds: Callable[[], object]) -> None:
 
 
 async def numbers(store: MetadataStore, count: int) -> list[str]:
-    """The numbers in the queue, once there are so many."""
-    while len(found := await store.children(QUEUE)) != count:  # noqa: ASYNC110  # As above.
+    """The numbers below the lock, once there are so many."""
+    while len(found := await store.children(LOCK)) != count:  # noqa: ASYNC110  # As above.
         await asyncio.sleep(0)
     return found
 
 
 @asynccontextmanager
-async def holding(turns: Turns, name: str = "one") -> AsyncIterator[Work]:
-    work = Work(turns, name, begun := [])
+async def holding(locks: SharedLocks, name: str = "one") -> AsyncIterator[Work]:
+    work = Work(locks, name, begun := list[str]())
     await until(lambda: begun)
     yield work
     await work.end()
 
 
-async def test_processes_have_turns_in_the_order_in_which_they_asked(
+async def test_processes_hold_the_lock_in_the_order_in_which_they_asked(
     store: MetadataStore, other: MetadataStore
 ) -> None:
-    one, two, begun = Turns(store), Turns(other), list[str]()
+    one, two, begun = SharedLocks(store), SharedLocks(other), list[str]()
     works = []
-    for count, (turns, name) in enumerate([(one, "one"), (two, "two")], 1):
-        works.append(Work(turns, name, begun))
+    for count, (locks, name) in enumerate([(one, "one"), (two, "two")], 1):
+        works.append(Work(locks, name, begun))
         await numbers(store, count)
     await until(lambda: begun)
     assert begun == ["one"]
-    assert await two.holder(QUEUE) == "one"
+    assert await two.holder(LOCK) == "one"
     await works[0].end()
     await until(lambda: len(begun) == 2)
     assert begun == ["one", "two"]
     await works[1].end()
     await numbers(store, 0)
-    assert await one.holder(QUEUE) == ""
-    await one.forget(QUEUE)
-    assert await store.get(QUEUE) is None
+    assert await one.holder(LOCK) == ""
+    await one.forget(LOCK)
+    assert await store.get(LOCK) is None
 
 
-async def test_turn_of_a_process_ends_with_its_session() -> None:
+async def test_lock_of_a_process_ends_with_its_session() -> None:
     store = MemoryMetadataStore()
     dying = store.another()
-    async with holding(Turns(dying)):
-        next_one = Work(Turns(store), "next", begun := [])
+    async with holding(SharedLocks(dying)):
+        next_one = Work(SharedLocks(store), "next", begun := list[str]())
         await numbers(store, 2)
         assert not begun
         await dying.close()
@@ -89,12 +89,12 @@ async def test_turn_of_a_process_ends_with_its_session() -> None:
     await next_one.end()
 
 
-async def test_work_of_one_process_shares_a_turn_for_a_while_and_then_others_come() -> None:
+async def test_callers_of_one_process_share_the_lock_for_a_while_and_then_others_get_it() -> None:
     store = MemoryMetadataStore()
-    one, begun = Turns(store), list[str]()
+    one, begun = SharedLocks(store), list[str]()
     async with holding(one) as first:
         works = [Work(one, f"one-{number}", begun) for number in range(TOGETHER_MAX + 1)]
-        works.append(Work(Turns(store.another()), "other", begun))
+        works.append(Work(SharedLocks(store.another()), "other", begun))
         await numbers(store, 2)
         for work in works:
             work.may_end.set()
@@ -105,17 +105,17 @@ async def test_work_of_one_process_shares_a_turn_for_a_while_and_then_others_com
     assert begun == [*shared, "other", *rest]
 
 
-@pytest.mark.parametrize("which", ["in the queue", "for the same process"])
+@pytest.mark.parametrize("which", ["for another process", "for its own process"])
 async def test_work_that_is_cancelled_while_it_waits_lets_the_next_one_begin(which: str) -> None:
     store = MemoryMetadataStore()
-    one, begun = Turns(store), list[str]()
-    waiting = one if which == "for the same process" else Turns(store.another())
+    one, begun = SharedLocks(store), list[str]()
+    waiting = one if which == "for its own process" else SharedLocks(store.another())
     async with holding(one):
         cancelled = Work(waiting, "cancelled", begun)
         await asyncio.sleep(0)
-        later = Work(Turns(store.another()), "later", begun)
+        later = Work(SharedLocks(store.another()), "later", begun)
         await until(
-            lambda: store._watches.has(f"{QUEUE}/000000000{2 if waiting is not one else 1}", names=False)
+            lambda: store._watches.has(f"{LOCK}/000000000{2 if waiting is not one else 1}", names=False)
         )
         cancelled.task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -126,11 +126,11 @@ async def test_work_that_is_cancelled_while_it_waits_lets_the_next_one_begin(whi
     await numbers(store, 0)
 
 
-async def test_work_that_is_cancelled_as_its_turn_comes_leaves_no_key() -> None:
+async def test_work_that_is_cancelled_as_it_gets_the_lock_leaves_no_key() -> None:
     store = MemoryMetadataStore()
-    turns = Turns(store)
-    async with turns.turn(QUEUE, "first"):
-        second = Work(turns, "second", [])
+    locks = SharedLocks(store)
+    async with locks.hold(LOCK, "first"):
+        second = Work(locks, "second", [])
         await asyncio.sleep(0)
     # It has been woken, and has not run yet.
     second.task.cancel()
@@ -141,16 +141,16 @@ async def test_work_that_is_cancelled_as_its_turn_comes_leaves_no_key() -> None:
 
 async def test_key_whose_write_is_cancelled_is_removed_when_it_was_made() -> None:
     store = FakeMetadata()
-    await store.put(QUEUE, b"turns")
+    await store.put(LOCK, b"lock")
     store.gate = asyncio.Event()
-    work = Work(Turns(store), "one", begun := [])
+    work = Work(SharedLocks(store), "one", begun := list[str]())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     work.task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work.task
     store.gate.set()
-    await until(lambda: store._values[QUEUE].version == 1)
+    await until(lambda: store._values[LOCK].version == 1)
     await numbers(store, 0)
     assert not begun
 
@@ -158,19 +158,19 @@ async def test_key_whose_write_is_cancelled_is_removed_when_it_was_made() -> Non
 async def test_key_that_another_process_has_made_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryMetadataStore()
     other = store.another()
-    await store.put(QUEUE, b"turns")
+    await store.put(LOCK, b"lock")
 
     async def fail(_: object) -> list[int]:
-        await other.put_all([Ephemeral(f"{QUEUE}/0000000001", b"other")])
+        await other.put_all([Ephemeral(f"{LOCK}/0000000001", b"other")])
         raise MetadataError("no answer")
 
     monkeypatch.setattr(store, "put_all", fail)
-    turns = Turns(store)
+    locks = SharedLocks(store)
     with pytest.raises(MetadataError, match="no answer"):
-        async with turns.turn(QUEUE, "one"):
-            raise AssertionError("it has no turn")
-    await until(lambda: not turns._removals)
-    assert await turns.holder(QUEUE) == "other"
+        async with locks.hold(LOCK, "one"):
+            raise AssertionError("it has no lock")
+    await until(lambda: not locks._removals)
+    assert await locks.holder(LOCK) == "other"
 
 
 async def test_failed_removal_of_a_key_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,23 +184,23 @@ async def test_failed_removal_of_a_key_is_repeated(monkeypatch: pytest.MonkeyPat
             raise MetadataError("away")
         await delete(key, expected)
 
-    monkeypatch.setattr("bookkeeper.metadata.turns._RETRY_S", 0)
+    monkeypatch.setattr("bookkeeper.metadata.shared_locks._RETRY_S", 0)
     monkeypatch.setattr(store, "delete", fail_once)
-    async with holding(Turns(store)):
+    async with holding(SharedLocks(store)):
         pass
     await numbers(store, 0)
-    assert failed == [f"{QUEUE}/0000000001"]
+    assert failed == [f"{LOCK}/0000000001"]
 
 
-async def test_removal_that_fails_after_the_close_is_not_repeated() -> None:
+async def test_removal_that_fails_after_the_close_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     store = FakeMetadata()
-    turns = Turns(store)
-    async with holding(turns):
-        turns.close()
+    locks = SharedLocks(store)
+    async with holding(locks):
+        locks.close()
 
-        async def fail(_key: str, _expected: int | None = None) -> None:
+        async def fail(*_: object) -> None:
             raise MetadataError("closed")
 
-        store.delete = fail  # type: ignore[method-assign]
-    await until(lambda: not turns._removals)
-    assert len(await store.children(QUEUE)) == 1
+        monkeypatch.setattr(store, "delete", fail)
+    await until(lambda: not locks._removals)
+    assert len(await store.children(LOCK)) == 1

@@ -1,4 +1,4 @@
-"""EventTurns: brokers change the policies of a namespace's topics one after the other.
+"""EventLocks: one broker at a time changes the policies of a namespace's topics.
 
 Each broker opens the topic with the events for a change, which takes it from the broker that had it. Brokers that do so at
 once would end each other's changes, again and again.
@@ -12,41 +12,41 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from bookkeeper.metadata.metadata_store import MetadataStore
-from bookkeeper.metadata.turns import Turns
+from bookkeeper.metadata.shared_locks import SharedLocks
 from foundation.model.errors import MetadataError, ServiceNotReady
 
-ROOT: Final = "/loadbalance/magnetar-policy-turns"
-"""Below it a queue for each namespace that has policies of topics."""
+ROOT: Final = "/loadbalance/magnetar-policy-locks"
+"""Below it a lock for each namespace that has policies of topics."""
 CHANGE_S: Final = 20.0
-"""Seconds for a change, with the wait for its turn: less than brokers wait for each other's answers."""
+"""Seconds for a change, with the wait for the lock: less than brokers wait for each other's answers."""
 _NAME_S: Final = 2.0
-"""Seconds in which the broker that has the turn is looked up, for the text of an error."""
+"""Seconds in which the broker that holds the lock is looked up, for the text of an error."""
 
 
-class EventTurns:
-    """The turns of one broker."""
+class EventLocks:
+    """The locks of one broker."""
 
     def __init__(self, store: MetadataStore, broker: Callable[[], str]) -> None:
         """`broker`: returns the name of this broker."""
-        self._turns = Turns(store)
+        self._locks = SharedLocks(store)
         self._broker = broker
-        self.close = self._turns.close
-        """Ends the work for the turns."""
+        self.close = self._locks.close
+        """Ends the work for the locks."""
 
     @contextlib.asynccontextmanager
-    async def turn(self, namespace: str, *, bounded: bool) -> AsyncIterator[None]:
-        """Waits for the turn, which ends with the block. Raises ServiceNotReady after `CHANGE_S`.
+    async def hold(self, namespace: str, *, bounded: bool) -> AsyncIterator[None]:
+        """Waits for the lock, and releases it at the end of the block. Raises ServiceNotReady after `CHANGE_S`.
 
         `bounded`: the block is cancelled at that time too. Raises ServiceNotReady where the metadata store fails.
         """
-        queue = f"{ROOT}/{namespace}"
+        lock = f"{ROOT}/{namespace}"
         try:
-            async with asyncio.timeout(CHANGE_S) as limit, self._turns.turn(queue, self._broker()):
+            async with asyncio.timeout(CHANGE_S) as limit, self._locks.hold(lock, self._broker()):
                 if not bounded:
                     limit.reschedule(None)
                 yield
         except TimeoutError:
-            why = await self._why_late(queue)
+            why = await self._why_late(lock)
             raise ServiceNotReady(
                 f"Policies of topics of {namespace} could not be changed within {CHANGE_S:g} s: {why}. Try again"
             ) from None
@@ -56,15 +56,15 @@ class EventTurns:
             ) from error
 
     async def forget(self, namespace: str) -> None:
-        """Removes the queue of a namespace that was deleted."""
-        # A queue that is left costs a node, and nobody needs it.
+        """Removes the lock of a namespace that was deleted."""
+        # One that is left costs a node, and nobody needs it.
         with contextlib.suppress(MetadataError):
-            await self._turns.forget(f"{ROOT}/{namespace}")
+            await self._locks.forget(f"{ROOT}/{namespace}")
 
-    async def _why_late(self, queue: str) -> str:
+    async def _why_late(self, lock: str) -> str:
         try:
             async with asyncio.timeout(_NAME_S):
-                holder = await self._turns.holder(queue)
+                holder = await self._locks.holder(lock)
         except (TimeoutError, MetadataError):
             return "the metadata store does not answer"
         if holder and holder != self._broker():
