@@ -1,7 +1,7 @@
 """SharedLocks: locks between the processes of one metadata store, given in the order in which they were asked for.
 
-Each process that wants a lock makes an ephemeral key below the lock's key, with a number as its name; the lowest number
-holds the lock. The version of the lock's key is the last number that was given. The two are written together, so a process
+Each caller that wants a lock makes an ephemeral key below the lock's key, with a number as its name; the lowest number
+holds the lock. The version of the lock's key is the last number that was given. The two are written together, so a caller
 that comes gets a higher number than all that are there.
 
 A lock ends with the session of its holder, which the holder may learn later. So what is done under a lock must be safe by
@@ -14,40 +14,22 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Final
-from weakref import WeakValueDictionary
 
 from bookkeeper.metadata.metadata_store import ABSENT, Ephemeral, MetadataStore, Put
 from foundation.model.errors import BadVersion, MetadataError
 
-TOGETHER_MAX: Final = 16
-"""Callers of one process, at most, that hold a lock one after the other before the next process gets it."""
 _RETRY_S: Final = 1.0
 """Seconds after a failed removal of a key until the next one."""
 _VALUE: Final = b"lock"
 """The value of a lock's key; its version is what counts."""
 
 
-class _Use:
-    """The use that this process makes of one lock."""
-
-    def __init__(self) -> None:
-        self.local = asyncio.Lock()
-        """Held by one caller at a time."""
-        self.waiting = 0
-        """Callers that wait for `local`."""
-        self.node: str | None = None
-        """The key by which this process holds the shared lock."""
-        self.callers = 0
-        """Callers that have held the lock by this key so far."""
-
-
 class SharedLocks:
-    """The locks of one process, by their keys."""
+    """The locks that callers of one process hold and wait for."""
 
     def __init__(self, store: MetadataStore) -> None:
         """Asks for nothing yet."""
         self._store = store
-        self._uses: WeakValueDictionary[str, _Use] = WeakValueDictionary()
         self._removals: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -57,27 +39,11 @@ class SharedLocks:
 
         `lock`: a key with nothing else below it. `process`: the name of this process, for `holder`.
         """
-        use = self._uses.setdefault(lock, _Use())
-        use.waiting += 1
+        node = await self._acquired(lock, process)
         try:
-            await use.local.acquire()
-        except asyncio.CancelledError:
-            use.waiting -= 1
-            # The shared lock may have been kept for this caller.
-            if not use.local.locked():
-                self._release_unless_waited_for(use)
-            raise
-        use.waiting -= 1
-        try:
-            if use.node is None:
-                use.node = await self._acquired(lock, process)
-            use.callers += 1
             yield
         finally:
-            if use.callers >= TOGETHER_MAX:
-                self._release(use)
-            use.local.release()
-            self._release_unless_waited_for(use)
+            self._begin_removal(node, self._removed(node))
 
     async def holder(self, lock: str) -> str:
         """Returns the name of the process that holds the lock; empty while none does. Raises MetadataError."""
@@ -95,24 +61,15 @@ class SharedLocks:
         """Repeats no failed removal any more: the keys end with the session."""
         self._closed = True
 
-    def _release_unless_waited_for(self, use: _Use) -> None:
-        if not use.waiting:
-            self._release(use)
-
-    def _release(self, use: _Use) -> None:
-        node, use.node, use.callers = use.node, None, 0
-        if node is not None:
-            self._begin_removal(node, self._removed(node))
-
     async def _acquired(self, lock: str, process: str) -> str:
-        """Makes a key of this process and waits until it is the first; returns it."""
+        """Makes a key and waits until it is the first; returns it."""
         node = await self._made(lock, process)
         try:
             own = node.rpartition("/")[2]
             while before := [number for number in await self._store.children(lock) if number < own]:
                 await self._gone(f"{lock}/{before[-1]}")
         except BaseException:
-            # CancelledError too: others would wait for this process.
+            # CancelledError too: others would wait for it.
             self._begin_removal(node, self._removed(node))
             raise
         return node
@@ -138,7 +95,7 @@ class SharedLocks:
         except BadVersion:
             raise
         except BaseException:
-            # Perhaps written, also after the wait was cancelled: others would wait for this process.
+            # Perhaps written, also after the wait was cancelled: others would wait for it.
             self._begin_removal(writes[1].key, self._undone(writing, writes[1]))
             raise
 

@@ -10,7 +10,7 @@ import pytest
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from bookkeeper.metadata.metadata_store import Ephemeral, MetadataStore
-from bookkeeper.metadata.shared_locks import TOGETHER_MAX, SharedLocks
+from bookkeeper.metadata.shared_locks import SharedLocks
 from foundation.model.errors import MetadataError
 from tests.fakes.metadata import FakeMetadata
 
@@ -89,53 +89,20 @@ async def test_lock_of_a_process_ends_with_its_session() -> None:
     await next_one.end()
 
 
-async def test_callers_of_one_process_share_the_lock_for_a_while_and_then_others_get_it() -> None:
+async def test_caller_that_is_cancelled_while_it_waits_lets_the_next_one_begin() -> None:
     store = MemoryMetadataStore()
-    one, begun = SharedLocks(store), list[str]()
-    async with holding(one) as first:
-        works = [Work(one, f"one-{number}", begun) for number in range(TOGETHER_MAX + 1)]
-        works.append(Work(SharedLocks(store.another()), "other", begun))
-        await numbers(store, 2)
-        for work in works:
-            work.may_end.set()
-        await first.end()
-    await asyncio.gather(*(work.task for work in works))
-    shared = [f"one-{number}" for number in range(TOGETHER_MAX - 1)]
-    rest = [f"one-{number}" for number in range(TOGETHER_MAX - 1, TOGETHER_MAX + 1)]
-    assert begun == [*shared, "other", *rest]
-
-
-@pytest.mark.parametrize("which", ["for another process", "for its own process"])
-async def test_work_that_is_cancelled_while_it_waits_lets_the_next_one_begin(which: str) -> None:
-    store = MemoryMetadataStore()
-    one, begun = SharedLocks(store), list[str]()
-    waiting = one if which == "for its own process" else SharedLocks(store.another())
-    async with holding(one):
-        cancelled = Work(waiting, "cancelled", begun)
-        await asyncio.sleep(0)
+    locks, begun = SharedLocks(store), list[str]()
+    async with holding(locks):
+        cancelled = Work(locks, "cancelled", begun)
+        await until(lambda: store._watches.has(f"{LOCK}/0000000001", names=False))
         later = Work(SharedLocks(store.another()), "later", begun)
-        await until(
-            lambda: store._watches.has(f"{LOCK}/000000000{2 if waiting is not one else 1}", names=False)
-        )
+        await until(lambda: store._watches.has(f"{LOCK}/0000000002", names=False))
         cancelled.task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled.task
     await until(lambda: begun)
     assert begun == ["later"]
     await later.end()
-    await numbers(store, 0)
-
-
-async def test_work_that_is_cancelled_as_it_gets_the_lock_leaves_no_key() -> None:
-    store = MemoryMetadataStore()
-    locks = SharedLocks(store)
-    async with locks.hold(LOCK, "first"):
-        second = Work(locks, "second", [])
-        await asyncio.sleep(0)
-    # It has been woken, and has not run yet.
-    second.task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await second.task
     await numbers(store, 0)
 
 
