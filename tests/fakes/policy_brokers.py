@@ -61,3 +61,10 @@ async def two_brokers() -> tuple[Broker, Broker]:
     other = store.another()
     first = await Broker(store).open()
     return first, await Broker(other, first).open()
+
+
+async def three_brokers() -> tuple[Broker, Broker, Broker]:
+    store = MemoryMetadataStore()
+    others = store.another(), store.another()
+    first = await Broker(store).open()
+    return first, await Broker(others[0], first).open(), await Broker(others[1], first).open()

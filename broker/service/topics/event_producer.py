@@ -29,12 +29,14 @@ class EventPort(SinglePort):
     def receipt(
         self, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int, size: int
     ) -> None:
-        """Ends the wait."""
-        self.outcome.set_result(Position(ledger_id, entry_id))
+        """Ends the wait, unless its time was over."""
+        if not self.outcome.done():
+            self.outcome.set_result(Position(ledger_id, entry_id))
 
     def refused(self, sequence_id: int, highest_sequence_id: int, size: int, error: BrokerError) -> None:
-        """Ends the wait."""
-        self.outcome.set_exception(error)
+        """Ends the wait, unless its time was over."""
+        if not self.outcome.done():
+            self.outcome.set_exception(error)
 
     def pause(self) -> None:
         """Does nothing: the next event waits for this one."""

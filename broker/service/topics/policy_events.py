@@ -4,8 +4,9 @@ The policies of a namespace's topics are events in its topic `__change_events` (
 first topic of the namespace is opened; while they cannot be read, none is. Policies that Pulsar does not have stay in
 documents of the metadata store.
 
-A change: open the topic, which takes it from a broker that had it; read what that broker left; add one event; read it; note
-its position in the topic's list of ledgers. Other brokers watch that list, and read the event without opening the topic.
+A change: wait until no other broker makes one (`event_locks.py`); open the topic, which takes it from a broker that had it;
+read what that broker left; add one event; read it; note its position in the list of ledgers. Other brokers watch that list,
+and read the event without opening the topic.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from broker.schemas.encoding import Unencodable, encode
 from broker.service.namespaces.namespaces import GLOBAL
 from broker.service.namespaces.stored_forms import Document
 from broker.service.namespaces.stored_policies import TopicPolicies, TopicPolicyDocuments
+from broker.service.policies.event_locks import EventLocks
 from broker.service.policies.forms import PolicyRefused
 from broker.service.policies.pulsar_event import EVENT_SCHEMA
 from broker.service.policies.topic_events import (
@@ -47,14 +49,21 @@ from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.policy_nodes import PolicyNode, namespaces_with_nodes, nodes_of
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.loop.uninterrupted import uninterrupted
-from foundation.model.errors import BadVersion, BrokerError, PersistenceError, ServiceNotReady, TopicNotFound
+from foundation.model.errors import (
+    BadVersion,
+    BrokerError,
+    LedgerFenced,
+    PersistenceError,
+    ServiceNotReady,
+    TopicNotFound,
+)
 from foundation.model.topic_name import TopicName, parse_topic_name
 from foundation.value import Json
 
 log = logging.getLogger("magnetar")
 
 _ATTEMPTS: Final = 5
-"""Attempts at a change, of which another broker may end each by taking the topic over."""
+"""Attempts at a change, of which a broker without our locks, such as Apache's, may end each by taking the topic over."""
 _RETRY_S: Final = 1.0
 """Seconds after a failed read of changes until the next one."""
 
@@ -95,6 +104,7 @@ class PolicyEvents(TopicPolicies):
         self._registry = registry
         self._environment = environment
         self._own = TopicPolicyDocuments(registry.namespaces.stored.topic_policies)
+        self._locks = EventLocks(environment.metadata, lambda: registry.ownership.owner.broker_id)
         self._events: dict[str, _Events] = defaultdict(_Events)
         self._documents: dict[str, Document] = {}
         """The policies that follow from the events, by topic."""
@@ -129,12 +139,22 @@ class PolicyEvents(TopicPolicies):
             await uninterrupted(self._load(namespace))
 
     async def _load(self, namespace: str) -> None:
-        events = self._events[namespace]
-        async with events.lock:
+        # The lock costs writes, and most namespaces have no events.
+        is_lock_needed = await self._has_events(namespace)
+        shared = self._locks.hold(namespace, bounded=False) if is_lock_needed else contextlib.nullcontext()
+        async with shared, self._events[namespace].lock:
+            events = self._events[namespace]
             if not events.loaded:
                 await self._read_all(namespace, events)
                 await self._take_over(namespace, events)
                 events.loaded = True
+
+    async def _has_events(self, namespace: str) -> bool:
+        """Returns True if there are events, or policies that become some."""
+        if namespace in self._with_nodes or self._own.in_namespace(namespace):
+            return True
+        keys = [managed_ledger_key(name.ledger_name) for name in await self._names(namespace)]
+        return any(await asyncio.gather(*map(self._environment.metadata.get, keys)))
 
     async def take_over(self) -> None:
         """Moves into events the documents of versions up to 0.2.0, and policies that Pulsar 5.0 keeps in nodes.
@@ -214,7 +234,12 @@ class PolicyEvents(TopicPolicies):
         return [name.with_partition(index) for index in range(count)] or [name]
 
     async def _opened(self, name: TopicName, *, create: bool) -> PersistentTopic | None:
-        """Returns the topic; None while there is none."""
+        """Returns the topic, opened anew where another broker has taken it; None while there is none."""
+        before = self._registry.topics.get(str(name))
+        if isinstance(before, PersistentTopic):
+            found = await self._environment.metadata.get(managed_ledger_key(name.ledger_name))
+            if found is None or found.version != before.ledger.context.store.version:
+                await self._close(name)
         try:
             topic = await self._registry.get(name, create=create, by_admin=True)
         except TopicNotFound:
@@ -273,20 +298,21 @@ class PolicyEvents(TopicPolicies):
 
     async def _read_changes(self, namespace: str) -> None:
         events = self._events[namespace]
-        async with events.lock:
-            if not events.loaded:
-                return
-            try:
-                for name, kept in events.logs.items():
+        with contextlib.suppress(Gone):
+            async with events.lock:
+                for name, kept in events.logs.items() if events.loaded else ():
                     found = await self._environment.metadata.get(managed_ledger_key(name.ledger_name))
                     info = None if found is None else decode_ledger_list(found.value)
                     self._note(events, await kept.follow(info))
-            except Gone:
-                await self._read_all(namespace, events)
+            return
+        # First the lock that brokers share, so that events are followed while this one waits for it.
+        async with self._locks.hold(namespace, bounded=False), events.lock:
+            await self._read_all(namespace, events)
 
     async def close(self) -> None:
         """Follows the events no longer."""
         self._closed = True
+        self._locks.close()
         for events in self._events.values():
             for stop in events.stops.values():
                 stop()
@@ -301,19 +327,20 @@ class PolicyEvents(TopicPolicies):
 
         A policy that is removed alone is one that the next event does not have; `forget` removes all.
         """
-        name = parse_topic_name(topic)
-        await self.load(name)
-        events = self._events[name.namespace]
-        async with events.lock:
-            await self._attempt(partial(self._change, topic, events, changed), events)
+        await self._change_alone(topic, changed)
 
     async def forget(self, topic: str) -> None:
         """Adds the event without a payload for each scope in which the topic has policies. Raises BrokerError."""
+        await self._change_alone(topic, None)
+
+    async def _change_alone(
+        self, topic: str, changed: Callable[[Document | None], Document | None] | None
+    ) -> None:
         name = parse_topic_name(topic)
         await self.load(name)
-        events = self._events[name.namespace]
-        async with events.lock:
-            await self._attempt(partial(self._change, topic, events, None), events)
+        async with self._locks.hold(name.namespace, bounded=True), self._events[name.namespace].lock:
+            events = self._events[name.namespace]
+            await self._attempt(partial(self._change, topic, events, changed), events)
 
     async def forget_namespace(self, namespace: str) -> None:
         """Removes what is in memory, and the documents. The events have gone with their topic."""
@@ -325,15 +352,16 @@ class PolicyEvents(TopicPolicies):
             for topic in events.topics():
                 self._documents.pop(topic, None)
         self._due.pop(namespace, None)
+        await self._locks.forget(namespace)
 
     async def _attempt(self, make: Callable[[], Awaitable[None]], events: _Events) -> None:
         for attempt in range(_ATTEMPTS):
             try:
                 await make()
-            except (PersistenceError, ServiceNotReady, BadVersion):
+            except (PersistenceError, ServiceNotReady, BadVersion) as error:
                 # Nearly always another broker has taken the topic, so its events come first.
                 if attempt == _ATTEMPTS - 1:
-                    raise
+                    raise _told(error) from error
                 for name in events.logs:
                     await self._close(name)
             else:
@@ -444,6 +472,15 @@ class PolicyEvents(TopicPolicies):
                 events.logs[name] = EventLog(name, self._environment, self._registry.schemas)
             self._note(events, await events.logs[name].catch_up(topic))
         return topic
+
+
+def _told(error: BrokerError) -> BrokerError:
+    """Returns what a caller is told of an error that all attempts had."""
+    if isinstance(error, BadVersion | LedgerFenced) or type(error) is PersistenceError:
+        return ServiceNotReady(
+            f"Policies of topics cannot be changed now: storage fails or another broker changes them. Try again: {error}"
+        )
+    return error
 
 
 def _fits(topic: str, key: str, value: Json) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -15,17 +16,35 @@ from broker.schemas.encoding import encode
 from broker.schemas.schema import Schema, SchemaType
 from broker.schemas.strategy import Strategy
 from broker.service.namespaces.stored_forms import Document
+from broker.service.policies.event_locks import ROOT
 from broker.service.policies.forms import PolicyRefused
 from broker.service.policies.pulsar_event import EVENT_SCHEMA
 from broker.service.policies.topic_events import EVENT_TYPE, EventKey, event_of, no_policies
 from broker.service.producer import Producer
+from broker.service.topics.event_producer import publish
 from broker.service.topics.topic_schemas import version_bytes
-from foundation.model.errors import NoSuchLedger, PersistenceError
+from foundation.model.errors import (
+    BadVersion,
+    BrokerError,
+    LedgerFenced,
+    NoSuchLedger,
+    PersistenceError,
+    ServiceNotReady,
+)
+from foundation.model.position import Position
 from foundation.model.topic_name import parse_topic_name
 from foundation.value import Json
 from protocol.frame import message_body
 from protocol.pulsar_api_pb2 import MessageMetadata
-from tests.fakes.policy_brokers import DOCUMENT, EVENTS, EVENTS_NAME, Broker, one_broker, two_brokers
+from tests.fakes.policy_brokers import (
+    DOCUMENT,
+    EVENTS,
+    EVENTS_NAME,
+    Broker,
+    one_broker,
+    three_brokers,
+    two_brokers,
+)
 from tests.fakes.ports import FakeProducerPort
 from tests.fakes.sends import send
 from tests.fakes.stage import TOPIC
@@ -356,3 +375,96 @@ async def test_failed_change_changes_nothing_and_can_be_repeated(monkeypatch: py
     assert await broker.policies() == {"maxMessageSize": 5}
     await broker.set("maxMessageSize", 6)
     assert await broker.policies() == {"maxMessageSize": 6}
+
+
+async def test_many_changes_and_deletions_by_three_brokers_at_once_are_all_made(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    brokers = await three_brokers()
+    stage = brokers[0].stage
+    topics = [f"{TOPIC}-{number}" for number in range(24)]
+    for value in range(3):
+        changes = (
+            brokers[number % 3].stage.namespaces.set_topic_policy(topic, "maxMessageSize", value + number + 1)
+            for number, topic in enumerate(topics)
+        )
+        await stage.run(asyncio.gather(*changes))
+        await stage.settle()
+        for broker in brokers:
+            found = [(await broker.policies(topic))["maxMessageSize"] for topic in topics]
+            assert found == [value + number + 1 for number in range(24)]
+    forgets = (
+        brokers[number % 3].stage.namespaces.forget_topic(topic) for number, topic in enumerate(topics)
+    )
+    await stage.run(asyncio.gather(*forgets))
+    await stage.settle()
+    assert [await broker.policies(topic) for broker in brokers for topic in topics] == [{}] * 72
+    assert "was taken over" not in caplog.text, "a broker opens the topic anew before it writes"
+    assert await stage.environment.metadata.children(f"{ROOT}/public/default") == []
+
+
+async def test_changes_are_made_beside_a_broker_without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = await two_brokers()
+    monkeypatch.setattr(one.events._locks, "hold", lambda *_, **__: contextlib.nullcontext())
+    for value in range(1, 6):
+        await one.stage.run(
+            asyncio.gather(
+                one.stage.namespaces.set_topic_policy(TOPIC, "maxProducerPerTopic", value),
+                other.stage.namespaces.set_topic_policy(TOPIC, "maxConsumerPerTopic", value),
+            )
+        )
+    await one.stage.settle()
+    wanted = {"maxProducerPerTopic": 5, "maxConsumerPerTopic": 5}
+    assert await one.policies() == await other.policies() == wanted
+
+
+@pytest.mark.parametrize("error", [BadVersion("version 7"), LedgerFenced("fenced"), PersistenceError("lost")])
+async def test_change_that_other_brokers_end_each_time_is_not_ready(
+    monkeypatch: pytest.MonkeyPatch, error: BrokerError
+) -> None:
+    broker = await one_broker()
+    await broker.set("maxMessageSize", 5)
+
+    async def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("broker.service.topics.policy_events.publish", fail)
+    with pytest.raises(ServiceNotReady, match="cannot be changed now"):
+        await broker.set("maxMessageSize", 6)
+    assert await broker.policies() == {"maxMessageSize": 5}
+
+
+async def test_change_that_is_cancelled_while_its_event_is_written_can_be_repeated(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker, begun = await one_broker(), list[bool]()
+    await broker.set("maxMessageSize", 5)
+
+    async def publish_noted(*given: Any, **named: Any) -> Position:
+        begun.append(True)
+        return await publish(*given, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("broker.service.topics.policy_events.publish", publish_noted)
+        # As at the end of its time; a client that goes does not cancel it.
+        change = asyncio.create_task(
+            broker.events.change(TOPIC, lambda found: {**(found or {}), "maxMessageSize": 6})
+        )
+        while not begun:
+            # The ledger confirms nothing from the event on: the stage stands still.
+            while broker.stage.soon:
+                broker.stage.soon.popleft()()
+            await asyncio.sleep(0)
+        change.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await change
+    await broker.stage.settle()
+    await broker.set("maxProducerPerTopic", 7)
+    assert await broker.policies() == {"maxMessageSize": 6, "maxProducerPerTopic": 7}
+    assert "failed" not in caplog.text, "nobody waits for the receipt"
+
+
+async def test_namespace_without_events_needs_no_lock() -> None:
+    broker = await one_broker()
+    await broker.stage.open()
+    assert await broker.stage.environment.metadata.children(ROOT) == []
