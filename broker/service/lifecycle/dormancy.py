@@ -24,6 +24,7 @@ from broker.service.lifecycle.rounds import Defects
 from broker.service.lifecycle.unused_subscriptions import delete_unused_subscriptions
 from broker.service.policies.table import COMPACTION
 from broker.service.topics.dormant_topic import NOT_KNOWN
+from broker.service.topics.dormant_topics import RETRY_NS
 from broker.service.topics.persistent_topic import PersistentTopic, expire, transaction_buffer
 from broker.service.topics.topic import held
 from broker.service.topics.topic_registry import TopicRegistry
@@ -38,8 +39,6 @@ AT_ONCE: Final = 20
 """Topics that fall asleep or are opened together: their writes share commits of the metadata store."""
 DUE_PER_RUN: Final = 1_000
 """Dormant topics that one run opens at most; the others follow in the next run."""
-RETRY_NS: Final = 60 * NS_PER_SECOND
-"""Time until a topic that could not be opened is tried again."""
 T = TypeVar("T")
 
 
@@ -252,14 +251,21 @@ class Dormancy:
             pass  # Deleted meanwhile.
         except BrokerError as error:
             log.warning("! what is due for %s is tried again later: %s", name, error)
+            self._note_failed(name)
         except Exception as error:  # noqa: BLE001
             # As in `_sleep`.
             defects.add(name, error)
+            self._note_failed(name)
         finally:
             # One that could not be opened is dormant still, without a moment.
             record = self._registry.dormant.get(name)
             if record is not None and record.due_ns < self._registry.now_ns():
                 self._registry.dormant.plan(name, self._registry.now_ns() + RETRY_NS)
+
+    def _note_failed(self, name: str) -> None:
+        """Has the filling try again a topic without a record that could not be opened."""
+        if name not in self._registry.topics:
+            self._registry.dormant.note_missing(name, failed=True)
 
     async def _do_work(self, topic: PersistentTopic) -> None:
         # First: a topic that a backlog keeps in use is unused from the end of the backlog on, not from before it.
