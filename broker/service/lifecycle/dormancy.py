@@ -42,17 +42,18 @@ DUE_PER_RUN: Final = 1_000
 T = TypeVar("T")
 
 
-def stays_open(topic: PersistentTopic, kept: frozenset[str]) -> bool:
+def stays_open(topic: PersistentTopic, kept: frozenset[str], *, came_alone: bool = False) -> bool:
     """Returns True for a topic that must not fall asleep now, beside those with clients.
 
     Its memory has something that the store has not and that is expensive to make again, a request or a work of it goes on,
     or closing it would change what clients find. `kept`: full names of topics to which the broker itself publishes.
+    `came_alone`: the broker has opened it for what is due, with entries and without a subscription.
     """
     # A shadow falls asleep with its source alone: what comes to the source may fall due for the shadow.
-    return topic.ledger.source is not None or _would_lose(topic, kept)
+    return topic.ledger.source is not None or _would_lose(topic, kept, came_alone=came_alone)
 
 
-def _would_lose(topic: PersistentTopic, kept: frozenset[str]) -> bool:
+def _would_lose(topic: PersistentTopic, kept: frozenset[str], *, came_alone: bool = False) -> bool:
     name, log_, compaction = topic.name, topic.ledger, topic.known_compaction
     if topic.closed or topic.requests or is_of_brokers(name, kept):
         return True
@@ -68,8 +69,9 @@ def _would_lose(topic: PersistentTopic, kept: frozenset[str]) -> bool:
         return True
     if log_.is_offloading or log_.state not in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED):
         return True
-    # Closing ends the ledger, and retention counts from there: without a subscription nothing else keeps the entries.
-    if log_.ledgers.entries and not topic.subscriptions and log_.source is None:
+    # Closing ends the ledger, and retention counts from there: without a subscription nothing else keeps the entries. One
+    # that came so has them in ledgers that have ended, which the round for open topics would remove.
+    if _has_entries_alone(topic) and not came_alone:
         return True
     if any(one not in topic.subscriptions for one in log_.cursors.by_name):
         return True
@@ -82,6 +84,10 @@ def _would_lose(topic: PersistentTopic, kept: frozenset[str]) -> bool:
         if info.left_out or info.batches_left_out or one.cursor.store.left_out:
             return True
     return False
+
+
+def _has_entries_alone(topic: PersistentTopic) -> bool:
+    return bool(topic.ledger.ledgers.entries) and not topic.subscriptions and topic.ledger.source is None
 
 
 def is_of_brokers(name: TopicName, kept: frozenset[str]) -> bool:
@@ -207,10 +213,13 @@ class Dormancy:
         found = [one for name in names if isinstance(one := open_here.get(name), PersistentTopic)]
         return [*found, topic]
 
-    async def _sleep(self, topic: PersistentTopic, asked: tuple[int, ...], defects: Defects) -> None:
+    async def _sleep(
+        self, topic: PersistentTopic, asked: tuple[int, ...], defects: Defects, *, came_alone: bool = False
+    ) -> None:
         """Lets the topic fall asleep with its shadows, unless somebody has asked for one since `asked` was taken.
 
         A request that has the topic may wait, for a schema perhaps, before its client is one of the topic's.
+        `came_alone` as in `stays_open`.
         """
         try:
             group = self._with_shadows(topic)
@@ -218,12 +227,18 @@ class Dormancy:
             # A client may have come during the reads.
             if (
                 asked != self._asked_of_group(topic)
-                or stays_open(topic, self.kept)
-                or any(has_clients(one) or _would_lose(one, self.kept) for one in group)
+                or stays_open(topic, self.kept, came_alone=came_alone)
+                or any(
+                    has_clients(one) or _would_lose(one, self.kept, came_alone=came_alone) for one in group
+                )
             ):
                 return
             for one, one_ms, times in zip(group, oldest_ms, asked, strict=True):
-                if one.asked != times or has_clients(one) or _would_lose(one, self.kept):
+                if (
+                    one.asked != times
+                    or has_clients(one)
+                    or _would_lose(one, self.kept, came_alone=came_alone)
+                ):
                     # While the shadows before it closed. They are woken, because none sleeps while its source is open.
                     if not topic.closed:
                         self._registry.shadows.opened(topic)
@@ -241,10 +256,11 @@ class Dormancy:
             if isinstance(topic, PersistentTopic):
                 # One that somebody else has asked for falls asleep when it has been idle.
                 is_ours, asked = topic.asked == 1, self._asked_of_group(topic)
+                came_alone = _has_entries_alone(topic)
                 with held(topic):
-                    await self._do_work(topic)
+                    await self._do_work(topic, trims=not came_alone)
                 if is_ours and self._registry.settings.dormant_after_s and not topic.closed:
-                    await self._sleep(topic, asked, defects)
+                    await self._sleep(topic, asked, defects, came_alone=came_alone)
                 if is_ours and topic.asked == 1:
                     self._registry.ended.had_no_user(topic)
         except TopicNotFound:
@@ -267,14 +283,16 @@ class Dormancy:
         if name not in self._registry.topics:
             self._registry.dormant.note_missing(name, failed=True)
 
-    async def _do_work(self, topic: PersistentTopic) -> None:
+    async def _do_work(self, topic: PersistentTopic, *, trims: bool) -> None:
         # First: a topic that a backlog keeps in use is unused from the end of the backlog on, not from before it.
         await self._inactive.look_at(topic)
         if not topic.closed:
             await expire(topic)
             await topic.quotas.look()
             await delete_unused_subscriptions(topic)
-            await self._registry.shadows.trim(topic)
+            # What a topic without a subscription has is kept until somebody opens it, as without dormancy.
+            if trims:
+                await self._registry.shadows.trim(topic)
             # The topic stays open until the copies are made.
             topic.ledger.check_offloads(self._registry.environment.wall_ms())
 
