@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Hashable, Iterable
+from collections.abc import Coroutine, Hashable, Iterable
 from itertools import chain, islice, takewhile
 from typing import Final, TypeVar
 
@@ -37,6 +37,10 @@ log = logging.getLogger("magnetar")
 
 AT_ONCE: Final = 20
 """Topics that fall asleep or are opened together: their writes share commits of the metadata store."""
+SLOW_S: Final = 1.0
+"""Time after which others are begun beside those of AT_ONCE that go on: they may wait for a bookie that does not answer."""
+SLOW_MAX: Final = 200
+"""Topics that take longer and are waited for before others are begun."""
 DUE_PER_RUN: Final = 1_000
 """Dormant topics that one run opens at most; the others follow in the next run."""
 T = TypeVar("T")
@@ -128,6 +132,8 @@ class Dormancy:
         self._idle: dict[PersistentTopic, tuple[tuple[Hashable, ...], int]] = {}
         # Topics that were opened or that a client has left; None while topics do not fall asleep.
         self._perhaps_idle: Changes | None = None
+        self._slow = set[asyncio.Task[None]]()
+        """Topics that take long to fall asleep or to be done with, of all runs."""
         self.title = "dormant topics"
         """Name of the work, for log lines."""
         self.running = False
@@ -140,24 +146,25 @@ class Dormancy:
         self.running = True
         defects = Defects()
         try:
-            for ready in in_groups(await self._ready_to_sleep()):
-                await asyncio.gather(*[self._sleep(topic, asked, defects) for topic, asked in ready])
-            await self.do_due(self._registry.dormant.take_due(self._registry.now_ns(), DUE_PER_RUN))
-            async for _ in in_slices(self._registry.ended.take_apart(), self._registry.now_ns):
-                pass
+            try:
+                ready = await self._ready_to_sleep()
+                await _begin(self._slow, (self._sleep(topic, asked, defects) for topic, asked in ready))
+                due = self._registry.dormant.take_due(self._registry.now_ns(), DUE_PER_RUN)
+                await _begin(self._slow, (self._do_due(name, defects) for name in due), collects=True)
+                async for _ in in_slices(self._registry.ended.take_apart(), self._registry.now_ns):
+                    pass
+            finally:
+                # Before the slow ones end: the next run does not wait for them.
+                self.running = False
+            await _end(self._slow)
         finally:
-            self.running = False
             defects.report(self.title)
 
     async def do_due(self, due: Iterable[str]) -> None:
         """Opens these topics, does what is due, and lets them fall asleep again."""
-        defects = Defects()
-        for names in in_groups(due):
-            await asyncio.gather(*[self._do_due(name, defects) for name in names])
-            if len(names) == AT_ONCE:
-                # Due topics leave 200 objects each, which stay for two minutes. A pass of Python's garbage collector over
-                # 4,000 takes 5 ms; left to itself, it would look at 10,000 at once, for 10 to 14 ms.
-                gc.collect(1)
+        defects, slow = Defects(), set[asyncio.Task[None]]()
+        await _begin(slow, (self._do_due(name, defects) for name in due), collects=True)
+        await _end(slow)
         defects.report(self.title)
 
     async def _ready_to_sleep(self) -> list[tuple[PersistentTopic, tuple[int, ...]]]:
@@ -308,6 +315,49 @@ async def _oldest_ms(topic: PersistentTopic) -> int:
     except BrokerError:
         return NOT_KNOWN  # An entry that is lost, or a bookie that does not answer: the look when it is due tells more.
     return NOT_KNOWN if found is None else found
+
+
+async def _begin(
+    running: set[asyncio.Task[None]],
+    works: Iterable[Coroutine[object, object, None]],
+    *,
+    collects: bool = False,
+) -> None:
+    """Begins these works, AT_ONCE together, and leaves those in `running` that take long: they hold up no others.
+
+    `collects`: each group of topics leaves objects for Python's garbage collector to look at.
+    """
+    try:
+        for group in in_groups(works):
+            begun = [asyncio.ensure_future(work) for work in group]
+            running.update(begun)
+            for task in begun:
+                task.add_done_callback(running.discard)
+            await asyncio.wait(begun, timeout=SLOW_S)
+            while len(running) >= SLOW_MAX:
+                await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            if collects and len(group) == AT_ONCE:
+                # Due topics leave 200 objects each, which stay for two minutes. A pass of Python's garbage collector over
+                # 4,000 takes 5 ms; left to itself, it would look at 10,000 at once, for 10 to 14 ms.
+                gc.collect(1)
+    except asyncio.CancelledError:
+        _cancel(running)
+        raise
+
+
+async def _end(running: set[asyncio.Task[None]]) -> None:
+    """Waits for works that go on, or cancels them with the caller, which the broker does when it stops."""
+    try:
+        if running:
+            await asyncio.wait(running)
+    except asyncio.CancelledError:
+        _cancel(running)
+        raise
+
+
+def _cancel(running: Iterable[asyncio.Task[None]]) -> None:
+    for task in [*running]:
+        task.cancel()
 
 
 def in_groups(items: Iterable[T]) -> Iterable[list[T]]:
