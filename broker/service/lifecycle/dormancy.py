@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Hashable, Iterable
+from collections.abc import Coroutine, Hashable, Iterable
 from itertools import chain, islice, takewhile
 from typing import Final, TypeVar
 
@@ -24,6 +24,7 @@ from broker.service.lifecycle.rounds import Defects
 from broker.service.lifecycle.unused_subscriptions import delete_unused_subscriptions
 from broker.service.policies.table import COMPACTION
 from broker.service.topics.dormant_topic import NOT_KNOWN
+from broker.service.topics.dormant_topics import RETRY_NS
 from broker.service.topics.persistent_topic import PersistentTopic, expire, transaction_buffer
 from broker.service.topics.topic import held
 from broker.service.topics.topic_registry import TopicRegistry
@@ -36,24 +37,27 @@ log = logging.getLogger("magnetar")
 
 AT_ONCE: Final = 20
 """Topics that fall asleep or are opened together: their writes share commits of the metadata store."""
+SLOW_S: Final = 1.0
+"""Time after which others are begun beside those of AT_ONCE that go on: they may wait for a bookie that does not answer."""
+SLOW_MAX: Final = 200
+"""Topics that take longer and are waited for before others are begun."""
 DUE_PER_RUN: Final = 1_000
 """Dormant topics that one run opens at most; the others follow in the next run."""
-RETRY_NS: Final = 60 * NS_PER_SECOND
-"""Time until a topic that could not be opened is tried again."""
 T = TypeVar("T")
 
 
-def stays_open(topic: PersistentTopic, kept: frozenset[str]) -> bool:
+def stays_open(topic: PersistentTopic, kept: frozenset[str], *, came_alone: bool = False) -> bool:
     """Returns True for a topic that must not fall asleep now, beside those with clients.
 
     Its memory has something that the store has not and that is expensive to make again, a request or a work of it goes on,
     or closing it would change what clients find. `kept`: full names of topics to which the broker itself publishes.
+    `came_alone`: the broker has opened it for what is due, with entries and without a subscription.
     """
     # A shadow falls asleep with its source alone: what comes to the source may fall due for the shadow.
-    return topic.ledger.source is not None or _would_lose(topic, kept)
+    return topic.ledger.source is not None or _would_lose(topic, kept, came_alone=came_alone)
 
 
-def _would_lose(topic: PersistentTopic, kept: frozenset[str]) -> bool:
+def _would_lose(topic: PersistentTopic, kept: frozenset[str], *, came_alone: bool = False) -> bool:
     name, log_, compaction = topic.name, topic.ledger, topic.known_compaction
     if topic.closed or topic.requests or is_of_brokers(name, kept):
         return True
@@ -69,8 +73,9 @@ def _would_lose(topic: PersistentTopic, kept: frozenset[str]) -> bool:
         return True
     if log_.is_offloading or log_.state not in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED):
         return True
-    # Closing ends the ledger, and retention counts from there: without a subscription nothing else keeps the entries.
-    if log_.ledgers.entries and not topic.subscriptions and log_.source is None:
+    # Closing ends the ledger, and retention counts from there: without a subscription nothing else keeps the entries. One
+    # that came so has them in ledgers that have ended, which the round for open topics would remove.
+    if _has_entries_alone(topic) and not came_alone:
         return True
     if any(one not in topic.subscriptions for one in log_.cursors.by_name):
         return True
@@ -83,6 +88,10 @@ def _would_lose(topic: PersistentTopic, kept: frozenset[str]) -> bool:
         if info.left_out or info.batches_left_out or one.cursor.store.left_out:
             return True
     return False
+
+
+def _has_entries_alone(topic: PersistentTopic) -> bool:
+    return bool(topic.ledger.ledgers.entries) and not topic.subscriptions and topic.ledger.source is None
 
 
 def is_of_brokers(name: TopicName, kept: frozenset[str]) -> bool:
@@ -123,6 +132,8 @@ class Dormancy:
         self._idle: dict[PersistentTopic, tuple[tuple[Hashable, ...], int]] = {}
         # Topics that were opened or that a client has left; None while topics do not fall asleep.
         self._perhaps_idle: Changes | None = None
+        self._slow = set[asyncio.Task[None]]()
+        """Topics that take long to fall asleep or to be done with, of all runs."""
         self.title = "dormant topics"
         """Name of the work, for log lines."""
         self.running = False
@@ -135,24 +146,25 @@ class Dormancy:
         self.running = True
         defects = Defects()
         try:
-            for ready in in_groups(await self._ready_to_sleep()):
-                await asyncio.gather(*[self._sleep(topic, asked, defects) for topic, asked in ready])
-            await self.do_due(self._registry.dormant.take_due(self._registry.now_ns(), DUE_PER_RUN))
-            async for _ in in_slices(self._registry.ended.take_apart(), self._registry.now_ns):
-                pass
+            try:
+                ready = await self._ready_to_sleep()
+                await _begin(self._slow, (self._sleep(topic, asked, defects) for topic, asked in ready))
+                due = self._registry.dormant.take_due(self._registry.now_ns(), DUE_PER_RUN)
+                await _begin(self._slow, (self._do_due(name, defects) for name in due), collects=True)
+                async for _ in in_slices(self._registry.ended.take_apart(), self._registry.now_ns):
+                    pass
+            finally:
+                # Before the slow ones end: the next run does not wait for them.
+                self.running = False
+            await _end(self._slow)
         finally:
-            self.running = False
             defects.report(self.title)
 
     async def do_due(self, due: Iterable[str]) -> None:
         """Opens these topics, does what is due, and lets them fall asleep again."""
-        defects = Defects()
-        for names in in_groups(due):
-            await asyncio.gather(*[self._do_due(name, defects) for name in names])
-            if len(names) == AT_ONCE:
-                # Due topics leave 200 objects each, which stay for two minutes. A pass of Python's garbage collector over
-                # 4,000 takes 5 ms; left to itself, it would look at 10,000 at once, for 10 to 14 ms.
-                gc.collect(1)
+        defects, slow = Defects(), set[asyncio.Task[None]]()
+        await _begin(slow, (self._do_due(name, defects) for name in due), collects=True)
+        await _end(slow)
         defects.report(self.title)
 
     async def _ready_to_sleep(self) -> list[tuple[PersistentTopic, tuple[int, ...]]]:
@@ -208,10 +220,13 @@ class Dormancy:
         found = [one for name in names if isinstance(one := open_here.get(name), PersistentTopic)]
         return [*found, topic]
 
-    async def _sleep(self, topic: PersistentTopic, asked: tuple[int, ...], defects: Defects) -> None:
+    async def _sleep(
+        self, topic: PersistentTopic, asked: tuple[int, ...], defects: Defects, *, came_alone: bool = False
+    ) -> None:
         """Lets the topic fall asleep with its shadows, unless somebody has asked for one since `asked` was taken.
 
         A request that has the topic may wait, for a schema perhaps, before its client is one of the topic's.
+        `came_alone` as in `stays_open`.
         """
         try:
             group = self._with_shadows(topic)
@@ -219,12 +234,18 @@ class Dormancy:
             # A client may have come during the reads.
             if (
                 asked != self._asked_of_group(topic)
-                or stays_open(topic, self.kept)
-                or any(has_clients(one) or _would_lose(one, self.kept) for one in group)
+                or stays_open(topic, self.kept, came_alone=came_alone)
+                or any(
+                    has_clients(one) or _would_lose(one, self.kept, came_alone=came_alone) for one in group
+                )
             ):
                 return
             for one, one_ms, times in zip(group, oldest_ms, asked, strict=True):
-                if one.asked != times or has_clients(one) or _would_lose(one, self.kept):
+                if (
+                    one.asked != times
+                    or has_clients(one)
+                    or _would_lose(one, self.kept, came_alone=came_alone)
+                ):
                     # While the shadows before it closed. They are woken, because none sleeps while its source is open.
                     if not topic.closed:
                         self._registry.shadows.opened(topic)
@@ -242,33 +263,43 @@ class Dormancy:
             if isinstance(topic, PersistentTopic):
                 # One that somebody else has asked for falls asleep when it has been idle.
                 is_ours, asked = topic.asked == 1, self._asked_of_group(topic)
+                came_alone = _has_entries_alone(topic)
                 with held(topic):
-                    await self._do_work(topic)
+                    await self._do_work(topic, trims=not came_alone)
                 if is_ours and self._registry.settings.dormant_after_s and not topic.closed:
-                    await self._sleep(topic, asked, defects)
+                    await self._sleep(topic, asked, defects, came_alone=came_alone)
                 if is_ours and topic.asked == 1:
                     self._registry.ended.had_no_user(topic)
         except TopicNotFound:
             pass  # Deleted meanwhile.
         except BrokerError as error:
             log.warning("! what is due for %s is tried again later: %s", name, error)
+            self._note_failed(name)
         except Exception as error:  # noqa: BLE001
             # As in `_sleep`.
             defects.add(name, error)
+            self._note_failed(name)
         finally:
             # One that could not be opened is dormant still, without a moment.
             record = self._registry.dormant.get(name)
             if record is not None and record.due_ns < self._registry.now_ns():
                 self._registry.dormant.plan(name, self._registry.now_ns() + RETRY_NS)
 
-    async def _do_work(self, topic: PersistentTopic) -> None:
+    def _note_failed(self, name: str) -> None:
+        """Has the filling try again a topic without a record that could not be opened."""
+        if name not in self._registry.topics:
+            self._registry.dormant.note_missing(name, failed=True)
+
+    async def _do_work(self, topic: PersistentTopic, *, trims: bool) -> None:
         # First: a topic that a backlog keeps in use is unused from the end of the backlog on, not from before it.
         await self._inactive.look_at(topic)
         if not topic.closed:
             await expire(topic)
             await topic.quotas.look()
             await delete_unused_subscriptions(topic)
-            await self._registry.shadows.trim(topic)
+            # What a topic without a subscription has is kept until somebody opens it, as without dormancy.
+            if trims:
+                await self._registry.shadows.trim(topic)
             # The topic stays open until the copies are made.
             topic.ledger.check_offloads(self._registry.environment.wall_ms())
 
@@ -284,6 +315,49 @@ async def _oldest_ms(topic: PersistentTopic) -> int:
     except BrokerError:
         return NOT_KNOWN  # An entry that is lost, or a bookie that does not answer: the look when it is due tells more.
     return NOT_KNOWN if found is None else found
+
+
+async def _begin(
+    running: set[asyncio.Task[None]],
+    works: Iterable[Coroutine[object, object, None]],
+    *,
+    collects: bool = False,
+) -> None:
+    """Begins these works, AT_ONCE together, and leaves those in `running` that take long: they hold up no others.
+
+    `collects`: each group of topics leaves objects for Python's garbage collector to look at.
+    """
+    try:
+        for group in in_groups(works):
+            begun = [asyncio.ensure_future(work) for work in group]
+            running.update(begun)
+            for task in begun:
+                task.add_done_callback(running.discard)
+            await asyncio.wait(begun, timeout=SLOW_S)
+            while len(running) >= SLOW_MAX:
+                await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            if collects and len(group) == AT_ONCE:
+                # Due topics leave 200 objects each, which stay for two minutes. A pass of Python's garbage collector over
+                # 4,000 takes 5 ms; left to itself, it would look at 10,000 at once, for 10 to 14 ms.
+                gc.collect(1)
+    except asyncio.CancelledError:
+        _cancel(running)
+        raise
+
+
+async def _end(running: set[asyncio.Task[None]]) -> None:
+    """Waits for works that go on, or cancels them with the caller, which the broker does when it stops."""
+    try:
+        if running:
+            await asyncio.wait(running)
+    except asyncio.CancelledError:
+        _cancel(running)
+        raise
+
+
+def _cancel(running: Iterable[asyncio.Task[None]]) -> None:
+    for task in [*running]:
+        task.cancel()
 
 
 def in_groups(items: Iterable[T]) -> Iterable[list[T]]:

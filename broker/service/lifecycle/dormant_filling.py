@@ -2,6 +2,8 @@
 
 A broker with a store of its own owns all topics from the start. On a shared store it owns bundles, which come and go: each
 is filled once it is here, and what it lacks is filled again now and then, as partitions that another broker has made.
+A topic that is closed later without a record, by an unload or a close that fails, is filled by its name, and so is one that
+could not be opened.
 
 Clients that return after a start come first: they wait for their topics. Records that were made between the objects of these
 topics would also scatter them in memory, and each message would cost a tenth more.
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from broker.managed_ledger.managed_ledger_info import ROOT, read_nodes
@@ -22,7 +24,7 @@ from broker.service.lifecycle.rounds import Defects
 from broker.service.topics.stored_record import record_of_stored
 from broker.service.topics.topic_registry import TopicRegistry
 from foundation.model.errors import BrokerError
-from foundation.model.topic_name import PERSISTENT, TopicName
+from foundation.model.topic_name import PERSISTENT, TopicName, parse_topic_name
 from foundation.units import NS_PER_SECOND
 
 log = logging.getLogger("magnetar")
@@ -54,20 +56,27 @@ class DormantFilling:
     async def run(self) -> None:
         """Fills what is missing; does nothing once all is filled, and where topics do not fall asleep."""
         registry, dormant = self._registry, self._registry.dormant
-        if self.running or not registry.settings.dormant_after_s:
+        if self.running:
+            return
+        if not registry.settings.dormant_after_s:
+            # Nothing is noted: all is to be filled again once topics fall asleep.
+            dormant.missing.clear()
+            dormant.filled_parts.clear()
+            dormant.filled = False
             return
         owned = {*registry.ownership.parts()}
         # A bundle that was divided is none any more.
         dormant.filled_parts &= owned
         parts = owned - dormant.filled_parts
-        dormant.filled = not parts
+        missing = dormant.missing.take(registry.now_ns())
+        dormant.filled = not parts and not missing
         if registry.ownership.is_shared and registry.now_ns() - self._listed_ns >= REFILL_NS:
             self._listed_ns = registry.now_ns()
             parts = owned
-        if parts:
-            await self._run(parts)
+        if parts or missing:
+            await self._run(parts, missing)
 
-    async def _run(self, parts: set[str]) -> None:
+    async def _run(self, parts: set[str], missing: Collection[str]) -> None:
         registry, dormant = self._registry, self._registry.dormant
         self.running = True
         self._waits = 0
@@ -76,10 +85,12 @@ class DormantFilling:
         defects, filled = Defects(), False
         try:
             before = dormant.count
-            left_open = await self._fill(parts, defects)
+            left_open: list[str] = []
+            await self._fill_topics(map(parse_topic_name, missing), None, left_open, defects)
+            await self._fill(parts, left_open, defects)
             await self._dormancy.do_due(left_open)
             dormant.filled = dormant.filled_parts >= {*registry.ownership.parts()}
-            if dormant.count != before or left_open:
+            if parts and (dormant.count != before or left_open):
                 log.info("%d topics on disk are dormant, %d were left open", dormant.count, len(left_open))
             filled = True
         except BrokerError as error:
@@ -87,29 +98,42 @@ class DormantFilling:
         finally:
             if not filled:
                 dormant.filled_parts -= parts
+                for name in missing:
+                    dormant.note_missing(name, failed=True)
             dormant.reading.clear()
             self.running = False
             defects.report(self.title)
 
-    async def _fill(self, parts: Collection[str], defects: Defects) -> list[str]:
-        """Adds the records of these parts; returns the names of topics that must be opened. Raises BrokerError."""
-        left_open: list[str] = []
-        registry, metadata = self._registry, self._registry.environment.metadata
+    async def _fill(self, parts: Collection[str], left_open: list[str], defects: Defects) -> None:
+        """Adds the records of these parts; appends the names of topics that must be opened. Raises BrokerError."""
+        metadata = self._registry.environment.metadata
         for namespace in self._namespaces_of(parts):
             nodes = await metadata.children(f"{ROOT}/{namespace}/{PERSISTENT}")
-            # A group takes a turn of the loop or more: some milliseconds.
-            for group in in_groups(nodes):
-                await self._let_openings_pass()
-                names = [TopicName.of_ledger_name(f"{namespace}/{PERSISTENT}/{node}") for node in group]
-                # Without those that are given up by now.
-                owned = {*registry.ownership.parts()}.intersection(parts)
-                waiting = [name for name in names if self._lacks_record(name, owned)]
-                registry.dormant.reading = {str(name) for name in waiting}
-                # One number for all: each would be an object of 32 bytes.
-                now_ns = registry.now_ns()
-                await asyncio.gather(*[self._add(name, now_ns, left_open, defects) for name in waiting])
-                await asyncio.sleep(SHARED_PAUSE_S if waiting and metadata.is_shared else 0)
-        return left_open
+            names = (TopicName.of_ledger_name(f"{namespace}/{PERSISTENT}/{node}") for node in nodes)
+            await self._fill_topics(names, parts, left_open, defects)
+
+    async def _fill_topics(
+        self,
+        names: Iterable[TopicName],
+        parts: Collection[str] | None,
+        left_open: list[str],
+        defects: Defects,
+    ) -> None:
+        """Adds the records of those of the topics that are in these parts, None for all. As `_fill`."""
+        registry, is_shared = self._registry, self._registry.environment.metadata.is_shared
+        # A group takes a turn of the loop or more: some milliseconds.
+        for group in in_groups(names):
+            await self._let_openings_pass()
+            # Without those that are given up by now.
+            owned = {*registry.ownership.parts()}
+            if parts is not None:
+                owned &= {*parts}
+            waiting = [name for name in group if self._lacks_record(name, owned)]
+            registry.dormant.reading = {str(name) for name in waiting}
+            # One number for all: each would be an object of 32 bytes.
+            now_ns = registry.now_ns()
+            await asyncio.gather(*[self._add(name, now_ns, left_open, defects) for name in waiting])
+            await asyncio.sleep(SHARED_PAUSE_S if waiting and is_shared else 0)
 
     def _namespaces_of(self, parts: Collection[str]) -> list[str]:
         namespaces = self._registry.namespaces
@@ -130,13 +154,26 @@ class DormantFilling:
         registry = self._registry
         if registry.dormant.get(str(name)) is not None or is_of_brokers(name, self._dormancy.kept):
             return False
-        return registry.ownership.bundle_of(name) in owned and registry.is_settled(name)
+        return (
+            registry.namespaces.exists(name.namespace)
+            and registry.ownership.bundle_of(name) in owned
+            and self._is_settled(name)
+        )
+
+    def _is_settled(self, name: TopicName) -> bool:
+        """Returns True for a topic that is closed; has the next run look again at one that is being opened."""
+        if self._registry.is_settled(name):
+            return True
+        if str(name) not in self._registry.topics:
+            # The opening may fail.
+            self._registry.dormant.note_missing(str(name), failed=False)
+        return False
 
     async def _add(self, name: TopicName, now_ns: int, left_open: list[str], defects: Defects) -> None:
         registry, metadata = self._registry, self._registry.environment.metadata
         nodes = await read_nodes(metadata, name.ledger_name)
         # One that was opened or deleted during the read may have other nodes by now.
-        if nodes is None or str(name) not in registry.dormant.reading or not registry.is_settled(name):
+        if nodes is None or str(name) not in registry.dormant.reading or not self._is_settled(name):
             return
         try:
             registry.check_open(name)

@@ -13,7 +13,7 @@ A topic is open, dormant, or neither: with the setting off, until the start has 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -105,7 +105,8 @@ class DormantTopic:
     oldest_closed_ms: int
     """When the ledger of that entry was closed; NOT_KNOWN without a backlog."""
     acked_closed_ms: int
-    """When the first ledger was closed, if every subscription has acknowledged it; else NOT_KNOWN."""
+    """When the first ledger was closed, if there is a subscription and each has acknowledged it; else NOT_KNOWN.
+    Without a subscription a dormant topic keeps its ledgers, like a closed one."""
     offload: OffloadTimes | None
     """From which the next copy of a ledger follows; None while no policy names a storage, so that most records are small."""
     due_ns: int = NEVER
@@ -162,14 +163,14 @@ class Levels(NamedTuple):
         marks: Collection[Position],
         *,
         is_terminated: bool,
-        waiting: Iterable[DormantSubscription],
+        waiting: Collection[DormantSubscription],
     ) -> Levels:
         """Computes them; `marks`: mark-delete positions of all cursors."""
         slowest = min(marks, default=None)
         first = ledgers.infos()[0]
         # The last ledger of a terminated topic stays the current one, which is never removed.
         removable = first.entries and not (is_terminated and len(ledgers) == 1)
-        acked = removable and (slowest is None or slowest >= (first.ledger_id, first.entries - 1))
+        acked = removable and waiting and slowest and slowest >= (first.ledger_id, first.entries - 1)
         acked_closed_ms = first.closed_at_ms if acked else None
         has_backlog = slowest is not None and any(one.backlog for one in waiting)
         oldest_info = ledgers.get(ledgers.next_valid(slowest).ledger_id) if slowest and has_backlog else None

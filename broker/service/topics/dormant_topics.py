@@ -1,4 +1,4 @@
-"""DormantTopics: the records of a broker's dormant topics, and the moments at which they are due."""
+"""DormantTopics: the records of a broker's dormant topics, the moments at which they are due, and the records to be made."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gc
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, repeat
+from itertools import chain, islice, repeat, takewhile
 from typing import Final
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
@@ -19,7 +19,7 @@ from broker.service.topics.dormant_topic import NEVER, DormantTopic, record_of
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.loop.clock import CallLater
 from foundation.loop.slices import Slice, in_slices
-from foundation.model.topic_name import TopicName, parse_topic_name
+from foundation.model.topic_name import PERSISTENT, TopicName, parse_topic_name
 from foundation.units import NS_PER_SECOND
 
 FROZEN_AT_ONCE: Final = 2_000
@@ -34,6 +34,12 @@ SHELF_MAX: Final = 2_000
 """Records of the first shelf; later ones are spread over the others."""
 SHELVES: Final = 64
 """The others, 1,600 records each where there are 100,000."""
+RETRY_NS: Final = 60 * NS_PER_SECOND
+"""Time until a topic that could not be opened is tried again."""
+CLOSED_PER_RUN: Final = 20_000
+"""Closed topics whose records one run of the filling makes at most: to take more names out would hold the loop."""
+FAILED_PER_RUN: Final = 1_000
+"""Topics that one run of the filling tries again at most: each may wait for a bookie that does not answer."""
 
 
 class DormantRecords:
@@ -94,6 +100,53 @@ class DormantRecords:
         yield from self._others
 
 
+class MissingRecords:
+    """Names of topics that are neither open nor dormant; the filling makes their records, or opens them.
+
+    One that has been deleted may be among them: the filling finds nothing of it.
+    """
+
+    __slots__ = ("_closed", "_failed")
+
+    def __init__(self) -> None:
+        """Has none."""
+        self._closed: dict[str, None] = {}
+        # With the time of the failure, which rises.
+        self._failed: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """Returns their number."""
+        return len(self._closed) + len(self._failed)
+
+    def add(self, name: str) -> None:
+        """Adds a topic that was closed, to be filled at once."""
+        if name not in self._failed:
+            self._closed[name] = None
+
+    def add_failed(self, name: str, now_ns: int) -> None:
+        """Adds a topic that could not be opened, closed or read, to be filled after RETRY_NS."""
+        self.discard(name)
+        self._failed[name] = now_ns
+
+    def discard(self, name: str) -> None:
+        """Removes a topic that was opened or deleted."""
+        self._closed.pop(name, None)
+        self._failed.pop(name, None)
+
+    def take(self, now_ns: int) -> list[str]:
+        """Takes topics that are to be filled now, as many as one run does."""
+        ripe = takewhile(lambda name: self._failed[name] + RETRY_NS <= now_ns, self._failed)
+        found = [*islice(self._closed, CLOSED_PER_RUN), *islice(ripe, FAILED_PER_RUN)]
+        for name in found:
+            self.discard(name)
+        return found
+
+    def clear(self) -> None:
+        """Forgets all: topics do not fall asleep any more."""
+        self._closed.clear()
+        self._failed.clear()
+
+
 class DormantTopics:
     """The records of a broker, and a heap of the seconds in which something of them falls due."""
 
@@ -123,6 +176,8 @@ class DormantTopics:
         """Records that were ever added or dropped."""
         self.reading: set[str] = set()
         """Topics whose records are being read from the store; one that is opened or deleted meanwhile leaves it."""
+        self.missing = MissingRecords()
+        """Topics that were closed without a record, or that the filling could not open."""
         self.filled_parts: set[str] = set()
         """Parts of the topics, by the names of `TopicOwnership.bundle_of`, whose records are made or being made."""
         self.filled = False
@@ -140,7 +195,7 @@ class DormantTopics:
     @property
     def filling(self) -> bool:
         """True while topics on disk that this broker owns lack their records: sums over topics are too small until then."""
-        return bool(self._policies.settings.dormant_after_s) and not self.filled
+        return bool(self._policies.settings.dormant_after_s) and (not self.filled or bool(self.missing))
 
     @property
     def levels(self) -> dict[str, tuple[int, int]]:
@@ -177,6 +232,7 @@ class DormantTopics:
         if records is None:
             records = self._of_namespace[name.namespace] = DormantRecords()
         records.add(str(name), record)
+        self.missing.discard(str(name))
         self._count(records, record, 1)
         self._environment.changed.note(name.ledger_name)
         self.plan(str(name))
@@ -196,6 +252,7 @@ class DormantTopics:
     def drop(self, name: str) -> None:
         """Forgets the record of a topic that was opened or deleted, if there is one."""
         self.reading.discard(name)
+        self.missing.discard(name)
         namespace = _namespace_of(name)
         records = self._of_namespace.get(namespace)
         if records is not None and (record := records.pop(name)) is not None:
@@ -204,6 +261,21 @@ class DormantTopics:
             self._environment.changed.note(parse_topic_name(name).ledger_name)
             if not records.count:
                 del self._of_namespace[namespace]
+
+    def note_missing(self, name: str, *, failed: bool) -> None:
+        """Has the filling make the record of a topic that is closed now, unless it has one.
+
+        `failed`: it could not be opened, closed or read, and is tried again after a while.
+        """
+        if (
+            self._policies.settings.dormant_after_s
+            and name.startswith(f"{PERSISTENT}://")
+            and self.get(name) is None
+        ):
+            if failed:
+                self.missing.add_failed(name, self._environment.now_ns())
+            else:
+                self.missing.add(name)
 
     async def is_confirmed(self, name: TopicName) -> bool:
         """Returns True for a dormant topic that the store has, which a read has not shown; otherwise drops its record.

@@ -310,8 +310,11 @@ class TopicRegistry:
                 del self._of_namespace[namespace]
             self.environment.changed.note(topic.name.ledger_name)
             self.ended.add(topic)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
             log.warning("! closing %s: %s", name, error)
+        if not self.closed:
+            self.dormant.note_missing(name, failed=error is not None)
 
     # Settings and policies
 
@@ -417,6 +420,7 @@ class TopicRegistry:
             check_unused(topic)
         # Shielded: a client that disconnects must not stop a deletion half way.
         await asyncio.shield(self._begin_closing(key, topic, self._shut(name, topic, work)))
+        self.dormant.missing.discard(key)
 
     async def _shut(self, name: TopicName, topic: Topic | None, work: Callable[[], Awaitable[None]]) -> None:
         if topic is not None:

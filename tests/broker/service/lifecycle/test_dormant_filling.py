@@ -179,6 +179,28 @@ async def test_acknowledged_ledger_is_removed_after_the_start() -> None:
     assert (scene.record().entries, scene.record().due_ns) == (0, NEVER)
 
 
+@pytest.mark.parametrize("ended", ["in order", "killed"])
+async def test_messages_without_a_subscription_are_kept_after_a_start_until_somebody_opens_their_topic(
+    ended: str,
+) -> None:
+    scene = Scene(trim_interval_s=60, ttl_s=60)
+    await scene.publish(await scene.open(), 5)
+    scene = await (scene.started() if ended == "in order" else scene.killed())
+    assert not scene.registry.topics, "the round for open topics would remove them"
+    assert scene.record().due_ns == NEVER
+    for _ in range(3):
+        await scene.later(15 * MINUTE_MS)
+        await scene.run(scene.dormancy.do_due([TOPIC]))
+    assert not scene.registry.topics
+    assert scene.record().entries == 5
+
+
+async def test_messages_of_a_dormant_topic_are_removed_with_its_last_unused_subscription() -> None:
+    scene = await (await with_backlog()).started(subscription_expires_min=10)
+    await scene.later(20 * MINUTE_MS)
+    assert (scene.record().subscriptions, scene.record().entries) == ((), 0)
+
+
 async def test_topic_with_deduplication_keeps_it_over_a_filled_record() -> None:
     scene = Scene(deduplication=True)
     topic = await scene.open()
