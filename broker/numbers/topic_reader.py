@@ -249,14 +249,19 @@ class TopicReader:
 
     def _dormant(self, text: str, record: DormantTopic) -> TopicReading:
         """Returns the levels of a dormant topic; its counters are 0, as after each opening."""
-        name, policies = parse_topic_name(text), self._registry.policies
+        registry, name = self._registry, parse_topic_name(text)
+        policies, settings, wall_ms = registry.policies, registry.settings, registry.environment.wall_ms()
         size = record.size_bytes
+        backlogs = [one.backlog for one in record.subscriptions]
         numbers = {
             "subscriptions": len(record.subscriptions),
             "backlog": record.backlog,
-            "backlog_size": record.backlog_bytes,
+            # The estimate of an open topic.
+            "backlog_size": size * max(backlogs) // record.entries if record.entries and backlogs else 0,
             "storage_size": size * self._write_quorum,
             "storage_logical_size": size,
+            "offloaded_size": 0 if record.offload is None else record.offload.copied_bytes,
+            "quotas.oldest_age_s": record.slowest.age_s(settings, wall_ms),
             "quotas.size.size_max": policies.backlog_quota(name, SIZE).size_max,
             "quotas.age.age_max_s": policies.backlog_quota(name, AGE).age_max_s,
         }
@@ -267,9 +272,17 @@ class TopicReader:
             [
                 PartReading(
                     (one.name, 0),
-                    SUBSCRIPTIONS.row({"backlog": one.backlog, "backlog_no_delayed": one.backlog}),
+                    SUBSCRIPTIONS.row(
+                        {
+                            "backlog": one.backlog,
+                            "backlog_no_delayed": one.backlog,
+                            "backlog_age_seconds": waiting.age_s(settings, wall_ms)
+                            if settings.subscription_ages
+                            else -1,
+                        }
+                    ),
                 )
-                for one in record.subscriptions
+                for one, waiting in record.by_subscription()
             ],
         )
 
