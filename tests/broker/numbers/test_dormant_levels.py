@@ -8,6 +8,7 @@ import pytest
 
 from broker.admin.topics.dormant_stats import dormant_stats
 from broker.admin.topics.stats import stats_now
+from broker.numbers.columns import Number
 from broker.numbers.family import Family
 from broker.numbers.readings import SUBSCRIPTIONS, TOPICS, TopicReading
 from broker.numbers.topic_families import BACKLOG_AGE, SUBSCRIPTION, TOPIC
@@ -36,13 +37,13 @@ def reading_of(scene: Scene) -> TopicReading:
     return reading
 
 
-def levels_of(reading: TopicReading) -> dict[str, object]:
+def levels_of(reading: TopicReading) -> dict[str, Number]:
     """Returns the levels by name, those of subscriptions by name and subscription."""
 
     def is_level(family: Family) -> bool:
         return family.over == "now" and family.kind == "gauge" and family.name not in BEGIN_ANEW
 
-    found: dict[str, object] = {
+    found: dict[str, Number] = {
         family.name: reading.row[TOPICS.names.index(family.source)]
         for family in TOPIC
         if is_level(family) and family.source in TOPICS.names
