@@ -12,6 +12,7 @@ from broker.metrics.broker_reading import BrokerReading
 from broker.metrics.exposition import ExpositionSettings
 from broker.metrics.network import NetworkSettings
 from broker.metrics.scraper import Scraper
+from broker.numbers.ended_sums import EndedSums, Walk
 from broker.numbers.namespace_sums import NamespaceSums
 from broker.numbers.readings import Chosen, TopicReading
 from broker.numbers.topic_reader import TopicReader
@@ -92,14 +93,16 @@ class MetricsSource:
         )
         self.sums = NamespaceSums(self._topics, broker.environment.changed) if keeps_sums else None
         """Sums over all topics, kept between scrapes."""
+        self.ended = EndedSums(broker.registry, self._topics, self.sums)
+        """Counters of closed topics, which sums over topics go on from."""
         self._reads = ReadStats()
         self._expected = ExpectedLevel(0, 0)
         self._bundles = 0
         self._bundles_due_ns = 0
 
-    def topics(self) -> Iterator[TopicReading]:
+    def topics(self, walk: Walk) -> Iterator[TopicReading]:
         """Yields a reading of each open topic; see `TopicReader.topics`."""
-        return self._topics.topics()
+        return self._topics.topics(walk.passed_over)
 
     def chosen(self, chosen: Chosen) -> Iterator[TopicReading]:
         """Yields a reading of each chosen topic; see `TopicReader.chosen`."""

@@ -11,7 +11,7 @@ from broker.config.server_keys import INDEX_INTERCEPTOR, TIMESTAMP_INTERCEPTOR
 from broker.config.storage_keys import OFFLOAD_BLOCK_BYTES_MIN, OFFLOAD_READ_BYTES_MIN
 from broker.config.tls_rules import check_tls, open_ports
 from foundation.settings.addresses import advertised_host, check_addresses
-from foundation.settings.computed import Rule, memory_share, share_of_memory, value_of
+from foundation.settings.computed import Rule, memory_share, receive_sizes, share_of_memory, value_of
 from foundation.settings.keys import PORT_MAX, format_value
 from foundation.settings.settings import DYNAMIC, Computed, Note, Settings
 from foundation.units import MIB
@@ -142,6 +142,9 @@ NOT_ABOVE: Final[tuple[tuple[str, str, Condition], ...]] = (
 """Pairs of keys: the first must not exceed the second while the condition holds."""
 
 
+_RECEIVE_SIZES: Final = ("byteBufAllocatorSizeMin", "byteBufAllocatorSizeInitial", "byteBufAllocatorSizeMax")
+
+
 def check(settings: Settings) -> list[Note]:
     """Checks values against each other, at a start and at each change.
 
@@ -152,6 +155,8 @@ def check(settings: Settings) -> list[Note]:
     _check_order(settings)
     _check_switches(settings)
     _check_closing(settings)
+    # Also where no bookie is remote, so that nothing reads these keys: no wrong value is accepted in silence.
+    receive_sizes(settings, *_RECEIVE_SIZES)
     _check_authorization(settings)
     check_tls(settings)
     check_peers(settings)

@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappush, heapreplace
 from mmap import MAP_PRIVATE, mmap
+from operator import add
 from typing import Final
 
 from broker.numbers.columns import Columns, Row
+from broker.numbers.ended_sums import DELETED
 from broker.numbers.family import Family
-from broker.numbers.namespace_sums import NamespaceSums
+from broker.numbers.namespace_sums import NamespaceSums, evictions_of, printed_share
 from broker.numbers.readings import (
     BUFFERS,
     COMPACTIONS,
@@ -256,11 +258,19 @@ class TopicExposition:
         self._totals = Block(TOTALS, TOPICS)
         self._buckets: list[tuple[Family, list[bytes]]] = []
         self._sums: dict[str, Row] = {}
+        self._deleted = TOPICS.nothing
+        """Of deleted namespaces, for the sums of the broker alone."""
 
-    def slices(self, topics: Iterable[TopicReading], kept: NamespaceSums | None = None) -> Iterator[None]:
+    def slices(
+        self,
+        topics: Iterable[TopicReading],
+        kept: NamespaceSums | None = None,
+        ended: Callable[[], Mapping[str, Row]] = dict,
+    ) -> Iterator[None]:
         """Writes everything; yields after SLICE_ROWS rows. At its end the text is complete.
 
         `kept` has the sums over all topics, of which `topics` may then be a part; without it they are added up here.
+        `ended` returns the counters of closed topics as `EndedSums.rows` does.
         """
         batch: list[TopicReading] = []
         rows = 0
@@ -276,6 +286,8 @@ class TopicExposition:
         if kept is not None:
             self._sums = kept.by_namespace(self._windows)
             self._evictions = dict(zip(QUOTA_TYPES, kept.evictions(), strict=True))
+        for namespace, share in ended().items():
+            self._add_ended(namespace, share)
         if self._settings.sums:
             self._write_sums()
         self._cache_readers.add(*self._busiest.labels_and_rows())
@@ -363,6 +375,15 @@ class TopicExposition:
             of_type = [reading.quotas[place] for reading in batch]
             self._evictions[word] = tuple(map(sum, zip(self._evictions[word], *of_type, strict=True)))
 
+    def _add_ended(self, namespace: str, share: Row) -> None:
+        for word, row in zip(QUOTA_TYPES, evictions_of(share), strict=True):
+            self._evictions[word] = tuple(map(add, self._evictions[word], row))
+        if namespace == DELETED:
+            self._deleted = printed_share(share)
+        else:
+            so_far = self._sums.get(namespace, TOPICS.nothing)
+            self._sums[namespace] = tuple(map(add, so_far, printed_share(share)))
+
     def _write_topics(
         self, batch: Sequence[TopicReading], rows: Sequence[Row], windows: Sequence[TopicWindow]
     ) -> None:
@@ -446,7 +467,7 @@ class TopicExposition:
             self._write_buckets(of_ledgers, rows)
         types = [f'{self._cluster},quota_type="{word}"}}' for word in self._evictions]
         self._broker_quotas.add(types, list(self._evictions.values()))
-        self._totals.add([self._cluster + "}"], [tuple(map(sum, zip(TOPICS.nothing, *rows, strict=True)))])
+        self._totals.add([self._cluster + "}"], [tuple(map(sum, zip(self._deleted, *rows, strict=True)))])
 
     def _write_buckets(self, labels: Sequence[str], rows: Sequence[Row]) -> None:
         # Before the first whole window all counts are 0.

@@ -21,6 +21,7 @@ from broker.metrics.broker_window import BrokerWindow
 from broker.metrics.exposition import ExpositionSettings, TopicExposition
 from broker.metrics.network import NetworkSettings, NetworkWindow
 from broker.metrics.process import CpuWindow, GarbageTimes
+from broker.numbers.ended_sums import EndedSums, Walk
 from broker.numbers.namespace_sums import NamespaceSums
 from broker.numbers.readings import Chosen, TopicReading
 from broker.numbers.windows import TopicWindow, TopicWindows
@@ -69,8 +70,13 @@ class BrokerSource(Protocol):
         """Yields a reading of each chosen topic; iterates over a copy as `topics`."""
         ...
 
-    def topics(self) -> Iterable[TopicReading]:
-        """Yields a reading of each topic.
+    @property
+    def ended(self) -> EndedSums:
+        """Counters of the topics that were closed."""
+        ...
+
+    def topics(self, walk: Walk) -> Iterable[TopicReading]:
+        """Yields a reading of each topic; `walk` has the counters of those that are closed meanwhile.
 
         The scraper consumes it over several turns of the loop, so it must iterate over a copy of the topics.
         """
@@ -203,10 +209,12 @@ class Scraper:
         await _in_slices(self._source.count_levels())
         exposition = TopicExposition(settings, windows)
         if sums is None:
-            await _in_slices(exposition.slices(self._source.topics()))
+            with self._source.ended.walk() as walk:
+                await _in_slices(exposition.slices(self._source.topics(walk), ended=walk.rows))
         else:
             await _in_slices(sums.update())
-            await _in_slices(exposition.slices(sums.busy(windows) if settings.topic_level else (), sums))
+            busy = sums.busy(windows) if settings.topic_level else ()
+            await _in_slices(exposition.slices(busy, sums, self._source.ended.rows))
         return exposition
 
     def _broker_registry(self) -> CollectorRegistry:

@@ -28,8 +28,23 @@ many of them, which holds the loop for 28 ms."""
 _CLIENTS: Final = tuple(map(TOPICS.names.index, ("producers", "consumers")))
 _MOMENT: Final = len(TOPICS.names)
 _EVICTIONS: Final = len(EVICTIONS.names)
-# A topic's row, those of its two quotas, and 1, whose sum is the number of topics.
-_NOTHING: Final[Row] = (0,) * (_MOMENT + 2 * _EVICTIONS + 1)
+NO_SHARE: Final[Row] = (0,) * (_MOMENT + 2 * _EVICTIONS + 1)
+"""The sum of no shares."""
+
+
+def share_of(reading: TopicReading) -> Row:
+    """Returns the numbers of a topic that are summed: its row, those of its two quotas, and 1 to count the topics."""
+    return (*reading.row, *reading.quotas[0], *reading.quotas[1], 1)
+
+
+def printed_share(share: Row, window: Row = NO_WINDOW) -> Row:
+    """Returns a sum of shares as `TOPICS` prints it, with the row of a window."""
+    return share[:_MOMENT] + window + share[-1:]
+
+
+def evictions_of(share: Row) -> tuple[Row, Row]:
+    """Returns the evictions by both quotas."""
+    return share[_MOMENT : _MOMENT + _EVICTIONS], share[_MOMENT + _EVICTIONS : -1]
 
 
 class NamespaceSums:
@@ -59,7 +74,7 @@ class NamespaceSums:
             # A dormant topic counts nothing: it is idle from the moment at which it falls asleep.
             if self._reader.is_open(_full(name)):
                 self._used.add(name)
-            self._renew(name)
+            self.renew(name)
             if number % SLICE_TOPICS == 0:
                 yield
 
@@ -71,19 +86,19 @@ class NamespaceSums:
         """Forgets the topics that had changed before the window under way; the closed window knows those that counted."""
         self._used_before = set()
 
-    def _renew(self, name: str) -> None:
-        """Replaces the share of one topic; one that is neither open nor dormant has none."""
+    def renew(self, name: str) -> None:
+        """Replaces the share of a topic, by its managed ledger's name; one that is neither open nor dormant has none."""
         shares = self._shelves[hash(name) % SHELVES]
         before = shares.pop(name, None)
         reading = self._reader.read(_full(name))
         namespace = TopicName.of_ledger_name(name).namespace
         if before is not None:
-            self._add(namespace, tuple(map(sub, _NOTHING, before)))
+            self._add(namespace, tuple(map(sub, NO_SHARE, before)))
         if reading is None:
             for names in (self._with_clients, self._used, self._used_before):
                 names.discard(name)
             return
-        row = self._equal_row((*reading.row, *reading.quotas[0], *reading.quotas[1], 1))
+        row = self._equal_row(share_of(reading))
         shares[name] = row
         self._add(namespace, row)
         if any(row[place] for place in _CLIENTS):
@@ -97,7 +112,7 @@ class NamespaceSums:
         return self._shared.setdefault(row, row)
 
     def _add(self, namespace: str, row: Row) -> None:
-        row = tuple(map(add, self._sums.get(namespace, _NOTHING), row))
+        row = tuple(map(add, self._sums.get(namespace, NO_SHARE), row))
         if row[-1]:
             self._sums[namespace] = row
         else:
@@ -106,14 +121,13 @@ class NamespaceSums:
     def by_namespace(self, windows: TopicWindows) -> dict[str, Row]:
         """Returns rows as `TOPICS` prints them, with the rates of the last whole window."""
         return {
-            namespace: row[:_MOMENT] + windows.sums.get(namespace, NO_WINDOW) + row[-1:]
+            namespace: printed_share(row, windows.sums.get(namespace, NO_WINDOW))
             for namespace, row in self._sums.items()
         }
 
     def evictions(self) -> tuple[Row, Row]:
         """Returns the evictions by both quotas, of all topics together."""
-        total = tuple(map(sum, zip(_NOTHING, *self._sums.values(), strict=True)))
-        return total[_MOMENT : _MOMENT + _EVICTIONS], total[_MOMENT + _EVICTIONS : -1]
+        return evictions_of(tuple(map(sum, zip(NO_SHARE, *self._sums.values(), strict=True))))
 
     def busy(self, windows: TopicWindows) -> Iterator[TopicReading]:
         """Yields readings of the topics that have clients or have changed since the last whole window began."""

@@ -247,7 +247,7 @@ QUOTAS: Final = (
 BROKER_QUOTAS: Final = counter(
     "pulsar_broker_storage_backlog_quota_exceeded_evictions_total",
     "evictions",
-    "The same for all open topics together.",
+    "The same for all topics together.",
 )
 """Labels cluster, quota_type."""
 
@@ -362,8 +362,8 @@ TOTALS: Final = (
     rate("pulsar_broker_rate_out", "messages_out", "Messages sent per second."),
     rate("pulsar_broker_throughput_in", "bytes_in", "Bytes published per second."),
     rate("pulsar_broker_throughput_out", "bytes_out", "Bytes sent per second."),
-    counter("pulsar_broker_in_bytes_total", "bytes_in", "Bytes published, of open topics."),
-    counter("pulsar_broker_out_bytes_total", "bytes_out", "Bytes sent, of open topics."),
+    counter("pulsar_broker_in_bytes_total", "bytes_in", "Bytes published."),
+    counter("pulsar_broker_out_bytes_total", "bytes_out", "Bytes sent."),
     gauge("pulsar_broker_storage_size", "storage_size", "Bytes kept, times the write quorum."),
     gauge("pulsar_broker_storage_logical_size", "storage_logical_size", "Bytes kept, each once."),
     rate("pulsar_broker_storage_write_rate", "ledger.stats.entries_added", "Entries stored per second."),

@@ -5,7 +5,7 @@ Called for every scrape and window of topics, so it copies numbers and computes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 from broker.numbers.columns import Row
@@ -74,14 +74,14 @@ class TopicReader:
         names = (*(topic.name for topic in self._registry.topics.values()), *dormant)
         return dict.fromkeys(name.ledger_name for name in names)
 
-    def topics(self) -> Iterator[TopicReading]:
+    def topics(self, passed_over: Callable[[Topic], None] | None = None) -> Iterator[TopicReading]:
         """Yields a reading of each topic that is open or dormant now.
 
         Goes over a copy of the registry, because the caller gives the loop a turn now and then, and topics are opened and
-        unloaded meanwhile.
+        unloaded meanwhile. `passed_over` is given each topic that was closed between the copy and its turn.
         """
         dormant, began_ns = self._registry.dormant, self._registry.now_ns()
-        yield from self._read_all(list(self._registry.topics.values()))
+        yield from self._read_all(list(self._registry.topics.values()), passed_over)
         for name, record in dormant:
             # One that has fallen asleep since was open above, and two series of one topic would spoil the scrape.
             if record.looked_ns <= began_ns and dormant.get(name) is record:
@@ -112,7 +112,7 @@ class TopicReader:
         """Returns a reading of one topic, None unless it is open or dormant."""
         topic = self._registry.topics.get(name)
         if topic is not None:
-            return next(self._read_all((topic,)), None)
+            return self.read_topic(topic)
         record = self._registry.dormant.get(name)
         return None if record is None else self._dormant(name, record)
 
@@ -120,17 +120,26 @@ class TopicReader:
         """Returns True for a topic that is open, False for one that is dormant or neither."""
         return name in self._registry.topics
 
-    def _read_all(self, topics: Iterable[Topic]) -> Iterator[TopicReading]:
+    def read_topic(self, topic: Topic) -> TopicReading:
+        """Returns a reading of a topic that is open, or was closed in this turn of the loop."""
+        if isinstance(topic, NonPersistentTopic):
+            return self._non_persistent(topic)
+        assert isinstance(topic, PersistentTopic)
+        return self._persistent(topic)
+
+    def _read_all(
+        self, topics: Iterable[Topic], passed_over: Callable[[Topic], None] | None = None
+    ) -> Iterator[TopicReading]:
         for topic in topics:
             if self._has_gone(topic):
+                if passed_over is not None:
+                    passed_over(topic)
                 # The topic is dormant, perhaps open again.
                 reading = self.read(str(topic.name))
                 if reading is not None:
                     yield reading
-            elif isinstance(topic, PersistentTopic):
-                yield self._persistent(topic)
-            elif isinstance(topic, NonPersistentTopic):
-                yield self._non_persistent(topic)
+            else:
+                yield self.read_topic(topic)
 
     def _has_gone(self, topic: Topic) -> bool:
         """Returns True for a topic that was closed since the walk began: it may have been taken apart (`EndedTopics`)."""
@@ -159,7 +168,9 @@ class TopicReader:
         log, stats = topic.ledger, topic.ledger.stats
         entries, size = log.ledgers.entries, log.ledgers.size_bytes
         subscriptions = []
-        slowest = backlog = consumers = messages_out = bytes_out = 0
+        slowest = backlog = consumers = 0
+        before = topic.subscribing
+        messages_out, bytes_out = before.messages_out_before, before.bytes_out_before
         for subscription in topic.subscriptions.values():
             connected = subscription.consumers
             sums = _sums_of(subscription, connected, topic.quotas.age_of(subscription.name))
@@ -238,14 +249,19 @@ class TopicReader:
 
     def _dormant(self, text: str, record: DormantTopic) -> TopicReading:
         """Returns the levels of a dormant topic; its counters are 0, as after each opening."""
-        name, policies = parse_topic_name(text), self._registry.policies
+        registry, name = self._registry, parse_topic_name(text)
+        policies, settings, wall_ms = registry.policies, registry.settings, registry.environment.wall_ms()
         size = record.size_bytes
+        backlogs = [one.backlog for one in record.subscriptions]
         numbers = {
             "subscriptions": len(record.subscriptions),
             "backlog": record.backlog,
-            "backlog_size": record.backlog_bytes,
+            # The estimate of an open topic.
+            "backlog_size": size * max(backlogs) // record.entries if record.entries and backlogs else 0,
             "storage_size": size * self._write_quorum,
             "storage_logical_size": size,
+            "offloaded_size": 0 if record.offload is None else record.offload.copied_bytes,
+            "quotas.oldest_age_s": record.slowest.age_s(settings, wall_ms),
             "quotas.size.size_max": policies.backlog_quota(name, SIZE).size_max,
             "quotas.age.age_max_s": policies.backlog_quota(name, AGE).age_max_s,
         }
@@ -256,9 +272,17 @@ class TopicReader:
             [
                 PartReading(
                     (one.name, 0),
-                    SUBSCRIPTIONS.row({"backlog": one.backlog, "backlog_no_delayed": one.backlog}),
+                    SUBSCRIPTIONS.row(
+                        {
+                            "backlog": one.backlog,
+                            "backlog_no_delayed": one.backlog,
+                            "backlog_age_seconds": waiting.age_s(settings, wall_ms)
+                            if settings.subscription_ages
+                            else -1,
+                        }
+                    ),
                 )
-                for one in record.subscriptions
+                for one, waiting in record.by_subscription()
             ],
         )
 

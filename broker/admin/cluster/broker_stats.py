@@ -137,6 +137,7 @@ async def availability(request: web.Request) -> web.Response:
 
 def _stats(broker: BrokerView, rates: RatesOf) -> Iterable[tuple[TopicName, dict[str, Json]]]:
     owner, dormant = broker.addresses.admin_url, broker.registry.dormant
+    settings, wall_ms = broker.registry.settings, broker.registry.environment.wall_ms()
     # Over a copy: the caller waits between two topics, and topics may come and go meanwhile.
     opened = dict(broker.registry.topics)
     for name, topic in opened.items():
@@ -145,7 +146,7 @@ def _stats(broker: BrokerView, rates: RatesOf) -> Iterable[tuple[TopicName, dict
     for name, record in dormant:
         # One that has fallen asleep since, or has been woken, is shown once.
         if name not in opened and dormant.get(name) is record:
-            yield parse_topic_name(name), dormant_stats(record)
+            yield parse_topic_name(name), dormant_stats(record, settings, wall_ms)
 
 
 def _shown(stats: dict[str, Json]) -> Json:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from broker.admin.topics.stats import NO_SUBSCRIPTION_NUMBERS, NOT_HERE, TOPIC_RATES
-from broker.service.topics.dormant_topic import DormantTopic
+from broker.service.settings import ServiceSettings
+from broker.service.topics.dormant_topic import DormantTopic, Waiting
 from foundation.value import Json
 
 _NO_TRAFFIC: Final[dict[str, Json]] = {
@@ -22,8 +23,8 @@ _NO_TRAFFIC: Final[dict[str, Json]] = {
 }
 
 
-def dormant_stats(record: DormantTopic) -> dict[str, Json]:
-    """Returns the members of `stats_now` that a list of all topics shows."""
+def dormant_stats(record: DormantTopic, settings: ServiceSettings, wall_ms: int) -> dict[str, Json]:
+    """Returns the members of `stats_now` that a list of all topics shows; `wall_ms`: this moment."""
     return {
         **NOT_HERE,
         **_NO_TRAFFIC,
@@ -37,11 +38,18 @@ def dormant_stats(record: DormantTopic) -> dict[str, Json]:
                 "consumers": [],
                 "msgBacklog": one.backlog,
                 "msgBacklogNoDelayed": one.backlog,
+                "backlogSize": waiting.size_bytes,
+                **_age(waiting, settings, wall_ms),
                 "isDurable": True,
                 "durable": True,
                 "isReplicated": one.replicated,
                 "replicated": one.replicated,
             }
-            for one in record.subscriptions
+            for one, waiting in record.by_subscription()
         },
     }
+
+
+def _age(waiting: Waiting, settings: ServiceSettings, wall_ms: int) -> dict[str, Json]:
+    age_s = waiting.age_s(settings, wall_ms) if settings.subscription_ages else -1
+    return {} if age_s < 0 else {"oldestBacklogMessageAgeSeconds": age_s}

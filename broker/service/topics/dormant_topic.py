@@ -13,7 +13,7 @@ A topic is open, dormant, or neither: with the setting off, until the start has 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -21,9 +21,11 @@ from bookkeeper.metadata.metadata_store import ABSENT, Versioned
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.managed_ledger_info import StoredNodes
 from broker.service.consumer import SubscriptionType
+from broker.service.settings import ServiceSettings
 from broker.service.subscriptions.backlog.sizes import bytes_after
 from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.position import Position
+from foundation.units import MS_PER_SECOND
 
 NEVER: Final = -1
 """In the place of a moment: nothing falls due."""
@@ -45,6 +47,8 @@ class OffloadTimes(NamedTuple):
     """Of that ledger and all after it."""
     copied_ms: int = NEVER
     """When the first copy was made of those whose ledger is in the bookies too."""
+    copied_bytes: int = 0
+    """Of all ledgers with a complete copy."""
 
     @classmethod
     def of(cls, infos: Sequence[LedgerInfo]) -> OffloadTimes:
@@ -59,7 +63,39 @@ class OffloadTimes(NamedTuple):
             min((infos[place].closed_at_ms or 0 for place in closed), default=NEVER),
             sum(one.size_bytes for one in infos[closed[0] :]) if closed else 0,
             min(copied, default=NEVER),
+            sum([one.size_bytes for one in infos if one.is_offloaded]),
         )
+
+
+class Waiting(NamedTuple):
+    """A backlog: what stands after one mark-delete position."""
+
+    size_bytes: int = 0
+    """Its bytes."""
+    oldest_ms: int = NOT_KNOWN
+    """Time of its first entry; NOT_KNOWN without a backlog, or if it could not be read.
+    Of a record that a start has filled it is a time before that."""
+    closed_ms: int = NOT_KNOWN
+    """When the ledger of that entry was closed; NOT_KNOWN without a backlog."""
+
+    @classmethod
+    def after(cls, ledgers: LedgerList, mark: Position, oldest_ms: int) -> Waiting:
+        """Returns that after a position before the last entry."""
+        info = ledgers.get(ledgers.next_valid(mark).ledger_id)
+        closed_ms = None if info is None else info.closed_at_ms
+        return cls(bytes_after(ledgers, mark), oldest_ms, NOT_KNOWN if closed_ms is None else closed_ms)
+
+    def age_s(self, settings: ServiceSettings, wall_ms: int) -> int:
+        """Returns the age of the first entry in seconds as `TopicQuotas` finds it, -1 without one or if it is not known."""
+        since_ms = self.oldest_ms if settings.quota_age_precise else self.closed_ms
+        if since_ms == NOT_KNOWN or not settings.quotas_checked:
+            return -1
+        # A clock that went back makes messages come from the future.
+        return max(0, wall_ms - since_ms) // MS_PER_SECOND
+
+
+NOTHING_WAITS: Final = Waiting()
+"""The backlog of a subscription that has acknowledged everything."""
 
 
 class DormantSubscription(NamedTuple):
@@ -100,19 +136,36 @@ class DormantTopic:
     backlog_bytes: int
     """Bytes after the mark-delete position of the slowest subscription; 0 without a backlog."""
     oldest_ms: int
-    """Time of the first entry after that position; NOT_KNOWN without a backlog, or if it could not be read.
-    Of a record that a start has filled it is a time before that."""
+    """`Waiting.oldest_ms` after that position."""
     oldest_closed_ms: int
-    """When the ledger of that entry was closed; NOT_KNOWN without a backlog."""
+    """`Waiting.closed_ms` after that position."""
     acked_closed_ms: int
     """When the first ledger was closed, if there is a subscription and each has acknowledged it; else NOT_KNOWN.
     Without a subscription a dormant topic keeps its ledgers, like a closed one."""
     offload: OffloadTimes | None
-    """From which the next copy of a ledger follows; None while no policy names a storage, so that most records are small."""
+    """From which the next copy of a ledger follows; None while no policy names a storage and no ledger has a copy, so that
+    most records are small."""
     due_ns: int = NEVER
     """When it is to be opened for what falls due; monotonic, or NEVER."""
     version: int = ABSENT
     """That of the list in the metadata store."""
+    backlogs: tuple[Waiting, ...] | None = None
+    """Those of the subscriptions, in their order; None where each is that of the slowest or empty, so that most records are
+    small."""
+
+    @property
+    def slowest(self) -> Waiting:
+        """Returns the backlog of the slowest subscription."""
+        return Waiting(self.backlog_bytes, self.oldest_ms, self.oldest_closed_ms)
+
+    def by_subscription(self) -> Iterator[tuple[DormantSubscription, Waiting]]:
+        """Yields the subscriptions with their backlogs."""
+        slowest = self.slowest
+        for place, one in enumerate(self.subscriptions):
+            if self.backlogs is not None:
+                yield one, self.backlogs[place]
+            else:
+                yield one, slowest if one.backlog else NOTHING_WAITS
 
     @property
     def backlog(self) -> int:
@@ -173,13 +226,12 @@ class Levels(NamedTuple):
         acked = removable and waiting and slowest and slowest >= (first.ledger_id, first.entries - 1)
         acked_closed_ms = first.closed_at_ms if acked else None
         has_backlog = slowest is not None and any(one.backlog for one in waiting)
-        oldest_info = ledgers.get(ledgers.next_valid(slowest).ledger_id) if slowest and has_backlog else None
-        oldest_closed_ms = None if oldest_info is None else oldest_info.closed_at_ms
+        behind = Waiting.after(ledgers, slowest, NOT_KNOWN) if slowest and has_backlog else NOTHING_WAITS
         return cls(
             ledgers.entries,
             ledgers.size_bytes,
-            bytes_after(ledgers, slowest) if slowest and has_backlog else 0,
-            NOT_KNOWN if oldest_closed_ms is None else oldest_closed_ms,
+            behind.size_bytes,
+            behind.closed_ms,
             NOT_KNOWN if acked_closed_ms is None else acked_closed_ms,
             has_backlog,
             OffloadTimes.of(ledgers.infos()),
@@ -193,10 +245,11 @@ class Levels(NamedTuple):
         looked_ns: int,
         used_at_ns: int,
         oldest_ms: int,
+        backlogs: Sequence[Waiting],
     ) -> DormantTopic:
         """Returns the record with these levels; `info`: list and version, the other arguments as in the record."""
         value, version = NO_NODE if info is None else info
-        return DormantTopic(
+        record = DormantTopic(
             info=value,
             subscriptions=tuple(subscriptions) or _NO_SUBSCRIPTIONS,
             looked_ns=looked_ns,
@@ -210,6 +263,9 @@ class Levels(NamedTuple):
             offload=self.offload,
             version=version,
         )
+        if any(one not in (record.slowest, NOTHING_WAITS) for one in backlogs):
+            record.backlogs = tuple(backlogs)
+        return record
 
 
 async def record_of(topic: PersistentTopic, oldest_ms: int) -> DormantTopic:
@@ -220,8 +276,13 @@ async def record_of(topic: PersistentTopic, oldest_ms: int) -> DormantTopic:
     log = topic.ledger
     nodes = await log.stored_nodes()
     cursors = dict(nodes.cursors) if nodes is not None else {}
-    subscriptions = []
+    subscriptions, backlogs = [], []
+    waiting = [one.cursor.mark_delete_position for one in topic.subscriptions.values() if one.cursor.backlog]
+    slowest = min(waiting, default=None)
     for one in topic.subscriptions.values():
+        mark = one.cursor.mark_delete_position
+        one_ms = oldest_ms if mark == slowest else topic.quotas.known_ms(one)
+        backlogs.append(Waiting.after(log.ledgers, mark, one_ms) if one.cursor.backlog else NOTHING_WAITS)
         node, version = cursors.get(one.name, NO_NODE)
         subscriptions.append(
             DormantSubscription(
@@ -231,13 +292,15 @@ async def record_of(topic: PersistentTopic, oldest_ms: int) -> DormantTopic:
     marks = [one.cursor.mark_delete_position for one in topic.subscriptions.values()]
     levels = Levels.of(log.ledgers, marks, is_terminated=topic.is_terminated, waiting=subscriptions)
     if log.source is not None:
-        levels = levels._replace(offload=OffloadTimes())  # Its source's ledgers are the source's to copy.
+        # Its source's ledgers are the source's to copy.
+        levels = levels._replace(offload=OffloadTimes(copied_bytes=levels.offload.copied_bytes))
     return levels.record(
         None if nodes is None else nodes.info,
         subscriptions,
         looked_ns=log.environment.now_ns(),
         used_at_ns=topic.used_at_ns,
         oldest_ms=oldest_ms,
+        backlogs=backlogs,
     )
 
 

@@ -225,7 +225,7 @@ class DormantTopics:
 
     def add(self, name: TopicName, record: DormantTopic) -> None:
         """Adds the record of a topic that has none."""
-        has_copies = record.offload is not None and record.offload.copied_ms != NEVER
+        has_copies = record.offload is not None and record.offload.copied_bytes > 0
         if not has_copies and not self._offload_rules(name).place.driver:
             record.offload = None
         records = self._of_namespace.get(name.namespace)

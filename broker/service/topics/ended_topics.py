@@ -42,6 +42,8 @@ class EndedTopics:
     def __init__(self, now_ns: Callable[[], int]) -> None:
         """Has none. `now_ns`: the monotonic clock."""
         self._now_ns = now_ns
+        self.on_add: Callable[[Topic], None] = _ignore
+        """Told of each topic that is added, while its counters are whole; `EndedSums` sets it."""
         # In the order of their closes, with the time of each.
         self._topics: OrderedDict[PersistentTopic, int] = OrderedDict()
         self._unused: deque[tuple[PersistentTopic, int]] = deque()
@@ -50,6 +52,7 @@ class EndedTopics:
         """Takes a topic that was closed."""
         if isinstance(topic, PersistentTopic):
             self._topics[topic] = self._now_ns()
+        self.on_add(topic)
 
     def had_no_user(self, topic: PersistentTopic) -> None:
         """Counts the topic, if it was closed, among the last UNUSED_MAX ones that stay whole for the rounds alone.
@@ -74,6 +77,10 @@ class EndedTopics:
                 return
             _take_apart(topic)
             yield
+
+
+def _ignore(_topic: Topic) -> None:
+    """Stands for `EndedTopics.on_add` in a broker without metrics."""
 
 
 def _take_apart(topic: PersistentTopic) -> None:

@@ -21,7 +21,15 @@ from broker.managed_ledger.records.pulsar_records import decode_cursor
 from broker.service.consumer import SubscriptionType
 from broker.service.internal_cursors import INTERNAL_CURSORS, UNLISTED_CURSORS
 from broker.service.subscriptions.subscription import REPLICATED
-from broker.service.topics.dormant_topic import NO_NODE, NOT_KNOWN, DormantSubscription, DormantTopic, Levels
+from broker.service.topics.dormant_topic import (
+    NO_NODE,
+    NOT_KNOWN,
+    NOTHING_WAITS,
+    DormantSubscription,
+    DormantTopic,
+    Levels,
+    Waiting,
+)
 from foundation.model.position import Position
 
 
@@ -46,6 +54,7 @@ def record_of_stored(
     ledgers = ledger_list_of(info, [one for one in info.ledgers if one.entries], current_id)
     subscriptions: list[DormantSubscription] = []
     marks: list[Position] = []
+    backlogs: list[Waiting] = []
     for name, node in nodes.cursors:
         if len(node.value) > THREAD_BYTES_MIN:
             return None
@@ -56,11 +65,16 @@ def record_of_stored(
         marks.append(acks.mark_delete)
         if name not in UNLISTED_CURSORS:
             value, version = node if keeps_nodes else NO_NODE
+            mark = acks.mark_delete
+            backlog = ledgers.entries_between(mark, ledgers.last()) - acks.beyond.count
+            backlogs.append(
+                Waiting.after(ledgers, mark, _oldest_ms(info, ledgers, mark)) if backlog else NOTHING_WAITS
+            )
             subscriptions.append(
                 DormantSubscription(
                     name,
                     value,
-                    ledgers.entries_between(acks.mark_delete, ledgers.last()) - acks.beyond.count,
+                    backlog,
                     now_ns,
                     SubscriptionType.EXCLUSIVE,
                     REPLICATED in acks.properties or name in INTERNAL_CURSORS,
@@ -76,6 +90,7 @@ def record_of_stored(
         looked_ns=now_ns,
         used_at_ns=now_ns,
         oldest_ms=_oldest_ms(info, ledgers, min(marks)) if levels.has_backlog else NOT_KNOWN,
+        backlogs=backlogs,
     )
 
 

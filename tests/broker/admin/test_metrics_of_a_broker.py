@@ -11,6 +11,7 @@ from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
 from broker.compose.metrics_source import MetricsSource
+from broker.numbers.ended_sums import Walk
 from broker.numbers.readings import CONSUMERS, PRODUCERS
 from foundation.model.topic_name import parse_topic_name
 from tests.metrics_check import core_names, names_in
@@ -84,9 +85,9 @@ async def test_windows_have_latencies_and_sizes(broker: BrokerService, admin: Cl
 
 async def test_producers_and_consumers_are_read_only_when_asked_for(broker: BrokerService) -> None:
     client = await asyncio.to_thread(work, broker.addresses.service_url)
-    (without,) = MetricsSource(broker, consumers=False, producers=False).topics()
+    (without,) = MetricsSource(broker, consumers=False, producers=False).topics(Walk({}))
     assert (without.producers, without.subscriptions[0].parts) == ((), ())
-    (with_them,) = MetricsSource(broker, consumers=True, producers=True).topics()
+    (with_them,) = MetricsSource(broker, consumers=True, producers=True).topics(Walk({}))
     assert with_them.producers[0].row[PRODUCERS.names.index("messages_in")] == MESSAGES
     assert with_them.subscriptions[0].parts[0].row[CONSUMERS.names.index("messages_out")] == MESSAGES
     await asyncio.to_thread(client.close)
@@ -95,11 +96,11 @@ async def test_producers_and_consumers_are_read_only_when_asked_for(broker: Brok
 async def test_reading_keeps_its_numbers_when_the_counters_move_on(broker: BrokerService) -> None:
     client = await asyncio.to_thread(work, broker.addresses.service_url)
     source = MetricsSource(broker, consumers=False, producers=False)
-    (before,) = source.topics()
+    (before,) = source.topics(Walk({}))
     counted = (sum(before.write_latency), sum(before.entry_size))
     producer = await asyncio.to_thread(client.create_producer, TOPIC)
     await asyncio.to_thread(producer.send, b"one more")
-    (after,) = source.topics()
+    (after,) = source.topics(Walk({}))
     assert (sum(before.write_latency), sum(before.entry_size)) == counted == (MESSAGES, MESSAGES)
     assert (sum(after.write_latency), sum(after.entry_size)) == (MESSAGES + 1, MESSAGES + 1)
     await asyncio.to_thread(client.close)

@@ -258,6 +258,15 @@ def test_start_refuses_values_that_exclude_each_other_in_one_line(overrides: lis
     assert "\n" not in caught.value.line
 
 
+@pytest.mark.parametrize("standalone", [False, True])
+def test_sizes_of_reads_that_fall_are_refused_with_and_without_a_bookie_inside(standalone: bool) -> None:
+    with pytest.raises(
+        SettingsError,
+        match=r"^--set: byteBufAllocatorSizeMin=4096: .* raise the last or lower the first$",
+    ):
+        load("byteBufAllocatorSizeMin=4096", "byteBufAllocatorSizeMax=128", standalone=standalone)
+
+
 @pytest.mark.parametrize(
     "overrides",
     [

@@ -6,10 +6,12 @@ import asyncio
 import gzip
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import islice
 from mmap import mmap
 from pathlib import Path
+from typing import cast
 
 import pytest
 from aiohttp import web
@@ -24,6 +26,7 @@ from broker.metrics.http import metrics_routes, takes_gzip
 from broker.metrics.network import NetworkSettings
 from broker.metrics.scraper import Scraper
 from broker.numbers import topic_families
+from broker.numbers.ended_sums import EndedSums, Walk
 from broker.numbers.readings import Chosen, TopicReading
 from entry_cache.cache_stats import Reason
 from entry_cache.observe.curve import Curve, Point
@@ -35,6 +38,13 @@ from tests.metrics_check import core_names, names_in
 
 ROOT = Path(__file__).resolve().parents[3]
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
+
+
+class NoneEnded:
+    """In a broker none of whose topics was closed."""
+
+    def walk(self) -> AbstractContextManager[Walk]:
+        return nullcontext(Walk({}))
 
 
 class FakeBroker:
@@ -72,7 +82,11 @@ class FakeBroker:
     def chosen(self, chosen: Chosen) -> Iterator[TopicReading]:
         return (each for each in self.topics() if each.topic in chosen.topics)
 
-    def topics(self) -> Iterator[TopicReading]:
+    @property
+    def ended(self) -> EndedSums:
+        return cast("EndedSums", NoneEnded())
+
+    def topics(self, walk: Walk | None = None) -> Iterator[TopicReading]:
         self.times_read += 1
         for number in range(self.count):
             yield topic_of(

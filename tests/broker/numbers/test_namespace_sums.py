@@ -15,6 +15,7 @@ from broker.console.traffic import Traffic, counts_of
 from broker.managed_ledger import stats
 from broker.managed_ledger.stats import ChangedLedgers
 from broker.metrics.exposition import ExpositionSettings, TopicExposition
+from broker.numbers.ended_sums import EndedSums
 from broker.numbers.namespace_sums import SHELVES, NamespaceSums
 from broker.numbers.readings import TopicReading
 from broker.numbers.topic_reader import TopicReader
@@ -50,6 +51,7 @@ class Fixture:
     broker: BrokerService
     reader: CountingReader
     sums: NamespaceSums
+    ended: EndedSums
     traffic: Traffic
     windows: TopicWindows
     client: pulsar.Client
@@ -59,8 +61,9 @@ class Fixture:
         self._check_console()
         list(self.sums.update())
         walk, kept = TopicExposition(SETTINGS, self.windows), TopicExposition(SETTINGS, self.windows)
-        list(walk.slices(self.reader.topics()))
-        list(kept.slices((), self.sums))
+        with self.ended.walk() as begun:
+            list(walk.slices(self.reader.topics(begun.passed_over), ended=begun.rows))
+        list(kept.slices((), self.sums, self.ended.rows))
         assert sorted(text_of(kept).splitlines()) == sorted(text_of(walk).splitlines())
 
     def _check_console(self) -> None:
@@ -124,7 +127,8 @@ async def fixture() -> AsyncIterator[Fixture]:
         )
         sums = NamespaceSums(reader, broker.environment.changed)
         traffic = Traffic(broker.registry.topics, broker.registry.dormant, broker.environment.changed)
-        yield Fixture(broker, reader, sums, traffic, TopicWindows(0), client)
+        ended = EndedSums(broker.registry, reader, sums)
+        yield Fixture(broker, reader, sums, ended, traffic, TopicWindows(0), client)
         await asyncio.to_thread(client.close)
 
 
@@ -373,7 +377,7 @@ async def test_dormant_topic_is_idle_from_the_moment_it_falls_asleep() -> None:
 
 def _kept_text(made: Fixture) -> str:
     kept = TopicExposition(SETTINGS, made.windows)
-    list(kept.slices((), made.sums))
+    list(kept.slices((), made.sums, made.ended.rows))
     return text_of(kept)
 
 

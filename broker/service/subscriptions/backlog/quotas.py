@@ -148,6 +148,14 @@ class TopicQuotas:
         _, stored_ms = self._oldest.get(subscription, (None, None))
         return self._age_s(stored_ms)
 
+    def known_ms(self, subscription: Subscription) -> int:
+        """Returns the time of the message of `age_of`; -1 where it is not known, or no longer."""
+        position, stored_ms = self._oldest.get(subscription.name, (None, None))
+        moved = position != subscription.cursor.mark_delete_position
+        if moved or stored_ms is None or not self._topic.settings.quota_age_precise:
+            return -1
+        return stored_ms
+
     async def _look_at_each(self) -> None:
         """Finds the oldest message of each subscription; reads again only for those that have moved on."""
         before, self._oldest = self._oldest, _NONE_OLDEST

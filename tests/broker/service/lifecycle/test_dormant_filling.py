@@ -21,7 +21,7 @@ from broker.service.topics.dormant_topic import NEVER, DormantTopic
 from broker.service.topics.new_topic import store_topic
 from broker.service.topics.topic_ownership import TopicOwnership
 from foundation.model.errors import MetadataError
-from foundation.model.position import EARLIEST
+from foundation.model.position import EARLIEST, Position
 from foundation.model.topic_name import TopicName, parse_topic_name
 from tests.fakes.messages import SENT_AT_MS
 from tests.fakes.stage import SHARED, TOPIC, Stage
@@ -95,6 +95,27 @@ async def test_record_of_a_start_equals_the_one_of_falling_asleep() -> None:
     assert after.backlog == 4
     assert scene.registry.loads == 0
     assert scene.registry.dormant.filled
+
+
+async def test_record_of_a_start_has_the_backlog_of_each_subscription() -> None:
+    scene = Scene(entries_per_ledger=2)
+    topic = await scene.open()
+    for name, acked in (("s", 0), ("t", 4)):
+        await scene.run(topic.subscribing.create(name, EARLIEST))
+        if acked:
+            await scene.publish(topic, 6)
+            ledger = topic.ledger.ledgers.infos()[acked // 2]
+            topic.subscriptions[name].acknowledge_through(Position(ledger.ledger_id, 0))
+    await scene.later(0)
+    await scene.later(10_000)
+    before = scene.record().backlogs
+    scene = await scene.started()
+    after = scene.record().backlogs
+    assert before is not None
+    assert after is not None
+    assert [one._replace(oldest_ms=0) for one in after] == [one._replace(oldest_ms=0) for one in before]
+    assert len({one.size_bytes for one in after}) == 2
+    assert all(0 < one.oldest_ms <= scene.wall_ms for one in after)
 
 
 @pytest.mark.parametrize("waits", [3, 10_000])

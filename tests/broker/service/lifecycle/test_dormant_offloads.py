@@ -96,7 +96,7 @@ async def test_bookies_lose_copied_ledgers_of_a_dormant_topic_after_the_lag(tier
     await tiered.later(2 * HOUR_MS)
     record = await tiered.asleep_again()
     assert len(tiered.ledgers._ledgers) == 0
-    assert (record.offload, record.due_ns) == (OffloadTimes(), NEVER)
+    assert (record.offload, record.due_ns) == (OffloadTimes(copied_bytes=record.size_bytes), NEVER)
     _, _, port = await tiered.consume(await tiered.open(), permits=10)
     assert len(port.keys) == 5
 
