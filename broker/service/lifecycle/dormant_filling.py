@@ -5,9 +5,13 @@ is filled once it is here, and what it lacks is filled again now and then, as pa
 A topic that is closed later without a record, by an unload or a close that fails, is filled by its name, and so is one that
 could not be opened.
 
+Before the records of a namespace the policies of its topics are read: due moments follow from them. Where they cannot be
+read, the records come first, and `TopicPolicies` has them planned anew when a later attempt has succeeded.
+
 Clients that return after a start come first: they wait for their topics. Records that were made between the objects of these
 topics would also scatter them in memory, and each message would cost a tenth more.
-Nothing is opened for it but the topics that a killed broker has left open: only an opening tells where they end.
+Nothing is opened for it but topics with policies, and those that a killed broker has left open: only an opening tells where
+these end.
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ SHARED_PAUSE_S: Final = 0.01
 others to serve."""
 REFILL_NS: Final = 600 * NS_PER_SECOND
 """Time after which a broker on a shared store lists its topics again."""
+POLICIES_RETRY_NS: Final = 10 * NS_PER_SECOND
+"""Time until policies of topics that could not be read are tried again: another broker may have read them at that moment."""
 
 
 class DormantFilling:
@@ -47,7 +53,9 @@ class DormantFilling:
         """`dormancy` opens the topics that were left open."""
         self._registry, self._dormancy = registry, dormancy
         self._loads = self._waits = 0
-        self._listed_ns = registry.now_ns()
+        self._listed_ns = self._policies_tried_ns = registry.now_ns()
+        # Namespaces whose topics have policies that could not be read.
+        self._unread: set[str] = set()
         self.title = "records of dormant topics"
         """Name of the work, for log lines."""
         self.running = False
@@ -75,6 +83,8 @@ class DormantFilling:
             parts = owned
         if parts or missing:
             await self._run(parts, missing)
+        elif self._unread and registry.now_ns() - self._policies_tried_ns >= POLICIES_RETRY_NS:
+            await self._load_unread(owned)
 
     async def _run(self, parts: set[str], missing: Collection[str]) -> None:
         registry, dormant = self._registry, self._registry.dormant
@@ -87,7 +97,8 @@ class DormantFilling:
             before = dormant.count
             left_open: list[str] = []
             await self._fill_topics(map(parse_topic_name, missing), None, left_open, defects)
-            await self._fill(parts, left_open, defects)
+            if parts:
+                await self._fill(parts, left_open, defects)
             await self._dormancy.do_due(left_open)
             dormant.filled = dormant.filled_parts >= {*registry.ownership.parts()}
             if parts and (dormant.count != before or left_open):
@@ -108,6 +119,7 @@ class DormantFilling:
         """Adds the records of these parts; appends the names of topics that must be opened. Raises BrokerError."""
         metadata = self._registry.environment.metadata
         for namespace in self._namespaces_of(parts):
+            await self._load_policies(namespace, defects)
             nodes = await metadata.children(f"{ROOT}/{namespace}/{PERSISTENT}")
             names = (TopicName.of_ledger_name(f"{namespace}/{PERSISTENT}/{node}") for node in nodes)
             await self._fill_topics(names, parts, left_open, defects)
@@ -134,6 +146,38 @@ class DormantFilling:
             now_ns = registry.now_ns()
             await asyncio.gather(*[self._add(name, now_ns, left_open, defects) for name in waiting])
             await asyncio.sleep(SHARED_PAUSE_S if waiting and is_shared else 0)
+
+    async def _load_unread(self, owned: Collection[str]) -> None:
+        self.running = True
+        defects = Defects()
+        # Others are deleted, or have no bundle here any more.
+        unread, self._unread = self._unread.intersection(self._namespaces_of(owned)), set()
+        try:
+            for namespace in unread:
+                await self._load_policies(namespace, defects)
+        finally:
+            self.running = False
+            defects.report(self.title)
+
+    async def _load_policies(self, namespace: str, defects: Defects) -> None:
+        """Has the policies of the namespace's topics read, or notes that they could not be read."""
+        registry = self._registry
+        loads = registry.loads
+        try:
+            # Any topic of the namespace loads those of all.
+            await registry.namespaces.stored.of_topics.load(
+                TopicName.of_ledger_name(f"{namespace}/{PERSISTENT}/any")
+            )
+        except BrokerError as error:
+            log.warning("! policies of topics of %s could not be read, tried again: %s", namespace, error)
+            self._unread.add(namespace)
+        except Exception as error:  # noqa: BLE001
+            # As in `_add`.
+            defects.add(namespace, error)
+            self._unread.add(namespace)
+        self._policies_tried_ns = registry.now_ns()
+        # The filling does not wait for the topic that it has opened for this.
+        self._loads += registry.loads - loads
 
     def _namespaces_of(self, parts: Collection[str]) -> list[str]:
         namespaces = self._registry.namespaces

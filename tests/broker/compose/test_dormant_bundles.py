@@ -17,6 +17,7 @@ from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 from broker.cluster import unowned_bundles
 from broker.compose.broker_service import BrokerService
 from broker.service.lifecycle import dormant_filling
+from broker.service.topics.dormant_topic import NEVER
 from foundation.loop import clock
 from foundation.loop.turn import Turn
 from foundation.zookeeper.url import ZookeeperUrl
@@ -117,3 +118,27 @@ async def test_topics_are_dormant_at_the_owners_of_their_bundles_after_a_start_a
     await first.environment.metadata.put(f"/admin/policies/{NAMESPACE}", policies)
     await until(lambda: not (dormant.backlog or second.registry.dormant.backlog))
     await until(lambda: names_at(first, second) == sorted(TOPICS))
+
+
+async def test_policies_of_topics_act_at_the_owners_of_their_bundles_after_a_start_and_a_move(
+    store: Store,
+) -> None:
+    former, stopped = await store.start()
+    await fill_topics(former)
+    *with_policy, without = TOPICS
+    for topic in with_policy:
+        await former.namespaces.set_topic_policy(topic, "messageTTLInSeconds", 3600)
+    await stopped.aclose()
+
+    first, _ = await store.start()
+    await until(lambda: not first.registry.dormant.filling and names_at(first) == sorted(TOPICS))
+    expiring = {topic: topic != without for topic in TOPICS}
+    assert {name: record.due_ns != NEVER for name, record in first.registry.dormant} == expiring
+
+    second, _ = await store.start()
+    ownership = first.registry.ownership
+    await until(lambda: len(ownership.brokers) == 2)
+    await ownership.unload(next(iter(ownership.parts())), second.addresses.broker_id)
+    await until(lambda: names_at(first, second) == sorted(TOPICS))
+    moved = {name: record.due_ns != NEVER for name, record in second.registry.dormant}
+    assert moved == {name: expiring[name] for name in moved}
