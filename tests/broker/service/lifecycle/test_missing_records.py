@@ -62,6 +62,24 @@ async def test_topic_that_was_left_open_and_cannot_be_opened_is_tried_again() ->
     assert scene.record().backlog == 0
 
 
+async def test_record_of_an_unloaded_topic_is_made_without_a_list_of_all_topics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = await filled()
+    await scene.run(scene.registry.unload(parse_topic_name(TOPIC)))
+    listed = list[str]()
+    children = scene.metadata.children
+
+    async def noted(key: str) -> list[str]:
+        listed.append(key)
+        return await children(key)
+
+    monkeypatch.setattr(scene.metadata, "children", noted)
+    await scene.run(scene.filling.run())
+    assert scene.record().backlog == 4
+    assert [key for key in listed if key.endswith("/persistent")] == []
+
+
 @pytest.mark.parametrize("of", ["topic", "namespace"])
 async def test_unloaded_topic_is_dormant_and_its_messages_expire(of: str) -> None:
     scene = await filled(ttl_s=600)
