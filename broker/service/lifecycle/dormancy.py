@@ -43,6 +43,10 @@ SLOW_MAX: Final = 200
 """Topics that take longer and are waited for before others are begun."""
 DUE_PER_RUN: Final = 1_000
 """Dormant topics that one run opens at most; the others follow in the next run."""
+PASSING_S: Final = 0.05
+"""Time between two looks whether rounds and requests have left a topic that is to fall asleep."""
+PASSING_LOOKS: Final = 20
+"""Such looks, after which the topic stays open until it has been idle once more."""
 T = TypeVar("T")
 
 
@@ -53,13 +57,17 @@ def stays_open(topic: PersistentTopic, kept: frozenset[str], *, came_alone: bool
     or closing it would change what clients find. `kept`: full names of topics to which the broker itself publishes.
     `came_alone`: the broker has opened it for what is due, with entries and without a subscription.
     """
+    return topic.requests > 0 or _must_stay(topic, kept, came_alone=came_alone)
+
+
+def _must_stay(topic: PersistentTopic, kept: frozenset[str], *, came_alone: bool = False) -> bool:
     # A shadow falls asleep with its source alone: what comes to the source may fall due for the shadow.
     return topic.ledger.source is not None or _would_lose(topic, kept, came_alone=came_alone)
 
 
 def _would_lose(topic: PersistentTopic, kept: frozenset[str], *, came_alone: bool = False) -> bool:
     name, log_, compaction = topic.name, topic.ledger, topic.known_compaction
-    if topic.closed or topic.requests or is_of_brokers(name, kept):
+    if topic.closed or is_of_brokers(name, kept):
         return True
     if topic.deduplication is not None or transaction_buffer(topic) is not None:
         return True
@@ -105,6 +113,21 @@ def has_clients(topic: PersistentTopic) -> bool:
     return bool(access.producers or access.waiting) or any(
         one.consumers for one in topic.subscriptions.values()
     )
+
+
+def _is_needed(topic: PersistentTopic, kept: frozenset[str], *, came_alone: bool) -> bool:
+    return topic.requests > 0 or has_clients(topic) or _would_lose(topic, kept, came_alone=came_alone)
+
+
+async def _let_pass(topics: Iterable[PersistentTopic]) -> None:
+    """Waits a moment while a round or a request has one of the topics.
+
+    Rounds and this look begin at the same times, so a round that waits for a read would keep its topics awake for ever.
+    """
+    for _ in range(PASSING_LOOKS):
+        if not any(one.requests for one in topics):
+            return
+        await asyncio.sleep(PASSING_S)
 
 
 def activity(topic: PersistentTopic) -> Hashable:
@@ -199,7 +222,7 @@ class Dormancy:
             if topic.closed or has_clients(topic):
                 continue
             now = self._activity_of_group(topic)
-            if now == then and None not in now and not stays_open(topic, self.kept):
+            if now == then and None not in now and not _must_stay(topic, self.kept):
                 ready.append((topic, self._asked_of_group(topic)))
             # At the end: `idle` stays in the order of these times.
             idle[topic] = now, now_ns
@@ -231,21 +254,16 @@ class Dormancy:
         try:
             group = self._with_shadows(topic)
             oldest_ms = [await _oldest_ms(one) for one in group]
-            # A client may have come during the reads.
+            await _let_pass(group)
+            # A client may have come meanwhile.
             if (
                 asked != self._asked_of_group(topic)
                 or stays_open(topic, self.kept, came_alone=came_alone)
-                or any(
-                    has_clients(one) or _would_lose(one, self.kept, came_alone=came_alone) for one in group
-                )
+                or any(_is_needed(one, self.kept, came_alone=came_alone) for one in group)
             ):
                 return
             for one, one_ms, times in zip(group, oldest_ms, asked, strict=True):
-                if (
-                    one.asked != times
-                    or has_clients(one)
-                    or _would_lose(one, self.kept, came_alone=came_alone)
-                ):
+                if one.asked != times or _is_needed(one, self.kept, came_alone=came_alone):
                     # While the shadows before it closed. They are woken, because none sleeps while its source is open.
                     if not topic.closed:
                         self._registry.shadows.opened(topic)

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from broker.managed_ledger.managed_ledger_info import cursor_key
-from broker.service.lifecycle import namespace_topics
+from broker.service.lifecycle import dormancy, namespace_topics
 from broker.service.lifecycle.rounds import TopicRounds, Work
 from broker.service.lifecycle.unused_subscriptions import delete_unused_subscriptions
 from broker.service.subscriptions.backlog.message_expiry import MessageExpiry
 from broker.service.topics.persistent_topic import expire
-from broker.service.topics.topic import Topic
+from broker.service.topics.topic import Topic, held
 from foundation.model.position import EARLIEST, Position
 from foundation.model.topic_name import TopicName, parse_topic_name
 from tests.broker.service.lifecycle.test_dormancy import MINUTE_MS, NAMESPACE, Scene
@@ -142,3 +142,22 @@ async def test_topic_that_falls_asleep_after_its_turn_in_a_namespace_keeps_its_c
     may_go_on.set()
     await scene.run(walk)
     assert (await scene.open()).subscriptions["s"].cursor.backlog == 0
+
+
+async def test_topic_falls_asleep_though_each_look_meets_a_round_that_waits_at_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dormancy, "PASSING_LOOKS", 1000)
+    scene = Scene()
+    await scene.with_backlog()
+    topic = scene.registry.topics[TOPIC]
+    for _ in range(2):
+        with held(topic):
+            look = asyncio.ensure_future(scene.dormancy.run())
+            await scene.settle()
+            assert not topic.closed
+        await scene.run(look)
+        scene.wall_ms += 10_000
+        scene.now_ns += 10_000 * 1_000_000
+    assert TOPIC not in scene.registry.topics
+    assert scene.registry.dormant.get(TOPIC) is not None
