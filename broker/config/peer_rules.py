@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from foundation.http.credentials import BASIC, TLS_PLUGINS, TOKEN, WITHOUT_CREDENTIALS, proof_of
-from foundation.settings.settings import DYNAMIC, Settings
+from foundation.settings.settings import Settings
 from foundation.tls.auth_params import parse_auth_params
 
 PLUGIN: Final = "brokerClientAuthenticationPlugin"
@@ -19,11 +19,8 @@ PLUGINS: Final = (*WITHOUT_CREDENTIALS, *TOKEN, *BASIC, *TLS_PLUGINS)
 def check_peers(settings: Settings) -> None:
     """Raises SettingsError for a plugin, or parameters of it, with which no request to another broker could be sent.
 
-    A broker with a store of its own asks no other one, and starts with any plugin of Apache's.
+    For brokers that ask others: one with a store of its own starts with any plugin of Apache's.
     """
-    is_changed = DYNAMIC in (settings.origin(PLUGIN), settings.origin(PARAMETERS))
-    if not is_changed and not settings.str("metadataStoreUrl").startswith("zk:"):
-        return
     plugin, parameters = settings.str(PLUGIN), settings.str(PARAMETERS)
     if plugin not in PLUGINS:
         allowed = ", ".join(names[1] for names in (WITHOUT_CREDENTIALS, TOKEN, BASIC, TLS_PLUGINS))

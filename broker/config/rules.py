@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from broker.config.peer_rules import check_peers
 from broker.config.server_keys import INDEX_INTERCEPTOR, TIMESTAMP_INTERCEPTOR
 from broker.config.storage_keys import OFFLOAD_BLOCK_BYTES_MIN, OFFLOAD_READ_BYTES_MIN
 from broker.config.tls_rules import check_tls, open_ports
@@ -159,7 +158,7 @@ def check(settings: Settings) -> list[Note]:
     receive_sizes(settings, *_RECEIVE_SIZES)
     _check_authorization(settings)
     check_tls(settings)
-    check_peers(settings)
+    _check_peers(settings)
     _check_listeners(settings)
     _check_interceptors(settings)
     _check_offload(settings)
@@ -177,6 +176,16 @@ def own_interceptors(settings: Settings) -> list[str]:
     """Returns the names of interceptors of broker entry metadata that are not Pulsar's."""
     chosen = settings.list("brokerEntryMetadataInterceptors")
     return [name for name in chosen if name not in (TIMESTAMP_INTERCEPTOR, INDEX_INTERCEPTOR)]
+
+
+def _check_peers(settings: Settings) -> None:
+    """Refuses a proof towards other brokers that cannot be made. A broker with a store of its own asks no other one."""
+    proof = ("brokerClientAuthenticationPlugin", "brokerClientAuthenticationParameters")
+    if not settings.str("metadataStoreUrl").startswith("zk:") and DYNAMIC not in map(settings.origin, proof):
+        return
+    from broker.config.peer_rules import check_peers  # Late: a start without other brokers needs none of it.
+
+    check_peers(settings)
 
 
 def _check_interceptors(settings: Settings) -> None:
