@@ -7,7 +7,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Final
 
-from broker.config.peer_rules import PLUGINS
+from broker.config.peer_rules import PARAMETERS, PLUGIN, PLUGINS
 from broker.service.topics.topic_ownership import Addresses
 from foundation.http.credentials import TLS_PLUGINS, WITHOUT_CREDENTIALS, headers_of, proof_of
 from foundation.settings.errors import SettingsError
@@ -17,8 +17,6 @@ from foundation.tls.contexts import ClientFiles, client_context
 from foundation.tls.errors import TlsError
 from foundation.value import Value
 
-PLUGIN: Final = "brokerClientAuthenticationPlugin"
-PARAMETERS: Final = "brokerClientAuthenticationParameters"
 _FILES: Final = (
     "brokerClientTrustCertsFilePath",
     "brokerClientCertificateFilePath",

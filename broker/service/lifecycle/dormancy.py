@@ -315,7 +315,7 @@ class Dormancy:
             await expire(topic)
             await topic.quotas.look()
             await delete_unused_subscriptions(topic)
-            # What a topic without a subscription has is kept until somebody opens it, as without dormancy.
+            # Messages without a subscription stay until somebody opens their topic, as without dormancy.
             if trims:
                 await self._registry.shadows.trim(topic)
             # The topic stays open until the copies are made.

@@ -169,7 +169,7 @@ async def test_request_is_answered_503_while_the_leader_does_not_answer(
     monkeypatch.setattr(two.brokers[1].registry.ownership.peers, "find_owner", silent)  # type: ignore[attr-defined]
     assert await two.admin("PUT", f"{PATH}/subscription/s", at=1) == 503
     assert two.owned(0) == two.owned(1) == []
-    # Nobody is asked by the leader, which chooses, nor by anybody for bundles with owners.
+    # The leader chooses without asking another broker, and bundles with owners need no request.
     monkeypatch.setattr(two.brokers[0].registry.ownership.peers, "find_owner", silent)  # type: ignore[attr-defined]
     await two.permit(0)
     assert await two.admin("PUT", f"{PATH}/subscription/s", at=0) == 204
