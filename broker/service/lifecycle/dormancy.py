@@ -74,7 +74,8 @@ def _would_lose(topic: PersistentTopic, kept: frozenset[str], *, came_alone: boo
     # The compacted ledger would be opened and closed with the topic; a run ends with it.
     if compaction is not None and (compaction.current is not None or compaction.running):
         return True
-    if topic.policies.of(name, COMPACTION):
+    # It is to be compacted by its threshold, or that has failed.
+    if 0 < topic.policies.of(name, COMPACTION) < log_.ledgers.size_bytes:
         return True
     # Without its index, all delayed entries would be read again.
     if len(log_.delayed) or log_.store.buckets:

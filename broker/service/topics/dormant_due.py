@@ -91,7 +91,7 @@ def due_ns_of(
         *_of_messages(name, record, policies, rules, now_ns, wall_ms),
         *_of_use(name, record, policies),
     ]
-    # Once: it stays open while the threshold is in force.
+    # Once: it stays open then.
     if 0 < policies.of(name, table.COMPACTION) < _uncompacted_bytes(record):
         moments.append(now_ns)
     return min(moments, default=NEVER)

@@ -98,6 +98,21 @@ async def test_dormant_topic_that_has_reached_a_new_threshold_is_compacted_and_s
     assert scene.record(OTHER).due_ns == NEVER, "nothing opens a topic that has not reached it"
 
 
+async def test_topic_falls_asleep_until_it_reaches_its_threshold() -> None:
+    scene = Scene()
+    await keyed(scene)
+    await asleep(scene)
+    await of_namespace(scene, size_of(scene))
+    await scene.open(TOPIC)
+    await asleep(scene)
+    assert scene.record().due_ns == NEVER
+    topic = await scene.open(TOPIC)
+    await publish(scene, topic, *KEYED)
+    for _ in range(3):
+        await minute(scene)
+    assert statuses(scene) == {TOPIC: CompactionStatus.SUCCESS}
+
+
 async def test_dormant_topic_without_a_threshold_stays_dormant() -> None:
     scene = Scene()
     await keyed(scene)
