@@ -15,6 +15,8 @@ from aiohttp import web
 
 from broker.metrics.scraper import Scraper
 from broker.numbers.readings import Chosen
+from foundation.model.errors import InvalidTopicName
+from foundation.model.topic_name import parse_topic_name
 
 GZIP_LEVEL: Final = 1
 """zlib's fastest: the text repeats itself, and higher levels take a multiple of the time."""
@@ -30,7 +32,10 @@ def metrics_routes(scraper: Scraper) -> list[web.RouteDef]:
 
 def _handler(scraper: Scraper) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def metrics(request: web.Request) -> web.StreamResponse:
-        chosen = Chosen(*(frozenset(request.query.getall(word, ())) for word in ("namespace", "topic")))
+        try:
+            chosen = _chosen(request)
+        except InvalidTopicName as error:
+            raise web.HTTPBadRequest(text=f"{error}\n") from None
         scrape = await scraper.scrape(request.headers.get("Accept", ""), chosen)
         response = web.StreamResponse(
             headers={"Content-Type": scrape.content_type, "Vary": "Accept-Encoding"}
@@ -50,6 +55,15 @@ def _handler(scraper: Scraper) -> Callable[[web.Request], Awaitable[web.StreamRe
         return response
 
     return metrics
+
+
+def _chosen(request: web.Request) -> Chosen:
+    """Returns what the query names, in full. Raises InvalidTopicName."""
+    namespaces, topics = (request.query.getall(word, ()) for word in ("namespace", "topic"))
+    return Chosen(
+        frozenset(parse_topic_name(f"{name}/any").namespace for name in namespaces),
+        frozenset(str(parse_topic_name(name)) for name in topics),
+    )
 
 
 def takes_gzip(accepted: str) -> bool:

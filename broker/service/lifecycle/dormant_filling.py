@@ -144,7 +144,11 @@ class DormantFilling:
             registry.dormant.reading = {str(name) for name in waiting}
             # One number for all: each would be an object of 32 bytes.
             now_ns = registry.now_ns()
-            await asyncio.gather(*[self._add(name, now_ns, left_open, defects) for name in waiting])
+            added = [self._add(name, now_ns, left_open, defects) for name in waiting]
+            # All end first: the next run may read the same topics.
+            for error in await asyncio.gather(*added, return_exceptions=True):
+                if error is not None:
+                    raise error
             await asyncio.sleep(SHARED_PAUSE_S if waiting and is_shared else 0)
 
     async def _load_unread(self, owned: Collection[str]) -> None:

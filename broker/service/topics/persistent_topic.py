@@ -218,9 +218,8 @@ class PersistentTopic(Topic):
     def producers_changed(self) -> None:
         """Notes that a producer has come or left, for the sums over topics and the searches for idle and unused ones."""
         context = self.ledger.context
-        if self.access.producers:
-            # One that comes and leaves between two looks is seen by none.
-            self.used_at_ns = context.environment.now_ns()
+        # One that comes and leaves between two looks is seen by none.
+        self.used_at_ns = context.environment.now_ns()
         context.note_change()
         context.environment.perhaps_idle.note(context.name)
 

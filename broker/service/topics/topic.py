@@ -299,10 +299,12 @@ class Topic:
 
     def disconnect_producers(self) -> None:
         """Closes all producers, waiting ones included; their clients look the topic up again."""
-        for producer in [*self.access.producers.values(), *self.access.waiting]:
+        producers = [*self.access.producers.values(), *self.access.waiting]
+        for producer in producers:
             producer.port.closed_by_broker()
-        self.access.clear()
-        self.producers_changed()
+        if producers:
+            self.access.clear()
+            self.producers_changed()
 
     async def close(self) -> None:
         """Disconnects all clients and releases the topic's storage; nothing stored is lost."""

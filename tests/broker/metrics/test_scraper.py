@@ -317,6 +317,22 @@ async def test_scrape_of_chosen_topics_has_their_series_alone() -> None:
     assert [line for line in series if 'topic="persistent://public/default/t7"' not in line] == []
 
 
+async def test_chosen_topic_may_have_a_short_name_and_an_invalid_one_is_refused() -> None:
+    app = web.Application()
+    app.add_routes(metrics_routes(FakeBroker(topics=10).scraper()))
+    async with TestClient(TestServer(app)) as client:
+        answer = await client.get("/metrics", params={"topic": "public/default/t7"})
+        text = await answer.text()
+        refused = {}
+        for word, name in (("topic", ""), ("topic", "default/t7"), ("namespace", "public")):
+            answer = await client.get("/metrics", params={word: name})
+            refused[word, name] = (answer.status, (await answer.text()).splitlines()[0])
+    topics = set(re.findall('topic="([^"]+)"', text))
+    assert topics == {"persistent://public/default/t7"}
+    assert {status for status, _ in refused.values()} == {400}
+    assert "public/any" in refused["namespace", "public"][1]
+
+
 async def test_different_choices_do_not_share_a_text() -> None:
     scraper = FakeBroker(topics=300).scraper()
     await scraper.scrape("")

@@ -69,7 +69,9 @@ async def test_producer_that_came_and_left_between_two_looks_has_used_the_topic(
     scene = Scene()
     topic = await scene.open()
     assert await scene.look_after(59) == {TOPIC}
-    await topic.remove_producer(await scene.producer(topic))
+    producer = await scene.producer(topic)
+    scene.now_ns += 30 * S
+    await topic.remove_producer(producer)
     assert await scene.look_after(59) == {TOPIC}
     assert await scene.look_after(1) == set()
 

@@ -126,6 +126,29 @@ async def test_topic_whose_nodes_cannot_be_read_is_tried_again() -> None:
     assert scene.record().backlog == 4
 
 
+async def test_reads_of_a_run_end_with_it_when_one_of_them_fails() -> None:
+    scene = await filled()
+    other = "persistent://public/default/u"
+    await scene.open(other)
+    for name in (TOPIC, other):
+        await scene.run(scene.registry.unload(parse_topic_name(name)))
+    get, gate = scene.metadata.get, asyncio.Event()
+
+    async def late_or_refused(key: str) -> object:
+        if key.endswith("/u"):
+            raise MetadataError("no answer")
+        await gate.wait()
+        return await get(key)
+
+    scene.metadata.get = late_or_refused  # type: ignore[assignment]
+    run = asyncio.ensure_future(scene.filling.run())
+    await scene.settle()
+    assert scene.filling.running
+    gate.set()
+    await scene.run(run)
+    assert scene.record().backlog == 4
+
+
 async def test_topic_that_is_opened_or_deleted_after_its_unload_is_not_missing() -> None:
     scene = await filled()
     other = "persistent://public/default/u"
