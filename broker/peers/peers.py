@@ -8,6 +8,7 @@ are set.
 from __future__ import annotations
 
 import json
+import logging
 import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from broker.peers.contexts import PeerContexts
-from broker.peers.peer_settings import PeerSettings, without_port
+from broker.peers.peer_settings import PeerSettings, role_refused, without_port
 from broker.peers.wires import Wires
 from broker.service.namespaces.namespaces import Json
 from broker.service.topics.topic_ownership import Addresses
@@ -36,6 +37,10 @@ CONNECT_S: Final = 5.0
 """Longest wait for a connection: a broker that has died is found quickly, or its machine is gone without a word."""
 BYTES_MAX: Final = 64 << 20
 """Longest answer: the statistics of a few thousand partitions."""
+_ROLE_REFUSED: Final = (401, 403)
+_NOT_READY: Final = 503
+
+log = logging.getLogger("magnetar")
 
 
 class PeerRefused(BrokerError):
@@ -68,6 +73,8 @@ class Peers:
         """Commands to their data ports."""
         self._current = current
         self._session: ClientSession | None = None
+        self._refused_by: set[str] = set()
+        """Brokers whose refusal of this broker's role is in the log."""
 
     async def request(
         self,
@@ -80,7 +87,8 @@ class Peers:
     ) -> PeerAnswer:
         """Sends a request, and follows where that broker sends it on to. `path` is quoted already.
 
-        Raises PeerRefused for an answer that is an error, and ServiceNotReady without an answer.
+        Raises PeerRefused for an answer that is an error, and ServiceNotReady without an answer. A refusal of this broker's
+        role has the status 503: the client of this broker, whose rights are checked here, cannot mend it.
         """
         settings = self._settings()
         url = _url(settings, to, path, query or {})
@@ -88,6 +96,8 @@ class Peers:
             by = self._broker_at(settings, url)
             status, location, found = await self._ask(settings, method, url, body)
             if status != 307:
+                if status in _ROLE_REFUSED:
+                    raise self._role_refused(by, status, _reason(found, by, status))
                 if status >= 400:
                     raise PeerRefused(_reason(found, by, status), status)
                 return PeerAnswer(found, by)
@@ -131,6 +141,8 @@ class Peers:
                 autoclose=False,
             )
         except WSServerHandshakeError as error:
+            if error.status in _ROLE_REFUSED:
+                raise self._role_refused(to, error.status, "no WebSocket") from error
             raise PeerRefused(
                 f"broker {to.broker_id} refused the WebSocket with {error.status}", error.status
             ) from error
@@ -201,6 +213,14 @@ class Peers:
                 timeout=ClientTimeout(total=TIMEOUT_S, sock_connect=CONNECT_S),
             )
         return self._session
+
+    def _role_refused(self, by: Addresses, status: int, reason: str) -> PeerRefused:
+        """Returns the refusal of this broker's own role, and logs the first of each broker."""
+        text = role_refused(by.broker_id, f"{status}: {reason}")
+        if by.broker_id not in self._refused_by:
+            self._refused_by.add(by.broker_id)
+            log.warning("! %s", text)
+        return PeerRefused(text, _NOT_READY)
 
 
 def _url(settings: PeerSettings, to: Addresses, path: str, query: Mapping[str, str]) -> str:

@@ -312,3 +312,52 @@ async def test_replaced_client_certificate_is_shown_by_the_next_request_and_the_
         await ask()
         await peers.close()
     assert shown == ["client", "client", "other", "other"]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_refusal_of_the_brokers_own_role_is_not_told_as_the_clients(
+    status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: web.Request) -> web.Response:
+        return web.json_response({"reason": "Unauthorized to GET /a: needs superuser"}, status=status)
+
+    async with server(refuse) as known:
+        peers = Peers(lambda: PeerSettings())
+        peers.brokers = lambda: {known.broker_id: known}
+        words = (
+            f"broker {known.broker_id} refuses the role of this broker, which brokerClientAuthenticationPlugin "
+            "and brokerClientAuthenticationParameters prove: superUserRoles there must have it"
+        )
+        for _ in range(2):
+            with pytest.raises(PeerRefused, match=f"{words}.*needs superuser") as raised:
+                await peers.request(known, "GET", "/a")
+            assert raised.value.status == 503
+        with pytest.raises(PeerRefused, match=words) as raised:
+            await peers.web_socket(known, "/ws", {})
+        assert raised.value.status == 503
+        await peers.close()
+    assert len([line for line in caplog.messages if words in line]) == 1
+
+
+async def test_weak_role_of_a_broker_is_named_to_the_administrator_whose_own_rights_are_checked_first() -> (
+    None
+):
+    weak = (PROVED[0], f"brokerClientAuthenticationParameters=token:{token({'sub': 'weak'})}")
+    async with (
+        brokers(2, *AUTHENTICATED, *weak) as (first, second),
+        aiohttp.ClientSession() as session,
+    ):
+        await second.registry.ownership.owner_of(TOPIC, authoritative=True)
+        url = f"{first.addresses.admin_url}/admin/v2/namespaces/public/default/clearBacklog"
+
+        async def ask(role: str) -> tuple[int, str]:
+            headers = {"Authorization": f"Bearer {token({'sub': role})}"}
+            async with session.post(url, headers=headers) as answer:
+                return answer.status, str((await answer.json())["reason"])
+
+        status, reason = await ask("brokers")
+        assert status == 503
+        assert "refuses the role of this broker, which brokerClientAuthenticationPlugin" in reason
+        status, reason = await ask("stranger")
+        assert status == 403
+        assert "refuses the role of this broker" not in reason
