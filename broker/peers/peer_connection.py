@@ -12,17 +12,20 @@ from typing import Final, cast
 
 from google.protobuf.message import DecodeError
 
+from broker.peers.peer_settings import role_refused
 from foundation.model.errors import ServiceNotReady
 from protocol import answers, requests
 from protocol.commands import parse_command
 from protocol.errors import ProtocolError
 from protocol.frame import SIZES
-from protocol.pulsar_api_pb2 import BaseCommand, CommandEndTxnOnPartitionResponse
+from protocol.pulsar_api_pb2 import BaseCommand, CommandEndTxnOnPartitionResponse, ServerError
 
 CLIENT_VERSION: Final = "Magnetar broker"
 """Name of a broker in the logs and statistics of others."""
 FRAME_MAX: Final = 1 << 20
 """Longest frame of an answer; none of them has a message."""
+
+_ROLE_REFUSED: Final = (ServerError.AuthenticationError, ServerError.AuthorizationError)
 
 Proof = Callable[[], tuple[str, str] | None]
 """Returns what proves this broker's role now: the method, and its secret."""
@@ -113,7 +116,7 @@ class PeerConnection(asyncio.Protocol):
             self.connected.set_result(None)
         elif command.type == BaseCommand.ERROR and not self.connected.done():
             self.connected.set_exception(
-                ServiceNotReady(f"broker {self._broker} refuses the connection: {command.error.message}")
+                self._refusal("refuses the connection", command.error.error, command.error.message)
             )
         elif command.type == BaseCommand.END_TXN_ON_PARTITION_RESPONSE:
             self._answered(command.endTxnOnPartitionResponse)
@@ -126,6 +129,11 @@ class PeerConnection(asyncio.Protocol):
         if waiting is None or waiting.done():
             return
         if answer.HasField("error"):
-            waiting.set_exception(ServiceNotReady(f"broker {self._broker}: {answer.message}"))
+            waiting.set_exception(self._refusal("refuses a command", answer.error, answer.message))
         else:
             waiting.set_result(None)
+
+    def _refusal(self, what: str, error: ServerError.ValueType, message: str) -> ServiceNotReady:
+        if error in _ROLE_REFUSED:
+            return ServiceNotReady(role_refused(self._broker, message))
+        return ServiceNotReady(f"broker {self._broker} {what}: {message}")

@@ -89,5 +89,13 @@ def without_port(to: Addresses, kind: str, *, uses_tls: bool) -> str:
     return f"broker {to.broker_id} has no {port}, which brokerClientTlsEnabled={value} asks for"
 
 
+def role_refused(broker: str, answered: str) -> str:
+    """Returns the text of a refusal of this broker's own role; `answered`: the other broker's words."""
+    return (
+        f"broker {broker} refuses the role of this broker, which {PLUGIN} and {PARAMETERS} prove: "
+        f"superUserRoles there must have it, and proxyRoles must not (it answered {answered})"
+    )
+
+
 def _path(settings: Settings, name: str) -> Path | None:
     return Path(settings.str(name)) if settings.str(name) else None

@@ -7,21 +7,22 @@ are set.
 
 from __future__ import annotations
 
-import asyncio
 import json
+import logging
+import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from broker.peers.peer_settings import PeerSettings, without_port
+from broker.peers.contexts import PeerContexts
+from broker.peers.peer_settings import PeerSettings, role_refused, without_port
 from broker.peers.wires import Wires
 from broker.service.namespaces.namespaces import Json
 from broker.service.topics.topic_ownership import Addresses
 from foundation.model.errors import BrokerError, ServiceNotReady
 from foundation.model.topic_name import TopicName
 from foundation.settings.errors import SettingsError
-from foundation.tls.contexts import ClientFiles, client_context
 from foundation.tls.errors import TlsError
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ CONNECT_S: Final = 5.0
 """Longest wait for a connection: a broker that has died is found quickly, or its machine is gone without a word."""
 BYTES_MAX: Final = 64 << 20
 """Longest answer: the statistics of a few thousand partitions."""
+_ROLE_REFUSED: Final = (401, 403)
+_NOT_READY: Final = 503
+
+log = logging.getLogger("magnetar")
 
 
 class PeerRefused(BrokerError):
@@ -63,13 +68,13 @@ class Peers:
         """`current` returns the settings that hold now; a token is read from its file each time."""
         self.brokers: Callable[[], Mapping[str, Addresses]] = dict
         """Returns the brokers of the cluster by name; the ownership sets it."""
-        self.wires = Wires(current, lambda: self.brokers())
+        self._contexts = PeerContexts()
+        self.wires = Wires(current, lambda: self.brokers(), self._contexts)
         """Commands to their data ports."""
         self._current = current
-        self._settings = PeerSettings()
         self._session: ClientSession | None = None
-        self._of: tuple[bool, ClientFiles] | None = None
-        """TLS and its files, with which the connections of `_session` were made."""
+        self._refused_by: set[str] = set()
+        """Brokers whose refusal of this broker's role is in the log."""
 
     async def request(
         self,
@@ -82,13 +87,17 @@ class Peers:
     ) -> PeerAnswer:
         """Sends a request, and follows where that broker sends it on to. `path` is quoted already.
 
-        Raises PeerRefused for an answer that is an error, and ServiceNotReady without an answer.
+        Raises PeerRefused for an answer that is an error, and ServiceNotReady without an answer. A refusal of this broker's
+        role has the status 503: the client of this broker, whose rights are checked here, cannot mend it.
         """
-        url = self._url(to, path, query or {})
+        settings = self._settings()
+        url = _url(settings, to, path, query or {})
         for _ in range(STEPS_MAX):
-            by = self._broker_at(url)
-            status, location, found = await self._ask(method, url, body)
+            by = self._broker_at(settings, url)
+            status, location, found = await self._ask(settings, method, url, body)
             if status != 307:
+                if status in _ROLE_REFUSED:
+                    raise self._role_refused(by, status, _reason(found, by, status))
                 if status >= 400:
                     raise PeerRefused(_reason(found, by, status), status)
                 return PeerAnswer(found, by)
@@ -118,18 +127,22 @@ class Peers:
         from aiohttp import ClientError, WSServerHandshakeError
         from yarl import URL
 
-        url = self._url(to, path, query)
-        self._broker_at(url)
-        session = await self._opened()
+        settings = self._settings()
+        url = _url(settings, to, path, query)
+        self._broker_at(settings, url)
+        context = await self._context(settings)
         try:
-            return await session.ws_connect(
+            return await self._opened().ws_connect(
                 # `encoded`: see `_ask`.
                 URL(url, encoded=True),
-                headers=self._settings.headers,
+                headers=settings.headers,
+                ssl=context,
                 max_msg_size=0,
                 autoclose=False,
             )
         except WSServerHandshakeError as error:
+            if error.status in _ROLE_REFUSED:
+                raise self._role_refused(to, error.status, "no WebSocket") from error
             raise PeerRefused(
                 f"broker {to.broker_id} refused the WebSocket with {error.status}", error.status
             ) from error
@@ -139,47 +152,39 @@ class Peers:
     async def close(self) -> None:
         """Ends the connections."""
         await self.wires.close()
-        await self._close_session()
-
-    async def _close_session(self) -> None:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
-    def _url(self, to: Addresses, path: str, query: Mapping[str, str]) -> str:
+    def _settings(self) -> PeerSettings:
         try:
-            self._settings = self._current()
+            return self._current()
         except SettingsError as error:
             raise ServiceNotReady(str(error)) from error
-        base = to.admin_url_tls if self._settings.uses_tls else to.admin_url
-        if not base:
-            raise ServiceNotReady(without_port(to, "webServicePort", uses_tls=self._settings.uses_tls))
-        text = "&".join(f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in query.items())
-        return f"{base}{path}?{text}" if text else f"{base}{path}"
 
-    def _broker_at(self, url: str) -> Addresses:
+    def _broker_at(self, settings: PeerSettings, url: str) -> Addresses:
         """Returns the broker with this URL. Raises ServiceNotReady for a stranger, and for another kind of port."""
-        if self._settings.refusal:
-            raise ServiceNotReady(f"No request to another broker is sent: {self._settings.refusal}")
+        if settings.refusal:
+            raise ServiceNotReady(f"No request to another broker is sent: {settings.refusal}")
         for addresses in self.brokers().values():
-            base = addresses.admin_url_tls if self._settings.uses_tls else addresses.admin_url
+            base = addresses.admin_url_tls if settings.uses_tls else addresses.admin_url
             if base and url.startswith(f"{base}/"):
                 return addresses
         raise ServiceNotReady(
             f"{url} is no broker of this cluster, or no port that brokerClientTlsEnabled allows"
         )
 
-    async def _ask(self, method: str, url: str, body: Json) -> tuple[int, str, Json]:
+    async def _ask(self, settings: PeerSettings, method: str, url: str, body: Json) -> tuple[int, str, Json]:
         # Late: a broker alone sends no requests.
         from aiohttp import ClientError
         from yarl import URL
 
-        session = await self._opened()
+        context = await self._context(settings)
         # `encoded`: the path goes as it is. Made shorter, that of the subscription `..` would be that of its topic.
         to = URL(url, encoded=True)
         try:
-            async with session.request(
-                method, to, json=body, headers=self._settings.headers, allow_redirects=False
+            async with self._opened().request(
+                method, to, json=body, headers=settings.headers, ssl=context, allow_redirects=False
             ) as answer:
                 content = await answer.content.read(BYTES_MAX)
                 found = _decoded(content)
@@ -188,27 +193,42 @@ class Peers:
             reason = str(error) or type(error).__name__
             raise ServiceNotReady(f"broker {urlsplit(url).netloc} does not answer: {reason}") from error
 
-    async def _opened(self) -> ClientSession:
-        made_with = self._settings.uses_tls, self._settings.files
-        if self._session is None or self._of != made_with:
-            from aiohttp import ClientSession, ClientTimeout, TCPConnector
+    async def _context(self, settings: PeerSettings) -> ssl.SSLContext | bool:
+        """Returns what a request says of TLS. One with another context than those before it gets a new connection."""
+        if not settings.uses_tls:
+            return True
+        try:
+            return await self._contexts.current(settings.files)
+        except TlsError as error:
+            raise ServiceNotReady(f"TLS towards brokers: {error}") from error
 
-            context = None
-            if self._settings.uses_tls:
-                try:
-                    # In a thread: it reads files.
-                    context = await asyncio.to_thread(client_context, self._settings.files)
-                except TlsError as error:
-                    raise ServiceNotReady(f"TLS towards brokers: {error}") from error
-            await self._close_session()
-            self._of = made_with
+    def _opened(self) -> ClientSession:
+        # Nothing is awaited here, so requests that come together share one session.
+        if self._session is None:
+            from aiohttp import ClientSession, ClientTimeout
+
             self._session = ClientSession(
                 # In UTF-8: with escapes a body could be three times as long as the client's, and above the limit there.
                 json_serialize=partial(json.dumps, ensure_ascii=False, separators=(",", ":")),
-                connector=TCPConnector(ssl=True if context is None else context),
                 timeout=ClientTimeout(total=TIMEOUT_S, sock_connect=CONNECT_S),
             )
         return self._session
+
+    def _role_refused(self, by: Addresses, status: int, reason: str) -> PeerRefused:
+        """Returns the refusal of this broker's own role, and logs the first of each broker."""
+        text = role_refused(by.broker_id, f"{status}: {reason}")
+        if by.broker_id not in self._refused_by:
+            self._refused_by.add(by.broker_id)
+            log.warning("! %s", text)
+        return PeerRefused(text, _NOT_READY)
+
+
+def _url(settings: PeerSettings, to: Addresses, path: str, query: Mapping[str, str]) -> str:
+    base = to.admin_url_tls if settings.uses_tls else to.admin_url
+    if not base:
+        raise ServiceNotReady(without_port(to, "webServicePort", uses_tls=settings.uses_tls))
+    text = "&".join(f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in query.items())
+    return f"{base}{path}?{text}" if text else f"{base}{path}"
 
 
 def _decoded(content: bytes) -> Json:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
+from broker.peers.contexts import PeerContexts
 from broker.peers.peer_connection import PeerConnection
 from broker.peers.peer_settings import PeerSettings, without_port
 from broker.service.topics.topic_ownership import Addresses
 from foundation.model.errors import ServiceNotReady
 from foundation.settings.errors import SettingsError
-from foundation.tls.contexts import ClientFiles, client_context
+from foundation.tls.contexts import ClientFiles
 from foundation.tls.errors import TlsError
 
 TIMEOUT_S: Final = 30.0
@@ -30,10 +31,14 @@ class Wires:
     """Call `close` at the end."""
 
     def __init__(
-        self, current: Callable[[], PeerSettings], brokers: Callable[[], Mapping[str, Addresses]]
+        self,
+        current: Callable[[], PeerSettings],
+        brokers: Callable[[], Mapping[str, Addresses]],
+        contexts: PeerContexts,
     ) -> None:
         """`current` returns the settings that hold now, `brokers` the brokers of the cluster by name."""
         self._current = current
+        self._contexts = contexts
         self._brokers = brokers
         self._made: dict[tuple[str, ClientFiles], asyncio.Task[PeerConnection]] = {}
         """Connections by URL and by the files of their TLS."""
@@ -87,8 +92,7 @@ class Wires:
         try:
             async with asyncio.timeout(CONNECT_S):
                 if settings.uses_tls:
-                    # In a thread: it reads files.
-                    context = await asyncio.to_thread(client_context, settings.files)
+                    context = await self._contexts.current(settings.files)
                 _, connection = await asyncio.get_running_loop().create_connection(
                     lambda: PeerConnection(to.broker_id, lambda: self._current().proof),
                     *(str(address.hostname), int(address.port or 0)),

@@ -45,7 +45,7 @@ class Reloaded(Generic[T]):
         self._now_ns = now_ns
         self._warn = warn
         # Before the files are read: a change while they are read is found at the next check.
-        self._state = _state_of(files)
+        self._state = state_of(files)
         self._value = make()
         self._next_ns = now_ns() + self._check_ns
 
@@ -70,7 +70,7 @@ class Reloaded(Generic[T]):
         return True
 
     def _look(self) -> None:
-        state = _state_of(self._files)
+        state = state_of(self._files)
         if state == self._state:
             return
         # Also for files that cannot be used, so that one change makes one line.
@@ -82,7 +82,8 @@ class Reloaded(Generic[T]):
             self._warn(f"! changed {self._subject} are not used: {error}; the former ones stay")
 
 
-def _state_of(files: Sequence[Path]) -> State:
+def state_of(files: Sequence[Path]) -> State:
+    """Returns the state of each file; files with equal states are taken for unchanged."""
     return tuple(_of_file(path) for path in files)
 
 

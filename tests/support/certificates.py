@@ -81,5 +81,16 @@ class Certificates:
         return path
 
 
+def put_over(source: Path, target: Path) -> None:
+    """Puts a copy of a file in the place of another.
+
+    The copy is a new file, as programs that renew certificates make it: written within the same tick of the clock, and as
+    long as the former one, a file with its number would look unchanged.
+    """
+    fresh = target.with_suffix(".fresh")
+    fresh.write_bytes(source.read_bytes())
+    fresh.replace(target)
+
+
 def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -112,12 +112,16 @@ async def coordinators_list(request: web.Request) -> web.Response:
     _coordinators(request)
     broker = request.app[BROKER]
     ownership, found = broker.registry.ownership, list[Json]()
+    uses_tls = broker.settings.bool("brokerClientTlsEnabled")
     for number in range(await broker.registry.partitions.count(ASSIGN_TOPIC)):
         owner = ownership.owner
         if ownership.is_shared:
             # As a client finds it: one that nobody runs is taken.
             owner = await cluster_of(broker).located(ASSIGN_TOPIC.with_partition(number))
-        found.append({"id": number, "brokerServiceUrl": owner.service_url})
+        urls = owner.service_url, owner.service_url_tls
+        # As Apache's brokers, which ask each other: TLS where brokers use it, and what there is otherwise.
+        url = urls[uses_tls] or urls[not uses_tls]
+        found.append({"id": number, "brokerServiceUrl": url})
     return answer(found)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from unittest.mock import patch
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -20,8 +23,9 @@ from broker.peers.peers import PeerRefused, Peers
 from broker.service.topics.topic_ownership import Addresses
 from foundation.model.errors import ServiceNotReady
 from foundation.model.topic_name import parse_topic_name
-from foundation.tls.contexts import ClientFiles
-from tests.support.certificates import Certificates
+from foundation.tls.contexts import ClientFiles, ServerFiles, server_context
+from foundation.tls.listener import common_name
+from tests.support.certificates import Certificates, put_over
 from tests.support.memory_broker import memory_broker
 from tests.support.tokens import SECRET_URL, token
 
@@ -93,22 +97,29 @@ async def test_nothing_is_sent_without_credentials_where_the_cluster_asks_for_th
             await peers_of(first).find_owner(TOPIC, second.addresses, authoritative=True)
 
 
+Handler = Callable[[web.Request], web.StreamResponse | Awaitable[web.StreamResponse]]
+
+
 @asynccontextmanager
-async def server(handler: Callable[[web.Request], web.Response]) -> AsyncIterator[Addresses]:
+async def server(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[Addresses]:
     """A broker that answers as `handler` says."""
 
-    async def answer(request: web.Request) -> web.Response:
-        return handler(request)
+    async def answer(request: web.Request) -> web.StreamResponse:
+        found = handler(request)
+        return found if isinstance(found, web.StreamResponse) else await found
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
     host, port = runner.addresses[0][:2]
     try:
-        yield Addresses("pulsar://127.0.0.1:1", f"http://{host}:{port}")
+        if tls is None:
+            yield Addresses("pulsar://127.0.0.1:1", f"http://{host}:{port}")
+        else:
+            yield Addresses(admin_url_tls=f"https://{host}:{port}")
     finally:
         await runner.cleanup()
 
@@ -218,3 +229,135 @@ async def test_changed_credentials_hold_for_the_next_request() -> None:
         await peers.request(known, "GET", "/a")
         await peers.close()
     assert found == ["Bearer one", "Bearer two"]
+
+
+def over_tls(files: ClientFiles, *known: Addresses) -> Peers:
+    peers = Peers(lambda: PeerSettings(uses_tls=True, files=files))
+    peers.brokers = lambda: {one.broker_id: one for one in known}
+    return peers
+
+
+def context_of(made: Certificates, certificate: Path) -> ssl.SSLContext:
+    files = ServerFiles(certificate=certificate, key=made.key(certificate), trusted=made.authority)
+    return server_context(files)
+
+
+async def test_first_requests_together_over_tls_share_a_session_and_are_all_answered(tmp_path: Path) -> None:
+    made = Certificates(tmp_path)
+    async with server(lambda _: web.json_response({}), context_of(made, made.server)) as known:
+        peers = over_tls(ClientFiles(trusted=made.authority), known)
+        with patch.object(aiohttp, "ClientSession", wraps=aiohttp.ClientSession) as session:
+            await asyncio.gather(*(peers.request(known, "GET", "/a") for _ in range(6)))
+        await peers.close()
+    assert session.call_count == 1
+
+
+async def test_replaced_files_hold_for_the_next_request_and_break_none_under_way(tmp_path: Path) -> None:
+    made, trusted = Certificates(tmp_path), tmp_path / "trusted.pem"
+    put_over(made.authority, trusted)
+    authority = made.new_authority("new")
+    arrived, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: web.Request) -> web.StreamResponse:
+        arrived.set()
+        await goes_on.wait()
+        return web.json_response("slow")
+
+    renewed = made.issue("renewed", authority="new")
+    async with (
+        server(slow, context_of(made, made.server)) as former,
+        server(lambda _: web.json_response("new"), context_of(made, renewed)) as known,
+    ):
+        peers = over_tls(ClientFiles(trusted=trusted), former, known)
+        under_way = asyncio.ensure_future(peers.request(former, "GET", "/a"))
+        await arrived.wait()
+        with pytest.raises(ServiceNotReady, match="CERTIFICATE_VERIFY_FAILED"):
+            await peers.request(known, "GET", "/a")
+        put_over(authority, trusted)
+        assert (await peers.request(known, "GET", "/a")).body == "new"
+        goes_on.set()
+        assert (await under_way).body == "slow"
+        # The former authority is trusted no more.
+        with pytest.raises(ServiceNotReady, match="CERTIFICATE_VERIFY_FAILED"):
+            await peers.request(former, "GET", "/a")
+        await peers.close()
+
+
+async def test_replaced_client_certificate_is_shown_by_the_next_request_and_the_next_websocket(
+    tmp_path: Path,
+) -> None:
+    made, shown = Certificates(tmp_path), list[str | None]()
+
+    async def note(request: web.Request) -> web.StreamResponse:
+        shown.append(common_name(request.transport))
+        if "Upgrade" not in request.headers:
+            return web.json_response({})
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.receive()
+        return socket
+
+    files = ClientFiles(trusted=made.authority, certificate=made.client, key=made.key(made.client))
+    async with server(note, context_of(made, made.server)) as known:
+        peers = over_tls(files, known)
+
+        async def ask() -> None:
+            await peers.request(known, "GET", "/a")
+            await (await peers.web_socket(known, "/ws", {})).close()
+
+        await ask()
+        other = made.issue("other")
+        put_over(other, made.client)
+        put_over(made.key(other), made.key(made.client))
+        await ask()
+        await peers.close()
+    assert shown == ["client", "client", "other", "other"]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_refusal_of_the_brokers_own_role_is_not_told_as_the_clients(
+    status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: web.Request) -> web.Response:
+        return web.json_response({"reason": "Unauthorized to GET /a: needs superuser"}, status=status)
+
+    async with server(refuse) as known:
+        peers = Peers(lambda: PeerSettings())
+        peers.brokers = lambda: {known.broker_id: known}
+        words = (
+            f"broker {known.broker_id} refuses the role of this broker, which brokerClientAuthenticationPlugin "
+            "and brokerClientAuthenticationParameters prove: superUserRoles there must have it"
+        )
+        for _ in range(2):
+            with pytest.raises(PeerRefused, match=f"{words}.*needs superuser") as raised:
+                await peers.request(known, "GET", "/a")
+            assert raised.value.status == 503
+        with pytest.raises(PeerRefused, match=words) as raised:
+            await peers.web_socket(known, "/ws", {})
+        assert raised.value.status == 503
+        await peers.close()
+    assert len([line for line in caplog.messages if words in line]) == 1
+
+
+async def test_weak_role_of_a_broker_is_named_to_the_administrator_whose_own_rights_are_checked_first() -> (
+    None
+):
+    weak = (PROVED[0], f"brokerClientAuthenticationParameters=token:{token({'sub': 'weak'})}")
+    async with (
+        brokers(2, *AUTHENTICATED, *weak) as (first, second),
+        aiohttp.ClientSession() as session,
+    ):
+        await second.registry.ownership.owner_of(TOPIC, authoritative=True)
+        url = f"{first.addresses.admin_url}/admin/v2/namespaces/public/default/clearBacklog"
+
+        async def ask(role: str) -> tuple[int, str]:
+            headers = {"Authorization": f"Bearer {token({'sub': role})}"}
+            async with session.post(url, headers=headers) as answer:
+                return answer.status, str((await answer.json())["reason"])
+
+        status, reason = await ask("brokers")
+        assert status == 503
+        assert "refuses the role of this broker, which brokerClientAuthenticationPlugin" in reason
+        status, reason = await ask("stranger")
+        assert status == 403
+        assert "refuses the role of this broker" not in reason

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker.compose.broker_service import BrokerService
+from broker.peers.contexts import PeerContexts
 from broker.peers.peer_settings import PeerSettings
 from broker.peers.wires import Wires
 from broker.service.topics.topic_ownership import Addresses
@@ -18,7 +19,7 @@ from foundation.model.errors import ServiceNotReady
 from foundation.tls.contexts import ClientFiles
 from protocol.requests import end_txn_on_partition
 from tests.broker.peers.test_peers import AUTHENTICATED, PROVED, TOPIC, brokers, peers_of
-from tests.support.certificates import Certificates
+from tests.support.certificates import Certificates, put_over
 from tests.support.tokens import token
 
 TRANSACTIONS = "transactionCoordinatorEnabled=true"
@@ -64,14 +65,16 @@ async def test_role_that_is_no_broker_ends_no_transaction() -> None:
     other = (PROVED[0], f"brokerClientAuthenticationParameters=token:{token({'sub': 'somebody'})}")
     async with brokers(2, TRANSACTIONS, *AUTHENTICATED, *other) as (first, second):
         await own(second)
-        with pytest.raises(ServiceNotReady, match="the role lacks the right"):
+        with pytest.raises(
+            ServiceNotReady, match=r"refuses the role of this broker.*the role lacks the right"
+        ):
             await peers_of(first).wires.tell(second.addresses, END)
 
 
 async def test_wrong_token_is_refused_at_the_connection() -> None:
     other = (PROVED[0], "brokerClientAuthenticationParameters=token:wrong")
     async with brokers(2, TRANSACTIONS, *AUTHENTICATED, *other) as (first, second):
-        with pytest.raises(ServiceNotReady, match=r"refuses the connection|has ended"):
+        with pytest.raises(ServiceNotReady, match=r"refuses the role of this broker|has ended"):
             await peers_of(first).wires.tell(second.addresses, END)
 
 
@@ -100,10 +103,12 @@ async def listener() -> AsyncIterator[tuple[Addresses, list[object]]]:
 
 async def test_token_goes_to_no_stranger_and_over_no_open_port_where_tls_is_asked_for() -> None:
     async with listener() as (known, taken):
-        stranger = Wires(lambda: PeerSettings(proof=("token", "x")), dict)
+        stranger = Wires(lambda: PeerSettings(proof=("token", "x")), dict, PeerContexts())
         with pytest.raises(ServiceNotReady, match="no broker of this cluster"):
             await stranger.tell(known, END)
-        encrypted = Wires(lambda: PeerSettings(uses_tls=True), lambda: {known.broker_id: known})
+        encrypted = Wires(
+            lambda: PeerSettings(uses_tls=True), lambda: {known.broker_id: known}, PeerContexts()
+        )
         with pytest.raises(ServiceNotReady, match="has no brokerServicePortTls"):
             await encrypted.tell(known, END)
     assert not taken
@@ -112,7 +117,7 @@ async def test_token_goes_to_no_stranger_and_over_no_open_port_where_tls_is_aske
 async def test_broker_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.peers.wires.CONNECT_S", 0.05)
     async with listener() as (known, _):
-        wires = Wires(PeerSettings, lambda: {known.broker_id: known})
+        wires = Wires(PeerSettings, lambda: {known.broker_id: known}, PeerContexts())
         with pytest.raises(ServiceNotReady, match="does not answer"):
             await wires.tell(known, END)
         await wires.close()
@@ -135,7 +140,27 @@ async def test_broker_whose_certificate_nothing_vouches_for_gets_no_token(tmp_pa
         wrong = Wires(
             lambda: PeerSettings(uses_tls=True, files=ClientFiles(trusted=other)),
             lambda: first.registry.ownership.brokers,
+            PeerContexts(),
         )
         with pytest.raises(ServiceNotReady, match="does not answer"):
             await wrong.tell(second.addresses, END)
         await wrong.close()
+
+
+async def test_replaced_authority_holds_for_the_next_connection(tmp_path: Path) -> None:
+    made = Certificates(tmp_path)
+    certificate, trusted = made.issue("broker"), tmp_path / "trusted.pem"
+    put_over(made.new_authority("other"), trusted)
+    tls = (
+        "webServicePortTls=0",
+        "brokerServicePortTls=0",
+        f"tlsCertificateFilePath={certificate}",
+        f"tlsKeyFilePath={made.key(certificate)}",
+        "brokerClientTlsEnabled=true",
+    )
+    async with brokers(2, TRANSACTIONS, *tls, f"brokerClientTrustCertsFilePath={trusted}") as (first, second):
+        await own(second)
+        with pytest.raises(ServiceNotReady, match="does not answer"):
+            await peers_of(first).wires.tell(second.addresses, END)
+        put_over(made.authority, trusted)
+        await peers_of(first).wires.tell(second.addresses, END)

@@ -21,6 +21,7 @@ from broker.compose.coordinators import OWNED_INTERVAL_S, TIME_OUTS_INTERVAL_S
 from broker.managed_ledger.cursor_info_writer import CursorInfoWriter
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.peers.contexts import PeerContexts
 from broker.peers.peer_settings import PeerSettings
 from broker.peers.peers import PeerAnswer, PeerRefused, Peers
 from broker.peers.wires import Wires
@@ -69,7 +70,7 @@ class SimWires(Wires):
     """Ends of transactions, as requests of a client to the broker."""
 
     def __init__(self, history: ClusterHistory) -> None:
-        super().__init__(PeerSettings, dict)
+        super().__init__(PeerSettings, dict, PeerContexts())
         self._history = history
 
     async def tell(self, to: Addresses, encode: Callable[[int], bytes]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from broker.service.transactions.coordinators import ASSIGN_TOPIC
 from foundation.model.topic_name import parse_topic_name
 from foundation.model.txn_id import TxnId
 from protocol.pulsar_api_pb2 import MessageMetadata, ServerError
+from tests.support.certificates import Certificates
 from tests.support.command_json import Json
 from tests.support.memory_broker import memory_broker
 from tests.support.mover import SOURCE, TARGET, Mover
@@ -86,6 +88,31 @@ async def test_coordinators_that_nobody_runs_are_listed_with_the_brokers_that_ta
             is_here = one["brokerServiceUrl"] == other.addresses.service_url
             bundle = ownership.bundle_of(ASSIGN_TOPIC.with_partition(one["id"]))
             assert (bundle in ownership.parts()) == is_here
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_tls"),
+    [((), False), (("brokerClientTlsEnabled=true",), True), (("brokerServicePort=",), True)],
+)
+async def test_coordinators_are_listed_with_the_url_that_brokers_use(
+    tmp_path: Path, settings: tuple[str, ...], *, is_tls: bool
+) -> None:
+    made = Certificates(tmp_path)
+    tls = (
+        "brokerServicePortTls=0",
+        "webServicePortTls=0",
+        f"tlsCertificateFilePath={made.server}",
+        f"tlsKeyFilePath={made.key(made.server)}",
+        f"brokerClientTrustCertsFilePath={made.authority}",
+    )
+    async with (
+        memory_broker("transactionCoordinatorEnabled=true", *tls, *settings) as broker,
+        ClientSession(broker.addresses.admin_url) as admin,
+    ):
+        expected = broker.addresses.service_url_tls if is_tls else broker.addresses.service_url
+        assert expected
+        listed = (await get(admin, "coordinators"))[1]
+        assert {one["brokerServiceUrl"] for one in listed} == {expected}
 
 
 async def test_coordinators_are_listed_and_counted(
