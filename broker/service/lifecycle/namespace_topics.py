@@ -1,8 +1,8 @@
 """Operations of administrators on all topics of a namespace, or on those of one of its bundles.
 
 They take topics in turn or in small slices, and the loop serves clients between them: a namespace may have many thousands
-of topics. The error of a topic keeps the work from no other one. The first error is raised at the end, and the operation can be
-repeated.
+of topics. The error of a topic keeps the work from no other one. The first error is raised at the end, and the operation
+can be repeated.
 """
 
 from __future__ import annotations
