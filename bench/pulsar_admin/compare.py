@@ -27,7 +27,10 @@ _MEASURED = re.compile(
     re.IGNORECASE,
 )
 """Members whose values depend on the run: the comparison keeps only their presence."""
-_LOG = re.compile(r"^\S*(\d\d:\d\d:\d\d[.,]\d+|\d{4}-\d\d-\d\dT).*$\n?", re.MULTILINE)
+_LOG = re.compile(
+    r"^(\S*(\d\d:\d\d:\d\d[.,]\d+|\d{4}-\d\d-\d\dT)|\w{3} \d+, \d{4} \d+:\d\d:\d\d [AP]M ).*$\n?",
+    re.MULTILINE,
+)
 _RECORDS = re.compile(r"(\d+) records (sent|received)")
 _ASKED = re.compile(r"--num-messages (\d+)")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.\d]*(Z|[+-]\d\d:?\d\d)?|\b1[6-9]\d{11}\b")

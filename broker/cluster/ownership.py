@@ -32,7 +32,7 @@ from broker.cluster.leases import Leases
 from broker.cluster.members import RETRY_S, Members
 from broker.cluster.moves import LOOKUP, UNLOADED, Moves, explained
 from broker.cluster.orders import Orders
-from broker.cluster.records import encode_leader
+from broker.cluster.records import Member, encode_leader
 from broker.cluster.reports import LoadReports
 from broker.peers.peers import Peers
 from broker.service.namespaces.bundles import KnownBundles
@@ -133,6 +133,7 @@ class ClusterOwnership(TopicOwnership):
             return now_ns() // 1_000_000
 
         self._settings = settings
+        self._wall_ms = wall_ms
         self.reports = LoadReports(self.members, self.leases, version, settings, wall_ms, now_ms)
         """The load reports of this broker."""
         orders = Orders(self.members, self.leases, self.moves, peers)
@@ -169,11 +170,18 @@ class ClusterOwnership(TopicOwnership):
     async def seen(self) -> ClusterSeen:
         """Returns the brokers as their last load reports show them, and their moves. Raises MetadataError."""
         weights = self._settings().weights
-        loads = {name: (one.addresses, one.load) for name, one in (await self.members.read()).items()}
-        loads[self.owner.broker_id] = self.owner, self.reports.load
+        members, now_ms = await self.members.read(), self._wall_ms()
+        own = Member(self.owner.broker_id, self.owner, self.reports.load, now_ms)
         brokers = {
-            name: BrokerSeen(addresses, sorted(load.bundles), load.used(weights), load.total.rate)
-            for name, (addresses, load) in loads.items()
+            one.broker_id: BrokerSeen(
+                one.addresses,
+                sorted(one.load.bundles),
+                one.load.used(weights),
+                one.load.total.rate,
+                # The clock of the other broker may be ahead of this one's.
+                max(0, now_ms - one.updated_ms),
+            )
+            for one in (members | {own.broker_id: own}).values()
         }
         return ClusterSeen(brokers, self.leader, explained(await self.moves.all()))
 

@@ -25,6 +25,7 @@ async def cluster_page(ownership: TopicOwnership) -> dict[str, Json]:
             "serviceUrl": one.addresses.service_url or one.addresses.service_url_tls,
             "used": one.used,
             "messageRate": one.rate,
+            "reportAgeMs": one.age_ms,
             "bundleCount": len(one.bundles),
             "bundles": list(one.bundles[:BUNDLES_MAX]),
         }

@@ -45,6 +45,15 @@ def publish_latency(value: float | None) -> str:
     return "> 1 s" if value is not None and value >= 1000 else milliseconds(value)
 
 
+def age(ms: float) -> str:
+    """Returns how long ago a time was as now, 17 s ago, 3 min ago or 2 h ago: whole units, rounded down."""
+    seconds = int(ms // 1000)
+    for unit, one in (("h", 3600), ("min", 60), ("s", 1)):
+        if seconds >= one:
+            return f"{seconds // one} {unit} ago"
+    return "now"
+
+
 def fitted(text: str, width: int) -> str:
     """Returns a text in at most `width` characters; a longer one loses its beginning."""
     return text if len(text) <= width else "…" + text[len(text) - width + 1 :]

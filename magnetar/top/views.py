@@ -19,7 +19,7 @@ TEXTS: Final[Mapping[str, Lines]] = {
     "hour": hour_lines,
     "cache": cache_lines,
     "bookies": bookies_lines,
-    "cluster": cluster_lines,
+    "cluster": lambda answer, _: cluster_lines(answer),
 }
 """The views that are text."""
 VALUE_MAX: Final = 60

@@ -28,6 +28,7 @@ def unlike(here: str, there: str, command: str = "admin tenants get t") -> list[
         ("r    [produce, consume]", "r    [consume, produce]"),
         ("Published at 2026-11-22T01:02:03.004Z", "Published at 2026-11-23T04:05:06Z"),
         ("b\na", "a\nb\n\nGoodbye!"),
+        ("Nov 30, 2026 2:35:43 PM io.a.B c\nd", "Nov 30, 2026 12:36:14 AM io.a.B c\nd"),
         ("failed\n\nStacktrace:\n\n\tat x(Y.java:1)", "failed"),
     ],
 )

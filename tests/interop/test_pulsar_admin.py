@@ -42,6 +42,8 @@ REFUSED_ON_TWO_BROKERS = (
     "topics stats shop/ns/a",
     "no_such_algorithm",
     "split-bundle shop/ns --bundle 0x00000000_0x80000000",
+    "ns-isolation-policy list nowhere",
+    "ns-isolation-policy brokers nowhere",
     "ns-isolation-policy get {cluster} keep",
     "get-anti-affinity-namespaces",
     "create-failure-domain {cluster} --domain-name e",

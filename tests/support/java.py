@@ -21,6 +21,8 @@ import pytest
 from tests.support.ports import free_port
 
 RESOLVE_S: Final = 600
+ATTEMPT_S: Final = 2
+"""A connection that comes while ZooKeeper starts may never be answered; the next one is."""
 QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 QUICK_JAVA: Final = ("java", *QUICK)
 """For programs that run for seconds: little is compiled, and nothing twice."""
@@ -145,12 +147,12 @@ class ZooKeeper:
     def _answers(self) -> bool:
         """Returns True once it serves, which is later than it listens."""
         try:
-            return b"Mode: standalone" in self._state()
+            return b"Mode: standalone" in self._state(wait_s=ATTEMPT_S)
         except OSError:
             return False
 
-    def _state(self, word: bytes = b"srvr") -> bytes:
+    def _state(self, word: bytes = b"srvr", wait_s: float = 60) -> bytes:
         host, port = self.address.split(":")
-        with socket.create_connection((host, int(port)), timeout=60) as connection:
+        with socket.create_connection((host, int(port)), timeout=wait_s) as connection:
             connection.sendall(word)
             return b"".join(iter(lambda: connection.recv(4096), b""))

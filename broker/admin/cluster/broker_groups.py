@@ -17,7 +17,7 @@ from broker.admin.http.answers import answering, body_of, empty
 from broker.admin.http.fields import checked_fields, fields_of
 from broker.admin.service_view import BROKER, CLUSTERS
 from broker.cluster.isolation import KEYS, fault_of, names_broker, patterns
-from broker.service.namespaces.clusters import BROKERS
+from broker.service.namespaces.clusters import BROKERS, ClusterNotFound
 from broker.service.policies.forms import Choice, Form, Names, Texts
 from foundation.model.errors import BrokerError
 from foundation.value import Json
@@ -68,8 +68,12 @@ async def delete_domain(request: web.Request) -> None:
 
 
 async def policies(request: web.Request) -> Json:
-    """Returns all isolation policies by name; 404 where none was ever stored."""
-    return {**await request.app[CLUSTERS].isolation_policies(request.match_info["cluster"])}
+    """Returns all isolation policies by name; 404 where none was ever stored, and for an unknown cluster."""
+    clusters, cluster = request.app[CLUSTERS], request.match_info["cluster"]
+    if not await clusters.exists(cluster):
+        # Pulsar's answer to this request alone. It refuses the others about an unknown cluster with 412.
+        raise ClusterNotFound(f"Cluster {cluster} does not exist.")
+    return {**await clusters.isolation_policies(cluster)}
 
 
 async def policy(request: web.Request) -> Json:

@@ -23,6 +23,8 @@ from broker.admin.namespaces.namespace_values import checked_bundles
 from broker.admin.namespaces.policies import policies_of_body, shown_policies
 from broker.admin.namespaces.quota_rules import checked_quota
 from broker.admin.service_view import BROKER, BrokerView
+from broker.admin.topics.over_owners import non_persistent_names
+from broker.admin.topics.topic_lists import shown_names
 from broker.service.namespaces.bundles import bundles_of
 from broker.service.namespaces.namespaces import NamespaceNotFound
 from broker.service.namespaces.stored_forms import BUNDLES_KEY, DELETED, REPLICATION
@@ -105,17 +107,25 @@ async def delete(request: web.Request) -> web.Response:
 
 
 async def topics(request: web.Request) -> web.Response:
-    """Returns the topics of a namespace, of the kinds that the parameter `mode` names."""
+    """Returns the topics of a namespace, of the kinds that the parameter `mode` names.
+
+    System topics are listed with `includeSystemTopic=true`.
+    """
     broker, namespace = request.app[BROKER], namespace_of(request)
     broker.namespaces.policies(namespace)
     mode = request.query.get("mode", "PERSISTENT")
     if mode not in ("PERSISTENT", "NON_PERSISTENT", "ALL"):
         # A page, as Pulsar answers a parameter that is no value of the type.
         raise web.HTTPNotFound()
+    asks_owners = mode != "PERSISTENT" and broker.registry.ownership.is_shared
     found = await broker.registry.names(
-        namespace, persistent=mode != "NON_PERSISTENT", non_persistent=mode != "PERSISTENT"
+        namespace,
+        persistent=mode != "NON_PERSISTENT",
+        non_persistent=mode != "PERSISTENT" and not asks_owners,
     )
-    return await answer_names(found, broker.registry.now_ns)
+    if asks_owners:
+        found += await non_persistent_names(request)
+    return await answer_names(shown_names(request, found), broker.registry.now_ns)
 
 
 def _all_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:

@@ -33,12 +33,13 @@ from broker.admin.topics.topic_access import (
     owner_url,
     parts,
     subscription_of,
+    with_each,
 )
 from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.namespaces.namespaces import Json
 from broker.service.subscriptions.backlog.analysis import analyze
 from broker.service.subscriptions.backlog.open_runs import nth_open
-from broker.service.subscriptions.backlog.requested_expiry import NotExpired, expire_older, expire_through
+from broker.service.subscriptions.backlog.requested_expiry import expire_older, expire_through
 from broker.service.subscriptions.backlog.sizes import bytes_after
 from broker.service.subscriptions.subscription import Subscription
 from foundation.model.errors import NotAllowed, SubscriptionNotFound, Unauthorized
@@ -99,15 +100,7 @@ async def expire(request: web.Request) -> web.Response:
 
 async def _expire_all(request: web.Request, subscriptions: list[Subscription]) -> web.Response:
     before_ms = request.app[BROKER].environment.wall_ms() - int(request.match_info["seconds"]) * 1000
-    refusal: NotExpired | None = None
-    for one in subscriptions:
-        try:
-            await expire_older(one, before_ms)
-        except NotExpired as error:
-            # The others follow all the same; the text of the answer says so.
-            refusal = refusal or error
-    if refusal is not None:
-        raise refusal
+    await with_each(subscriptions, lambda one: expire_older(one, before_ms))
     return done()
 
 
@@ -236,12 +229,15 @@ async def truncate(request: web.Request) -> web.Response:
     check_namespace(broker, name)
     if not name.is_persistent:
         raise PreconditionFailed("unsupport truncate")
-    for part in await parts(broker, name):
+
+    async def truncate_part(part: TopicName) -> None:
         topic = await existing_persistent(broker, part)
         for one in list(topic.subscriptions.values()):
             if one.name not in INTERNAL_CURSORS:
                 one.acknowledge_through(topic.ledger.last_confirmed)
         await broker.registry.shadows.trim(topic, without_retention=True)
+
+    await with_each(await parts(broker, name), truncate_part)
     return done()
 
 
@@ -249,8 +245,7 @@ async def trim(request: web.Request) -> web.Response:
     """Removes ledgers that no subscription and no retention keeps, now and not at the next check."""
     broker, name = request.app[BROKER], topic_of(request)
     _refuse_non_persistent(broker, name, "Trim")
-    for topic in await existing_parts(broker, name):
-        await broker.registry.shadows.trim(topic)
+    await with_each(await existing_parts(broker, name), broker.registry.shadows.trim)
     return empty()
 
 

@@ -15,7 +15,16 @@ from urllib.parse import quote
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from broker.admin.http.answers import PreconditionFailed, answer, body_of, done, namespace_of, topic_of
+from broker.admin.http.answers import (
+    PreconditionFailed,
+    answer,
+    answer_names,
+    body_of,
+    done,
+    empty,
+    namespace_of,
+    topic_of,
+)
 from broker.admin.http.principal import PRINCIPAL
 from broker.admin.http.request_path import CHECK_ALONE, NAMESPACE, template_of
 from broker.admin.service_view import BROKER, BrokerView
@@ -88,9 +97,17 @@ _done = partial(_done_in_some, 0)
 _done_where_it_is = partial(_done_in_some, _MISSING)
 
 
+def _sorted_names(outcomes: Sequence[OwnerAnswer]) -> list[str]:
+    return sorted({str(name) for _, body in _bodies(outcomes) if isinstance(body, list) for name in body})
+
+
 async def _names(_: web.Request, outcomes: Sequence[OwnerAnswer]) -> web.Response:
-    found = {str(name) for _, body in _bodies(outcomes) if isinstance(body, list) for name in body}
-    return answer([*sorted(found)])
+    return answer([*_sorted_names(outcomes)])
+
+
+async def _emptied(request: web.Request, outcomes: Sequence[OwnerAnswer]) -> web.Response:
+    await _done(request, outcomes)
+    return empty()
 
 
 async def _merged(_: web.Request, outcomes: Sequence[OwnerAnswer]) -> web.Response:
@@ -138,7 +155,7 @@ RULES: Final[dict[tuple[str, str], Rule]] = {
     ("POST", "/terminate/partitions"): Rule(_by_index, "/terminate"),
     ("PUT", "/compaction"): Rule(_done),
     ("DELETE", "/truncate"): Rule(_done),
-    ("POST", "/trim"): Rule(_done),
+    ("POST", "/trim"): Rule(_emptied),
     ("GET", "/partitioned-stats"): Rule(_stats, "/stats"),
     ("GET", "/partitioned-internalStats"): Rule(_by_partition, "/internalStats"),
     ("GET", "/internal-info"): Rule(_info),
@@ -183,7 +200,7 @@ async def ask_all_owners(request: web.Request, handler: Handler) -> web.StreamRe
         return await handler(request)
     ownership = cluster_of(broker)
     if (request.method, template) == _LIST and request.match_info["domain"] == NON_PERSISTENT:
-        return await _names(request, await _all_of(_bundles(request), partial(_list, request, ownership)))
+        return await answer_names(await non_persistent_names(request), broker.registry.now_ns)
     of_coordinators = _OF_COORDINATORS.get((request.method, template))
     if of_coordinators is not None and "coordinatorId" not in request.query:
         return await of_coordinators(request, await _ask_coordinators(request, ownership))
@@ -251,6 +268,12 @@ async def _list(request: web.Request, ownership: ClusterOwnership, bundle: str) 
     except BrokerError as error:
         return OwnerAnswer(bundle, error=error)
     return OwnerAnswer(bundle, found.body)
+
+
+async def non_persistent_names(request: web.Request) -> list[str]:
+    """Returns the open non-persistent topics of the namespace in the path at all owners. Raises their errors."""
+    ownership = cluster_of(request.app[BROKER])
+    return _sorted_names(await _all_of(_bundles(request), partial(_list, request, ownership)))
 
 
 async def _ask_bundles(request: web.Request, ownership: ClusterOwnership) -> web.Response:

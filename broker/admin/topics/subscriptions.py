@@ -29,8 +29,10 @@ from broker.admin.topics.topic_access import (
     one_persistent,
     parts,
     subscription_of,
+    with_each,
 )
 from broker.service.subscriptions.replicated_subscriptions import keep_replicated
+from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic, hold
 from foundation.model.errors import ConsumerBusy, NotAllowed, SubscriptionNotFound, TopicNotFound
@@ -99,8 +101,7 @@ async def delete(request: web.Request) -> web.Response:
     # All partitions are looked at before the first deletion, so that a refusal changes none of them.
     if any(subscription.consumers for _, subscription in found) and not force:
         raise PreconditionFailed("Subscription has active connected consumers")
-    for topic, subscription in found:
-        await topic.subscribing.delete(subscription, None, force=True)
+    await with_each(found, lambda one: one[0].subscribing.delete(one[1], None, force=True))
     return done()
 
 
@@ -112,8 +113,13 @@ async def reset_to_time(request: web.Request) -> web.Response:
     text, name = request.match_info["timestamp"], request.match_info["subscription"]
     topics = await existing_parts(request.app[BROKER], topic_of(request))
     # Looked up in all partitions first, so that a missing one moves none.
-    for topic, subscription in [(topic, subscription_of(topic, name)) for topic in topics]:
+    found = [(topic, subscription_of(topic, name)) for topic in topics]
+
+    async def seek(one: tuple[PersistentTopic, Subscription]) -> None:
+        topic, subscription = one
         await subscription.seek(await topic.positions.first_since(int(text)))
+
+    await with_each(found, seek)
     return done()
 
 

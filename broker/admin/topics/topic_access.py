@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import TypeVar
 
 from broker.admin.http.answers import PreconditionFailed
 from broker.admin.service_view import BrokerView
@@ -12,9 +13,11 @@ from broker.service.namespaces.partitioned_metadata import StoredPartitions
 from broker.service.subscriptions.subscription import Subscription
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic import Topic, hold
-from foundation.model.errors import NotAllowed, SubscriptionNotFound, TopicNotFound
+from foundation.model.errors import BrokerError, NotAllowed, SubscriptionNotFound, TopicNotFound
 from foundation.model.topic_name import TopicName
 from foundation.value import Json
+
+Part = TypeVar("Part")
 
 PARTITIONS_PER_SLICE = 20
 """Partitions that are looked at before other work of the loop; about 2 ms of statistics."""
@@ -101,6 +104,18 @@ async def partitioned_shown(broker: BrokerView, name: TopicName) -> dict[str, Js
 async def existing_parts(broker: BrokerView, name: TopicName) -> list[PersistentTopic]:
     """Returns the topics of all parts. Raises like `existing_persistent` for the first that fails."""
     return [await existing_persistent(broker, part) for part in await parts(broker, name)]
+
+
+async def with_each(parts: Iterable[Part], work: Callable[[Part], Awaitable[object]]) -> None:
+    """Does the work with each part of a topic, also after one where it failed. Raises the first error at the end."""
+    first: BrokerError | None = None
+    for part in parts:
+        try:
+            await work(part)
+        except BrokerError as error:
+            first = first or error
+    if first is not None:
+        raise first
 
 
 def subscription_of(topic: PersistentTopic, name: str) -> Subscription:

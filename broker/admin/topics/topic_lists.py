@@ -43,7 +43,7 @@ async def partitioned_names(request: web.Request) -> web.Response:
     broker, namespace = request.app[BROKER], namespace_of(request)
     broker.namespaces.policies(namespace)  # Raises NamespaceNotFound for a namespace that does not exist.
     found = await broker.registry.partitions.names(namespace, request.match_info["domain"])
-    return await _answer(request, _without_system(request, found))
+    return await _answer(request, shown_names(request, found))
 
 
 async def _answer(request: web.Request, found: list[str]) -> web.Response:
@@ -60,10 +60,11 @@ async def _names(request: web.Request) -> list[str]:
     broker.namespaces.policies(namespace)
     persistent = request.match_info["domain"] == "persistent"
     found = await broker.registry.names(namespace, persistent=persistent, non_persistent=not persistent)
-    return _without_system(request, found)
+    return shown_names(request, found)
 
 
-def _without_system(request: web.Request, found: list[str]) -> list[str]:
+def shown_names(request: web.Request, found: list[str]) -> list[str]:
+    """Returns the names without those of system topics, unless the request asks for them."""
     if is_true(request, "includeSystemTopic") or namespace_of(request) == "pulsar/system":
         return found
     return without_system(found)

@@ -1,14 +1,17 @@
 """Operations of administrators on all topics of a namespace, or on those of one of its bundles.
 
 They take topics in turn or in small slices, and the loop serves clients between them: a namespace may have many thousands
-of topics. An operation that failed halfway can be repeated.
+of topics. The error of a topic keeps the work from no other one. The first error is raised at the end, and the operation
+can be repeated.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import logging
+from collections.abc import Awaitable, Callable, Iterator
 
+from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.namespaces.bundles import Bundle, OwnedBundles, bundles_of
 from broker.service.successor import Successor
 from broker.service.topics.persistent_topic import PersistentTopic
@@ -16,6 +19,8 @@ from broker.service.topics.topic_registry import CLOSINGS_AT_ONCE, TopicRegistry
 from foundation.loop.slices import in_slices
 from foundation.model.errors import BrokerError, TopicNotFound
 from foundation.model.topic_name import parse_topic_name
+
+log = logging.getLogger("magnetar")
 
 
 class SubscriptionInUse(BrokerError):
@@ -70,11 +75,17 @@ async def unload(
 async def clear_backlog(
     registry: TopicRegistry, namespace: str, bundle: Bundle | None = None, subscription: str | None = None
 ) -> None:
-    """Acknowledges every stored message of one subscription, or of all. A topic without it is no error."""
-    async for topic in _opened(registry, namespace, bundle):
+    """Acknowledges every stored message of one subscription, or of all. A topic without it is no error.
+
+    The cursors of the broker's own are none of all. NotAllowed for one that is named; its position follows by itself.
+    """
+
+    async def clear(topic: PersistentTopic) -> None:
         for name, one in list(topic.subscriptions.items()):
-            if subscription in (None, name):
+            if name == subscription or (subscription is None and name not in INTERNAL_CURSORS):
                 one.acknowledge_through(topic.ledger.last_confirmed)
+
+    await _with_each(registry, namespace, bundle, clear)
 
 
 async def check_unused(
@@ -94,23 +105,43 @@ async def unsubscribe(
     """Deletes a subscription from every topic that has it. SubscriptionInUse if it has consumers on one of them."""
     # All topics are looked at before the first deletion, so that a refusal changes none of them.
     await check_unused(registry, namespace, bundle, subscription)
-    async for topic in _opened(registry, namespace, bundle):
+
+    async def delete(topic: PersistentTopic) -> None:
         one = topic.subscriptions.get(subscription)
         if one is not None:
             await topic.subscribing.delete(one, None, force=True)
 
+    await _with_each(registry, namespace, bundle, delete)
 
-async def _opened(
-    registry: TopicRegistry, namespace: str, bundle: Bundle | None
-) -> AsyncIterator[PersistentTopic]:
-    """Yields the persistent topics, opened where need be; those of brokers themselves are left out."""
+
+async def _with_each(
+    registry: TopicRegistry,
+    namespace: str,
+    bundle: Bundle | None,
+    work: Callable[[PersistentTopic], Awaitable[None]],
+) -> None:
+    """Does the work with each persistent topic, opened where need be; those of brokers themselves are left out.
+
+    Raises the first error, after the last topic.
+    """
+    failed: list[tuple[str, BrokerError]] = []
     async for text in in_slices(await registry.names(namespace, non_persistent=False), registry.now_ns):
         name = parse_topic_name(text)
         if name.is_system or (bundle is not None and not bundle.has(text)):
             continue
         try:
             topic = await registry.get(name, create=False)
+            if isinstance(topic, PersistentTopic):
+                await work(topic)
         except TopicNotFound:
             continue  # Deleted meanwhile.
-        if isinstance(topic, PersistentTopic):
-            yield topic
+        except BrokerError as error:
+            failed.append((text, error))
+    if failed:
+        first, refusal = failed[0]
+        # One line: a storage that fails would bring one for each of many thousands of topics.
+        log.warning(
+            "! a request about %s failed for %d topics, the first is %s: %s",
+            *(namespace, len(failed), first, refusal),
+        )
+        raise refusal

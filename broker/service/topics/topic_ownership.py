@@ -160,6 +160,8 @@ class BrokerSeen(NamedTuple):
     """The share of its most used resource at that report, by the weights of the load balance."""
     rate: float = 0.0
     """Messages per second of its bundles, in and out, at that report."""
+    age_ms: int = 0
+    """How long ago that was, by the clocks of both; 0 for the broker that tells, which measures every few seconds."""
 
 
 class ClusterSeen(NamedTuple):

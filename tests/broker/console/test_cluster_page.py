@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from aiohttp import ClientSession
 
 from broker.cluster.loads import BrokerLoad, BundleLoad, ResourceUse
@@ -16,7 +17,7 @@ from broker.service.topics.topic_ownership import (
     MoveKind,
     TopicOwnership,
 )
-from tests.broker.cluster.support import cluster
+from tests.broker.cluster.support import NOW_MS, cluster
 from tests.broker.cluster.test_ownership import BUNDLE, owned
 
 PATH = "/admin/v2/magnetar/console/cluster"
@@ -65,6 +66,16 @@ async def test_load_of_a_broker_is_that_of_its_last_report() -> None:
         found: Any = await cluster_page(node.ownership)
         shown = {one["name"]: (one["used"], one["messageRate"]) for one in found["brokers"]}
         assert shown == {"host0:8080": (0.0, 0.0), "host1:8080": (0.3, 9.0)}
+
+
+@pytest.mark.parametrize(("later_ms", "age_ms"), [(660_000, 660_000), (-5_000, 0)], ids=["later", "ahead"])
+async def test_report_of_another_broker_has_an_age_and_the_own_load_none(later_ms: int, age_ms: int) -> None:
+    """Without a balance by load a broker tells its rate when a bundle comes or goes, and not when its traffic ends."""
+    nodes = await cluster(2)
+    nodes[0].ownership._wall_ms = lambda: NOW_MS + later_ms
+    found: Any = await cluster_page(nodes[0].ownership)
+    ages = {one["name"]: one["reportAgeMs"] for one in found["brokers"]}
+    assert ages == {"host0:8080": 0, "host1:8080": age_ms}
 
 
 async def test_many_bundles_and_moves_are_counted_and_not_all_listed() -> None:

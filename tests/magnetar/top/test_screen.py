@@ -18,7 +18,7 @@ from magnetar.top.rates import Scrapes
 from magnetar.top.scrape import parse
 from magnetar.top.screen import TopScreen
 from magnetar.top.source import TOPICS
-from tests.magnetar.top.test_views import HISTORY, SETTINGS
+from tests.magnetar.top.test_views import CLUSTER, HISTORY, SETTINGS
 
 NAMES = ("a", "b", "c")
 
@@ -168,6 +168,18 @@ async def test_views_are_opened_by_their_numbers(broker: Broker) -> None:
         await until(pilot, lambda: [row[0] for row in cells(app)] == ["aKey"])
         await pilot.press("escape", "escape")
         await until(pilot, lambda: len(names(app)) == 3)
+
+
+async def test_reason_of_a_move_is_folded_and_not_cut_on_a_narrow_screen(broker: Broker) -> None:
+    broker.looks = {"cluster": Look(AnswerObject(CLUSTER))}
+    app = TopScreen(broker.read, 3600.0, "rate", "", "cluster")
+    async with app.run_test(size=(60, 24)) as pilot:
+        await until(pilot, lambda: "last moves" in text(app, "text"))
+        widget = app.query_one("#text", Static)
+        await until(pilot, lambda: widget.size.height > len(text(app, "text").splitlines()))
+        assert widget.size.width <= 60
+        drawn = "".join(widget.render_line(row).text for row in range(widget.size.height))
+        assert "w" * 80 in drawn.replace(" ", "")
 
 
 async def test_view_of_another_version_is_named_and_ends_nothing(broker: Broker) -> None:

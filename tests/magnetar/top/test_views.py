@@ -27,7 +27,7 @@ from magnetar.top.rates import Scrapes, overview
 from magnetar.top.screen import TopScreen
 from magnetar.top.settings_view import settings_rows
 from magnetar.top.source import TOPICS, Source
-from magnetar.top.views import TEXTS
+from magnetar.top.views import TEXTS, text_of
 from tests.vectors.broker_process import BrokerProcess
 
 NARROW = 77
@@ -177,40 +177,47 @@ def test_command_screen_and_routes_have_the_same_views() -> None:
     assert {TOPICS, *TEXTS, "settings"} == {TOPICS, *ROUTES} == {*VIEWS}
 
 
+CLUSTER: dict[str, Json] = {
+    "isShared": True,
+    "isServing": False,
+    "brokers": [
+        {
+            "name": f"b{number}:8080",
+            "isSelf": number == 1,
+            "leads": False,
+            "serviceUrl": f"u{number}",
+            "bundleCount": 7,
+            "messageRate": 82.0 * number,
+            "reportAgeMs": 700_000 * number,
+        }
+        for number in range(2)
+    ],
+    "moves": [
+        {
+            "atMs": 1_795_456_811_163,
+            "bundle": "t/n/r",
+            "broker": "b0:8080",
+            "kind": "taken",
+            "why": "w" * 80,
+        }
+    ],
+}
+
+
 def test_cluster_has_a_line_for_each_broker_and_each_move() -> None:
-    found: dict[str, Json] = {
-        "isShared": True,
-        "isServing": False,
-        "brokers": [
-            {
-                "name": f"b{number}:8080",
-                "isSelf": number == 1,
-                "leads": False,
-                "serviceUrl": f"u{number}",
-                "bundleCount": 7,
-            }
-            for number in range(2)
-        ],
-        "moves": [
-            {
-                "atMs": 1_795_456_811_163,
-                "bundle": "t/n/r",
-                "broker": "b0:8080",
-                "kind": "taken",
-                "why": "w" * 80,
-            }
-        ],
-    }
-    suspended, leaderless, first, second, _, _, move = cluster_lines(AnswerObject(found), NARROW)
+    suspended, leaderless, first, second, _, _, move = cluster_lines(AnswerObject(CLUSTER))
     assert suspended.startswith("SUSPENDED")
     assert leaderless == "NO LEADER"
-    assert first.split() == ["b0:8080", "bundles", "7", "u0"]
-    assert second.split() == ["b1:8080", "bundles", "7", "asked", "u1"]
-    assert move.startswith("23 Nov 18:00:11  t/n/r  taken     b0:8080: ww")
-    assert len(move) == NARROW
-    lead: Json = {"name": "b0:8080", "isSelf": False, "leads": True, "serviceUrl": "u0", "bundleCount": 7}
-    served = AnswerObject(found | {"isServing": True, "brokers": [lead]})
-    assert cluster_lines(served, NARROW)[0].split() == ["b0:8080", "bundles", "7", "leads", "u0"]
+    assert " ".join(first.split()) == "b0:8080 bundles 7 messages 0/s (now) u0"
+    assert " ".join(second.split()) == "b1:8080 bundles 7 messages 82/s (11 min ago) asked u1"
+    assert move == f"23 Nov 18:00:11  t/n/r  taken     b0:8080: {'w' * 80}"
+    assert text_of("cluster", AnswerObject(CLUSTER), NARROW, "")[-1] == move, "whole also for a script"
+    brokers = CLUSTER["brokers"]
+    assert isinstance(brokers, list)
+    assert isinstance(brokers[0], dict)
+    lead: Json = {**brokers[0], "leads": True}
+    served = AnswerObject({**CLUSTER, "isServing": True, "brokers": [lead]})
+    assert cluster_lines(served)[0].split()[-2:] == ["leads", "u0"]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import { h, replace, setText } from "../dom/element.js";
 import { panel } from "../dom/parts.js";
 import { Table } from "../dom/table.js";
 import { count, counted, percent } from "../format/numbers.js";
-import { absolute } from "../format/times.js";
+import { absolute, ago } from "../format/times.js";
 import { get } from "../shell/api.js";
 import { Refresh } from "../shell/refresh.js";
 
@@ -54,6 +54,7 @@ function brokersTable() {
       { label: "Part", text: part, node: (one) => h("span", {}, part(one)) },
       { label: "Use", number: true, text: ({ used }) => percent(used) },
       { label: "Messages/s", number: true, text: ({ messageRate }) => count(Math.round(messageRate)) },
+      { label: "Measured", text: ({ reportAgeMs }) => ago(0, reportAgeMs) },
       { label: "Bundles", number: true, text: ({ bundleCount }) => count(bundleCount) },
       { label: "For clients", text: ({ serviceUrl }) => serviceUrl },
     ],

@@ -60,6 +60,17 @@ async def test_isolation_policies_name_brokers_and_namespaces(
     assert await refusal(admin, f"GET {policies}/p") == (404, reason)
 
 
+async def test_isolation_policies_of_an_unknown_cluster_are_refused_as_by_pulsar(
+    admin: ClientSession,
+) -> None:
+    policies, reason = f"{CLUSTERS}/nope/namespaceIsolationPolicies", "Cluster nope does not exist."
+    assert await refusal(admin, f"GET {policies}") == (404, reason)
+    for path in ("p", "brokers", "brokers/nope:1"):
+        assert await refusal(admin, f"GET {policies}/{path}") == (412, reason)
+    assert await refusal(admin, f"POST {policies}/p", POLICY) == (412, reason)
+    assert await refusal(admin, f"DELETE {policies}/p") == (412, reason)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -18,6 +18,7 @@ from foundation.loop import slices
 from foundation.model.errors import TopicNotFound
 from foundation.model.position import EARLIEST
 from foundation.model.topic_name import parse_topic_name
+from tests.broker.admin.publishing import publish_plain
 from tests.broker.admin.test_rest import call, refusal
 
 NAMESPACES = "/admin/v2/namespaces/public"
@@ -345,6 +346,44 @@ async def test_subscription_is_deleted_from_all_topics_of_a_namespace(
         subscriptions = await call(admin, f"GET /admin/v2/persistent/public/n/{local}/subscriptions")
         assert subscriptions == (200, ["kept"])
     assert await refusal(admin, f"POST {NAMESPACES}/nope/unsubscribe/s") == (404, "Namespace not found")
+
+
+async def test_backlogs_of_a_namespace_are_cleared_after_a_compaction_of_one_of_its_topics(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    await call(admin, f"PUT {NAMESPACES}/n")
+    for local in ("a", "b"):
+        topic = await with_subscriptions(broker, local, "s")
+        await publish_plain(broker, str(topic.name), 3)
+        await call(admin, f"PUT /admin/v2/persistent/public/n/{local}/compaction")
+        await topic.compaction.wait()
+    for _ in range(2):
+        assert await call(admin, f"POST {NAMESPACES}/n/clearBacklog") == (204, "")
+    for local in ("a", "b"):
+        found: Any = (await call(admin, f"GET /admin/v2/persistent/public/n/{local}/stats"))[1]
+        backlogs = {name: one["msgBacklog"] for name, one in found["subscriptions"].items()}
+        assert backlogs == {"s": 0, "__compaction": 0}
+
+
+async def test_topics_of_a_namespace_are_listed_without_those_of_brokers(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    await call(admin, f"PUT {NAMESPACES}/n")
+    for local in ("t", "__change_events"):
+        await call(admin, f"PUT /admin/v2/persistent/public/n/{local}")
+    await broker.registry.get(parse_topic_name("non-persistent://public/n/v"), create=True)
+    own, volatile = "persistent://public/n/t", "non-persistent://public/n/v"
+    system = "persistent://public/n/__change_events"
+    for mode, listed in (
+        ("", [own]),
+        ("?mode=PERSISTENT", [own]),
+        ("?mode=NON_PERSISTENT", [volatile]),
+        ("?mode=ALL", [own, volatile]),
+        ("?mode=ALL&includeSystemTopic=false", [own, volatile]),
+        ("?includeSystemTopic=true", [system, own]),
+        ("?mode=ALL&includeSystemTopic=true", [system, own, volatile]),
+    ):
+        assert await call(admin, f"GET {NAMESPACES}/n/topics{mode}") == (200, listed), mode
 
 
 async def test_namespace_is_deleted_by_force_when_it_is_allowed(

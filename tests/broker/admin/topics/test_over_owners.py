@@ -151,6 +151,13 @@ async def test_partitions_are_terminated_compacted_and_unloaded_at_their_owners(
     assert all(topic.closed for topic in topics)
 
 
+@pytest.mark.parametrize("at", [0, 1])
+async def test_partitions_are_trimmed_at_their_owners_with_the_answer_for_one(two: Two, at: int) -> None:
+    part = await two.topic(0)
+    assert await two.ask("POST", f"persistent/public/default/{part.name.local}/trim", at=at) == (200, None)
+    assert await two.ask("POST", f"{PATH}/trim", at=at) == (200, None)
+
+
 async def published(two: Two, body: object, at: int) -> tuple[int, list[dict[str, object]]]:
     """Publishes over REST; returns the status and the outcomes."""
     url = f"{two.brokers[at].addresses.admin_url}/topics/{PATH}"
@@ -303,6 +310,11 @@ async def test_non_persistent_topics_of_all_owners_are_listed(two: Two, at: int)
         await two.owners[index].registry.get(name, create=True)
     listed = [str(name) for name in names]
     assert await two.ask("GET", "non-persistent/public/default", at=at) == (200, listed)
+    topics, stored = "namespaces/public/default/topics", [name.replace("non-", "", 1) for name in listed]
+    assert await two.ask("PUT", "persistent/public/default/__change_events") == (204, None)
+    assert await two.ask("GET", f"{topics}?mode=NON_PERSISTENT", at=at) == (200, listed)
+    assert await two.ask("GET", f"{topics}?mode=ALL", at=at) == (200, stored + listed)
+    assert await two.ask("GET", topics, at=at) == (200, stored)
     found = set()
     for bundle in {two.brokers[0].registry.ownership.bundle_of(name) for name in names}:
         _, some = await two.ask("GET", f"non-persistent/{bundle}", at=at)
