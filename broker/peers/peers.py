@@ -184,9 +184,16 @@ class Peers:
                 content = await answer.content.read(BYTES_MAX)
                 found = _decoded(content)
                 return answer.status, str(answer.headers.get("Location", "")), found
-        except (ClientError, TimeoutError, OSError) as error:
+        except ClientError as error:
             reason = str(error) or type(error).__name__
             raise ServiceNotReady(f"broker {urlsplit(url).netloc} does not answer: {reason}") from error
+        except TimeoutError as error:
+            # It has accepted the connection. A change may have been made.
+            raise ServiceNotReady(
+                f"broker {urlsplit(url).netloc} has not finished within {TIMEOUT_S:g} s; it is busy or stands still"
+            ) from error
+        except OSError as error:
+            raise ServiceNotReady(f"broker {urlsplit(url).netloc} does not answer: {error}") from error
 
     async def _opened(self) -> ClientSession:
         made_with = self._settings.uses_tls, self._settings.files
@@ -205,7 +212,9 @@ class Peers:
             self._session = ClientSession(
                 # In UTF-8: with escapes a body could be three times as long as the client's, and above the limit there.
                 json_serialize=partial(json.dumps, ensure_ascii=False, separators=(",", ":")),
-                connector=TCPConnector(ssl=True if context is None else context),
+                # No limit: an open WebSocket keeps its connection, and 100 of them (the default) would leave none for
+                # requests, whose number their classes bound.
+                connector=TCPConnector(limit=0, ssl=True if context is None else context),
                 timeout=ClientTimeout(total=TIMEOUT_S, sock_connect=CONNECT_S),
             )
         return self._session
