@@ -16,6 +16,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from broker.admin.http.answers import PreconditionFailed, answer, body_of, done, namespace_of, topic_of
+from broker.admin.http.pressure import before_asking_others
 from broker.admin.http.principal import PRINCIPAL
 from broker.admin.http.request_path import CHECK_ALONE, NAMESPACE, template_of
 from broker.admin.service_view import BROKER, BrokerView
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 Part = TypeVar("Part")
 
 AT_ONCE: Final = 20
-"""Requests to other brokers that are out at the same time for one request."""
+"""Requests to owners that are out at the same time for one request; none of them asks others."""
 _MISSING: Final = 404
 _CONFLICT: Final = 409
 
@@ -165,6 +166,13 @@ _OF_COORDINATORS: Final[dict[tuple[str, str], Join]] = {
 _ALL_SUBSCRIPTIONS: Final = f"/all_subscription/expireMessages/{_SECONDS}"
 _LIST: Final = "GET", "/admin/v2/{domain}/{tenant}/{namespace}"
 """Persistent topics are in the store, and every broker lists them all."""
+_IN_HANDLERS: Final = {
+    ("POST", f"{_TOPIC}/partitions"),
+    ("DELETE", f"{_TOPIC}/partitions"),
+    ("DELETE", NAMESPACE),
+    ("DELETE", "/admin/v2/tenants/{tenant}"),
+}
+"""By method and template: requests whose handlers ask the owners of topics."""
 _OF_NAMESPACE: Final = {
     ("PUT", "/unload"),
     ("POST", "/clearBacklog"),
@@ -182,13 +190,19 @@ async def ask_all_owners(request: web.Request, handler: Handler) -> web.StreamRe
     if not broker.registry.ownership.is_shared or template is None:
         return await handler(request)
     ownership = cluster_of(broker)
+    if (request.method, template) in _IN_HANDLERS:
+        await before_asking_others(request)
+        return await handler(request)
     if (request.method, template) == _LIST and request.match_info["domain"] == NON_PERSISTENT:
+        await before_asking_others(request)
         return await _names(request, await _all_of(_bundles(request), partial(_list, request, ownership)))
     of_coordinators = _OF_COORDINATORS.get((request.method, template))
     if of_coordinators is not None and "coordinatorId" not in request.query:
+        await before_asking_others(request)
         return await of_coordinators(request, await _ask_coordinators(request, ownership))
     of_namespace = request.method, template.removeprefix(NAMESPACE)
     if of_namespace in _OF_NAMESPACE:
+        await before_asking_others(request)
         return await _ask_bundles(request, ownership)
     rule = RULES.get((request.method, template.removeprefix(_TOPIC)))
     if rule is None:
@@ -197,6 +211,7 @@ async def ask_all_owners(request: web.Request, handler: Handler) -> web.StreamRe
     owners = await _owners_of_partitions(broker, ownership, name)
     if not owners:
         return await handler(request)
+    await before_asking_others(request)
     if template.endswith(_ALL_SUBSCRIPTIONS):
         await _check_subscriptions(request, ownership, owners)
     ask = partial(_ask_partition, request, ownership, rule, await body_of(request))
