@@ -195,7 +195,9 @@ async def ask_all_owners(request: web.Request, handler: Handler) -> web.StreamRe
         return await handler(request)
     if (request.method, template) == _LIST and request.match_info["domain"] == NON_PERSISTENT:
         await before_asking_others(request)
-        return await _names(request, await _all_of(_bundles(request), partial(_list, request, ownership)))
+        return await _names(
+            request, await _all_of(await _bundles(request), partial(_list, request, ownership))
+        )
     of_coordinators = _OF_COORDINATORS.get((request.method, template))
     if of_coordinators is not None and "coordinatorId" not in request.query:
         await before_asking_others(request)
@@ -249,9 +251,13 @@ async def _ask_partition(
     return OwnerAnswer(str(name), found.body)
 
 
-def _bundles(request: web.Request) -> list[str]:
-    """Returns the ranges of the bundles of the namespace in the path. Raises NamespaceNotFound."""
-    return [str(one) for one in bundles_of(request.app[BROKER].namespaces, namespace_of(request)).all()]
+async def _bundles(request: web.Request) -> list[str]:
+    """Returns the ranges of the namespace's bundles as they are stored now. Raises NamespaceNotFound, MetadataError."""
+    broker, namespace = request.app[BROKER], namespace_of(request)
+    # Another broker may have divided one a moment ago.
+    await broker.environment.metadata.sync()
+    await broker.namespaces.stored.read_newest(namespace)
+    return [str(one) for one in bundles_of(broker.namespaces, namespace).all()]
 
 
 async def _list(request: web.Request, ownership: ClusterOwnership, bundle: str) -> OwnerAnswer:
@@ -269,21 +275,30 @@ async def _list(request: web.Request, ownership: ClusterOwnership, bundle: str) 
 
 
 async def _ask_bundles(request: web.Request, ownership: ClusterOwnership) -> web.Response:
-    namespace, bundles = namespace_of(request), _bundles(request)
-    end = _end_of(request, NAMESPACE)
-    if end == "/unload":
-        # Elsewhere nothing is open. Other requests act on stored topics too.
-        owned = await ownership.leases.owned_in(namespace)
-        bundles = [bundle for bundle in bundles if bundle in owned]
+    namespace, end = namespace_of(request), _end_of(request, NAMESPACE)
 
     async def ask(bundle: str, further: Mapping[str, str] | None = None) -> OwnerAnswer:
         path = f"/admin/v2/namespaces/{namespace}/{bundle}{end}"
         return await _ask(request, ownership, bundle, f"{namespace}/{bundle}", path, further)
 
+    bundles = await _bundles(request)  # Also for its refusal of a namespace that is missing.
+    if end == "/unload":
+        return await _done(request, await _of_all_owned(namespace, ownership, ask))
     if end.startswith("/unsubscribe/"):
         # The refusal of one owner changes no topic of another one.
         await _done(request, await _all_of(bundles, partial(ask, further={CHECK_ALONE: "true"})))
     return await _done(request, await _all_of(bundles, ask))
+
+
+async def _of_all_owned(
+    namespace: str, ownership: ClusterOwnership, ask: Callable[[str], Awaitable[OwnerAnswer]]
+) -> list[OwnerAnswer]:
+    """Asks about each bundle that has an owner: elsewhere nothing is open."""
+    outcomes: dict[str, OwnerAnswer] = {}
+    # Until none is new: one that is divided meanwhile, wherever, leaves its topics to parts that have an owner too.
+    while new := sorted((owned := await ownership.leases.owned_in(namespace)) - outcomes.keys()):
+        outcomes.update((one.name, one) for one in await _all_of(new, ask))
+    return [one for one in outcomes.values() if one.error is None or one.name in owned]
 
 
 async def _ask_coordinators(request: web.Request, ownership: ClusterOwnership) -> list[OwnerAnswer]:

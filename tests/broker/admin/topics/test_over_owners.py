@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from typing import Final, cast
 
 import pulsar
 import pytest
@@ -17,11 +18,16 @@ from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.admin.http.request_classes import CLASSES, RequestClass
 from broker.admin.topics.over_owners import RULES
 from broker.admin.topics.owner_redirect import FROM_CONSOLE
+from broker.cluster.ownership import ClusterOwnership
 from broker.compaction.entry_content import read_entry
 from broker.compose.broker_service import BrokerService
+from broker.peers.peers import PeerAnswer
 from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic import Topic
+from broker.service.topics.topic_ownership import Addresses
 from foundation.model.position import Position
 from foundation.model.topic_name import parse_topic_name
+from foundation.value import Json
 from tests.support.memory_broker import memory_broker
 
 BASE = parse_topic_name("persistent://public/default/t")
@@ -407,3 +413,70 @@ async def test_requests_of_consoles_about_topics_of_each_other_are_all_answered(
     ]
     found = await asyncio.gather(*asked)
     assert {status for status, _ in found} == {204}, found
+
+
+ONE: Final = "namespaces/public/one"
+"""A namespace of one bundle."""
+BUNDLE: Final = "0x00000000_0xffffffff"
+
+
+async def opened_at(two: Two, at: int) -> list[Topic]:
+    """Makes the namespace, its bundle owned by that broker; returns two open topics in it."""
+    bundles = {"numBundles": 1, "boundaries": ["0x00000000", "0xffffffff"]}
+    assert await two.ask("PUT", ONE, {"bundles": bundles}) == (204, None)
+    names = [parse_topic_name(f"{domain}://public/one/t") for domain in ("persistent", "non-persistent")]
+    registry = two.brokers[at].registry
+    await registry.ownership.owner_of(names[0], authoritative=True)
+    return [await registry.get(name, create=True) for name in names]
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_namespace_is_unloaded_where_another_broker_has_just_divided_its_bundle(
+    two: Two, at: int
+) -> None:
+    topics = await opened_at(two, 1 - at)
+    # The notice of the division never comes.
+    stored = two.brokers[at].namespaces.stored
+    await stored.policies.close()
+    await stored.local.close()
+    assert await two.ask("PUT", f"{ONE}/{BUNDLE}/split", at=1 - at) == (204, None)
+    assert not any(topic.closed for topic in topics)
+    assert await two.ask("PUT", f"{ONE}/unload", at=at) == (204, None)
+    assert all(topic.closed for topic in topics)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_namespace_is_unloaded_whose_bundle_is_divided_meanwhile(
+    two: Two, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = await opened_at(two, 1 - at)
+    peers = cast(ClusterOwnership, two.brokers[at].registry.ownership).peers
+    request, asked = peers.request, []
+
+    async def divided_first(
+        to: Addresses, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Json = None
+    ) -> PeerAnswer:
+        asked.append(path)
+        if len(asked) == 1:
+            assert await two.ask("PUT", f"{ONE}/{BUNDLE}/split", at=1 - at) == (204, None)
+        return await request(to, method, path, query=query, body=body)
+
+    monkeypatch.setattr(peers, "request", divided_first)
+    assert await two.ask("PUT", f"{ONE}/unload", at=at) == (204, None)
+    assert all(topic.closed for topic in topics)
+    assert [path.rpartition(ONE)[2] for path in asked] == [
+        f"/{bundle}/unload" for bundle in (BUNDLE, "0x00000000_0x7fffffff", "0x7fffffff_0xffffffff")
+    ]
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_non_persistent_topics_of_parts_that_another_broker_has_just_made_are_listed(
+    two: Two, at: int
+) -> None:
+    await opened_at(two, 1 - at)
+    stored = two.brokers[at].namespaces.stored
+    await stored.policies.close()
+    await stored.local.close()
+    assert await two.ask("PUT", f"{ONE}/{BUNDLE}/split", at=1 - at) == (204, None)
+    listed = await two.ask("GET", "non-persistent/public/one", at=at)
+    assert listed == (200, ["non-persistent://public/one/t"])
