@@ -14,7 +14,7 @@ from typing import Final
 from bookkeeper.metadata.metadata_store import Ephemeral, MetadataStore, Stop
 from broker.cluster.records import BROKERS, LEADER, Member, decode_leader, decode_member
 from broker.service.transactions.coordinator import Spawn
-from foundation.model.errors import BadVersion, BrokerError
+from foundation.model.errors import BadVersion, BrokerError, OwnerUncertain
 
 log = logging.getLogger("magnetar")
 
@@ -44,8 +44,10 @@ class Members:
         self._has_lead = False
         """True once this broker has made the node of the leader in this session."""
         self._is_current = asyncio.Event()
-        """Cleared from the news of a change until it has been read."""
+        """Cleared from the news of a change until it has been read, or could not be."""
         self._is_current.set()
+        self._fault = ""
+        """The reason for which the last read failed; empty where it did not."""
         # A read that began earlier and ended later would bring back what has changed since.
         self._one_read = asyncio.Lock()
 
@@ -107,17 +109,31 @@ class Members:
                 self._due = False
                 try:
                     await self._read()
+                    self._fault = ""
                 except (BrokerError, ValueError) as error:
-                    log.warning("! the brokers of the cluster cannot be read: %s", error)
                     self._due = True
+                    self._note_fault(str(error))
+                    # Those who wait are refused: a damaged node may stay until a person removes it.
+                    self._is_current.set()
                     await asyncio.sleep(RETRY_S)
         finally:
             self._reading = False
             self._is_current.set()
 
+    def _note_fault(self, fault: str) -> None:
+        # Once: a damaged node is read every second.
+        if fault != self._fault:
+            log.warning("! the brokers of the cluster cannot be read, trying again: %s", fault)
+        self._fault = fault
+
     async def current(self) -> None:
-        """Returns once every change that the store has told of is in `members` and `leader`."""
+        """Returns once every change that the store has told of is in `members` and `leader`.
+
+        Raises OwnerUncertain where it cannot be read.
+        """
         await self._is_current.wait()
+        if self._fault:
+            raise OwnerUncertain(f"The brokers of the cluster cannot be read: {self._fault}")
 
     async def read(self) -> dict[str, Member]:
         """Returns the registrations, by name. Raises MetadataError."""
@@ -163,7 +179,10 @@ class Members:
         while True:
             node = await self._store.get(LEADER)
             if node is not None:
-                leader = decode_leader(node.value)
+                try:
+                    leader = decode_leader(node.value)
+                except ValueError as error:
+                    raise ValueError(f"node {LEADER} names no leader: {error}") from error
                 self._has_lead = self._has_lead and leader == self._name
                 return leader
             if not self._is_candidate:

@@ -390,7 +390,10 @@ class ClusterOwnership(TopicOwnership):
         leads = self.leader == self.owner.broker_id and not self._is_leaving
         if leads:
             self.members.changed()
-            await self.members.current()
+            try:
+                await self.members.current()
+            except OwnerUncertain:
+                leads = False  # `Members` has logged it. Nothing is decided by what is old.
         self.balance.note(self.members.members)
         if leads:
             await self.balance.lead(self.members.members)

@@ -189,9 +189,16 @@ class Peers:
                 content = await answer.content.read(BYTES_MAX)
                 found = _decoded(content)
                 return answer.status, str(answer.headers.get("Location", "")), found
-        except (ClientError, TimeoutError, OSError) as error:
+        except ClientError as error:
             reason = str(error) or type(error).__name__
             raise ServiceNotReady(f"broker {urlsplit(url).netloc} does not answer: {reason}") from error
+        except TimeoutError as error:
+            # It has accepted the connection. A change may have been made.
+            raise ServiceNotReady(
+                f"broker {urlsplit(url).netloc} has not finished within {TIMEOUT_S:g} s; it is busy or stands still"
+            ) from error
+        except OSError as error:
+            raise ServiceNotReady(f"broker {urlsplit(url).netloc} does not answer: {error}") from error
 
     async def _context(self, settings: PeerSettings) -> ssl.SSLContext | bool:
         """Returns what a request says of TLS. One with another context than those before it gets a new connection."""
@@ -205,11 +212,14 @@ class Peers:
     def _opened(self) -> ClientSession:
         # Nothing is awaited here, so requests that come together share one session.
         if self._session is None:
-            from aiohttp import ClientSession, ClientTimeout
+            from aiohttp import ClientSession, ClientTimeout, TCPConnector
 
             self._session = ClientSession(
                 # In UTF-8: with escapes a body could be three times as long as the client's, and above the limit there.
                 json_serialize=partial(json.dumps, ensure_ascii=False, separators=(",", ":")),
+                # No limit: an open WebSocket keeps its connection, and 100 of them (the default) would leave none for
+                # requests, whose number their classes bound.
+                connector=TCPConnector(limit=0),
                 timeout=ClientTimeout(total=TIMEOUT_S, sock_connect=CONNECT_S),
             )
         return self._session

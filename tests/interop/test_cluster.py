@@ -8,6 +8,7 @@ import signal
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pulsar
 import pytest
 from kazoo.client import KazooClient
 
+from foundation.value import Json
 from tests.interop.support import Admin, numbered, publish, receive, wait_until
 from tests.interop.test_zookeeper import Cluster
 from tests.support.java import ZooKeeper
@@ -188,6 +190,35 @@ def test_requests_about_a_topic_go_to_its_owner(brokers: Brokers, connected: Con
     assert location_of(other, "GET", path) == f"{owner.addresses.admin}/admin/v2/{path}"
     for path in ("persistent/public/default", f"{topic}/partitions", "namespaces/public/default", "brokers"):
         assert location_of(other, "GET", path) == ""
+
+
+def partitions_in(answer: Json) -> int:
+    found = answer.get("partitions") if isinstance(answer, dict) else None
+    return len(found) if isinstance(found, dict) else 0
+
+
+def test_requests_about_all_partitions_at_once_are_all_answered(brokers: Brokers) -> None:
+    admins = [Admin(broker.addresses.admin) for broker in brokers.brokers]
+    path = "persistent/public/default/p"
+    admins[0].put(f"{path}/partitions", 8)
+    assert partitions_in(admins[0].get(f"{path}/partitioned-stats")) == 8
+    assert len(set(brokers.owners().values())) == 2
+
+    def internals(admin: Admin) -> int:
+        return partitions_in(admin.get(f"{path}/partitioned-internalStats"))
+
+    def subscribe(admin: Admin, number: int) -> None:
+        admin.put(f"{path}/subscription/s{number}", "earliest")
+
+    # All at one broker, which then waits for itself where it can, and at both, which wait for each other.
+    for asked, numbers in ((admins[:1] * 100, range(100)), (admins * 50, range(100, 200))):
+        with ThreadPoolExecutor(100) as threads:
+            # `map` raises the first error, of an answer that is no success.
+            assert [*threads.map(internals, asked[:8])] == [8] * 8
+            list(threads.map(subscribe, asked, numbers))
+    names = admins[1].get(f"{path}/subscriptions")
+    assert isinstance(names, list)
+    assert set(names) == {f"s{number}" for number in range(200)}
 
 
 def test_unloaded_bundle_moves_and_nothing_is_lost(brokers: Brokers, connected: Connect) -> None:

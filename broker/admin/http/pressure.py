@@ -1,13 +1,16 @@
 """Pressure: queues, deadlines and a rate for the requests of the admin port.
 
     rate       httpRequestsLimitEnabled, httpRequestsMaxPerSecond      429
-    queues     one per class of `request_classes.py`, bounded           503
+    queues     two per class of `request_classes.py`, bounded           503
     pacing     one request begins per turn of the loop, and one per     messages flow between two requests
                BUSY_PAUSE_S while the loop is busy
     deadline   magnetarHttpRequestTimeoutSeconds, from the arrival      504
 
 A read that is too late is cancelled. A write never is, because half a write is worse than a late one: the answer says
 that it goes on, it keeps its place in the queue, and one log line tells the outcome.
+
+A request that asks other brokers, or its own one over HTTP, first moves to the second queue of its class. Its parts run in
+the first queue of their class, at those brokers, and ask nobody. So no request waits for a place that waits for it.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -78,7 +82,10 @@ class Pressure:
         self._settings = settings
         self._now_ns = now_ns
         self._pacer = _Pacer()
-        self._queues = {kind: _Queue(kind, settings.requests_max, self._pacer) for kind in CLASSES}
+        most = settings.requests_max
+        self._queues = {kind: _Queue(kind.running_max, most, self._pacer, kind.paced) for kind in CLASSES}
+        # Not paced: these requests wait, and the parts are paced where they run.
+        self._asking = {kind: _Queue(kind.asking_max, most, self._pacer, paced=False) for kind in CLASSES}
         self._lines = RareLines(log, now_ns)
         self._late_writes: set[asyncio.Task[web.StreamResponse]] = set()
         whole = math.ceil(settings.per_second)
@@ -88,7 +95,9 @@ class Pressure:
     @property
     def waiting(self) -> Mapping[str, int]:
         """Requests that wait, by the name of their class."""
-        return {kind.name: len(queue.waiting) for kind, queue in self._queues.items()}
+        return {
+            kind.name: len(self._queues[kind].waiting) + len(self._asking[kind].waiting) for kind in CLASSES
+        }
 
     @web.middleware
     async def guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -146,23 +155,17 @@ class Pressure:
 
     async def _run(self, kind: RequestClass, request: web.Request, handler: Handler) -> web.StreamResponse:
         queue = self._queues[kind]
-        if queue.full:
-            text = (
-                f"{self._settings.requests_max} {kind.name} requests run or wait (maxConcurrentHttpRequests)"
-            )
-            self._lines.warning(f"- {request.method} {shown_path(request)} refused: {text}")
-            raise QueueFull(f"{text}; try again later")
+        self._check_room(kind, queue, request)
         deadline_s = self._settings.deadline_s
         begun: asyncio.Task[web.StreamResponse] | None = None
         try:
             async with asyncio.timeout_at(self.deadline_of(request) if kind.has_deadline else None) as limit:
                 await queue.enter()
+                check = partial(self._check_room, kind, self._asking[kind], request)
+                place = request[_PLACE] = _Place(queue, self._asking[kind], check)
                 if not kind.changes:
-                    try:
-                        return await handler(request)
-                    finally:
-                        queue.leave()
-                begun = asyncio.create_task(_write(queue, request, handler), name=_name(request))
+                    return await _handled(place, request, handler)
+                begun = asyncio.create_task(_handled(place, request, handler), name=_name(request))
                 # Shielded: half of a change, of which nothing tells, is worse than a late one.
                 return await asyncio.shield(begun)
         except TimeoutError:
@@ -170,7 +173,9 @@ class Pressure:
                 raise
             if not kind.changes:
                 raise RequestTimedOut(f"Not finished within {deadline_s:g} s") from None
-            if begun is None:
+            if begun is None or request[_PLACE].waits:
+                if begun is not None:
+                    begun.cancel()
                 raise RequestTimedOut(
                     f"Waited {deadline_s:g} s in the queue and was not begun: nothing was changed"
                 ) from None
@@ -183,6 +188,15 @@ class Pressure:
                 # The server stops, or the client is gone and asked for its handler's end.
                 self._watch(begun)
             raise
+
+    def _check_room(self, kind: RequestClass, queue: _Queue, request: web.Request) -> None:
+        """Raises QueueFull where no further request of the class may wait."""
+        if queue.full:
+            text = (
+                f"{self._settings.requests_max} {kind.name} requests run or wait (maxConcurrentHttpRequests)"
+            )
+            self._lines.warning(f"- {request.method} {shown_path(request)} refused: {text}")
+            raise QueueFull(f"{text}; try again later")
 
     def _watch(self, write: asyncio.Task[web.StreamResponse]) -> None:
         self._late_writes.add(write)
@@ -203,23 +217,68 @@ class Pressure:
             log.error("! %s failed after its deadline", name, exc_info=error)
 
 
-async def _write(queue: _Queue, request: web.Request, handler: Handler) -> web.StreamResponse:
+async def before_asking_others(request: web.Request) -> None:
+    """Gives up the place of a request that is about to ask brokers, once it has one among those that do.
+
+    Called before anything is changed, by requests that are no part of another one. Raises QueueFull.
+    """
+    place = request.get(_PLACE)
+    if place is not None:
+        await place.move()
+
+
+async def _handled(place: _Place, request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     finally:
-        queue.leave()
+        place.leave()
 
 
 def _name(request: web.Request) -> str:
     return f"{request.method} {shown_path(request)}"
 
 
+class _Place:
+    """The place of a running request."""
+
+    def __init__(self, queue: _Queue, asking: _Queue, check_room: Callable[[], None]) -> None:
+        """The request has entered `queue`; `asking` is that of requests which ask brokers, with its check."""
+        self.waits = False
+        """True while the request has no place yet among those that ask: it has changed nothing."""
+        self._queue: _Queue | None = queue
+        self._asking = asking
+        self._check_room = check_room
+
+    async def move(self) -> None:
+        """Leaves the queue for that of requests which ask; the second time it does nothing. Raises QueueFull."""
+        if self._queue is self._asking:
+            return
+        self._check_room()
+        # First: a place that is kept meanwhile could be the one that the request waits for.
+        self.leave()
+        self.waits = True
+        await self._asking.enter()
+        self.waits = False
+        self._queue = self._asking
+
+    def leave(self) -> None:
+        """Frees the place."""
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.leave()
+
+
+_PLACE: Final = web.RequestKey("place", _Place)
+"""The place of a request that runs; missing before that, and for one without a class."""
+
+
 class _Queue:
     """The requests of one class: some run, the others wait in the order of their arrival."""
 
-    def __init__(self, kind: RequestClass, requests_max: int, pacer: _Pacer) -> None:
+    def __init__(self, running_max: int, requests_max: int, pacer: _Pacer, paced: bool) -> None:
         self.waiting: deque[asyncio.Future[None]] = deque()
-        self._kind = kind
+        self._running_max = running_max
+        self._paced = paced
         self._requests_max = requests_max
         self._pacer = pacer
         self._running = 0
@@ -233,11 +292,11 @@ class _Queue:
     @property
     def may_start(self) -> bool:
         """True when a request waits and a place is free."""
-        return self._running < self._kind.running_max and self._next() is not None
+        return self._running < self._running_max and self._next() is not None
 
     async def enter(self) -> None:
         """Returns when the request may run; it must `leave` then. Cancelled, it has not entered."""
-        if not self._kind.paced and self._running < self._kind.running_max:
+        if not self._paced and self._running < self._running_max:
             self._running += 1
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -21,6 +21,8 @@ class RequestClass:
     """For texts of errors."""
     running_max: int
     """Requests that run at the same time; further ones wait."""
+    asking_max: int = 8
+    """Requests that wait for other brokers at the same time, beside those that run; further ones wait."""
     paced: bool = True
     """Requests begin one per turn of the loop, among all paced classes, so that messages flow between them."""
     changes: bool = False
@@ -35,9 +37,9 @@ READ: Final = RequestClass(name="read", running_max=64)
 """Every other request that changes nothing."""
 WRITE: Final = RequestClass(name="write", running_max=32, changes=True)
 """Requests that change something."""
-PUBLISH: Final = RequestClass(name="publish", running_max=32, changes=True)
+PUBLISH: Final = RequestClass(name="publish", running_max=32, asking_max=16, changes=True)
 """Requests that publish messages. A publish rate may hold them back, which must not delay changes."""
-HEAVY: Final = RequestClass(name="heavy", running_max=4)
+HEAVY: Final = RequestClass(name="heavy", running_max=4, asking_max=4)
 """Reads whose work grows with the number of topics, partitions or entries."""
 SCRAPE: Final = RequestClass(name="scrape", running_max=8, has_deadline=False)
 """`/metrics`: scrapes share one text, and a slow scraper may take it slowly."""

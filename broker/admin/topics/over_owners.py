@@ -25,6 +25,7 @@ from broker.admin.http.answers import (
     namespace_of,
     topic_of,
 )
+from broker.admin.http.pressure import before_asking_others
 from broker.admin.http.principal import PRINCIPAL
 from broker.admin.http.request_path import CHECK_ALONE, NAMESPACE, template_of
 from broker.admin.service_view import BROKER, BrokerView
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 Part = TypeVar("Part")
 
 AT_ONCE: Final = 20
-"""Requests to other brokers that are out at the same time for one request."""
+"""Requests to owners that are out at the same time for one request; none of them asks others."""
 _MISSING: Final = 404
 _CONFLICT: Final = 409
 
@@ -182,6 +183,13 @@ _OF_COORDINATORS: Final[dict[tuple[str, str], Join]] = {
 _ALL_SUBSCRIPTIONS: Final = f"/all_subscription/expireMessages/{_SECONDS}"
 _LIST: Final = "GET", "/admin/v2/{domain}/{tenant}/{namespace}"
 """Persistent topics are in the store, and every broker lists them all."""
+_IN_HANDLERS: Final = {
+    ("POST", f"{_TOPIC}/partitions"),
+    ("DELETE", f"{_TOPIC}/partitions"),
+    ("DELETE", NAMESPACE),
+    ("DELETE", "/admin/v2/tenants/{tenant}"),
+}
+"""By method and template: requests whose handlers ask the owners of topics."""
 _OF_NAMESPACE: Final = {
     ("PUT", "/unload"),
     ("POST", "/clearBacklog"),
@@ -199,13 +207,18 @@ async def ask_all_owners(request: web.Request, handler: Handler) -> web.StreamRe
     if not broker.registry.ownership.is_shared or template is None:
         return await handler(request)
     ownership = cluster_of(broker)
+    if (request.method, template) in _IN_HANDLERS:
+        await before_asking_others(request)
+        return await handler(request)
     if (request.method, template) == _LIST and request.match_info["domain"] == NON_PERSISTENT:
         return await answer_names(await non_persistent_names(request), broker.registry.now_ns)
     of_coordinators = _OF_COORDINATORS.get((request.method, template))
     if of_coordinators is not None and "coordinatorId" not in request.query:
+        await before_asking_others(request)
         return await of_coordinators(request, await _ask_coordinators(request, ownership))
     of_namespace = request.method, template.removeprefix(NAMESPACE)
     if of_namespace in _OF_NAMESPACE:
+        await before_asking_others(request)
         return await _ask_bundles(request, ownership)
     rule = RULES.get((request.method, template.removeprefix(_TOPIC)))
     if rule is None:
@@ -214,6 +227,7 @@ async def ask_all_owners(request: web.Request, handler: Handler) -> web.StreamRe
     owners = await _owners_of_partitions(broker, ownership, name)
     if not owners:
         return await handler(request)
+    await before_asking_others(request)
     if template.endswith(_ALL_SUBSCRIPTIONS):
         await _check_subscriptions(request, ownership, owners)
     ask = partial(_ask_partition, request, ownership, rule, await body_of(request))
@@ -251,9 +265,13 @@ async def _ask_partition(
     return OwnerAnswer(str(name), found.body)
 
 
-def _bundles(request: web.Request) -> list[str]:
-    """Returns the ranges of the bundles of the namespace in the path. Raises NamespaceNotFound."""
-    return [str(one) for one in bundles_of(request.app[BROKER].namespaces, namespace_of(request)).all()]
+async def _bundles(request: web.Request) -> list[str]:
+    """Returns the ranges of the namespace's bundles as they are stored now. Raises NamespaceNotFound, MetadataError."""
+    broker, namespace = request.app[BROKER], namespace_of(request)
+    # Another broker may have divided one a moment ago.
+    await broker.environment.metadata.sync()
+    await broker.namespaces.stored.read_newest(namespace)
+    return [str(one) for one in bundles_of(broker.namespaces, namespace).all()]
 
 
 async def _list(request: web.Request, ownership: ClusterOwnership, bundle: str) -> OwnerAnswer:
@@ -273,25 +291,35 @@ async def _list(request: web.Request, ownership: ClusterOwnership, bundle: str) 
 async def non_persistent_names(request: web.Request) -> list[str]:
     """Returns the open non-persistent topics of the namespace in the path at all owners. Raises their errors."""
     ownership = cluster_of(request.app[BROKER])
-    return _sorted_names(await _all_of(_bundles(request), partial(_list, request, ownership)))
+    await before_asking_others(request)
+    return _sorted_names(await _all_of(await _bundles(request), partial(_list, request, ownership)))
 
 
 async def _ask_bundles(request: web.Request, ownership: ClusterOwnership) -> web.Response:
-    namespace, bundles = namespace_of(request), _bundles(request)
-    end = _end_of(request, NAMESPACE)
-    if end == "/unload":
-        # Elsewhere nothing is open. Other requests act on stored topics too.
-        owned = await ownership.leases.owned_in(namespace)
-        bundles = [bundle for bundle in bundles if bundle in owned]
+    namespace, end = namespace_of(request), _end_of(request, NAMESPACE)
 
     async def ask(bundle: str, further: Mapping[str, str] | None = None) -> OwnerAnswer:
         path = f"/admin/v2/namespaces/{namespace}/{bundle}{end}"
         return await _ask(request, ownership, bundle, f"{namespace}/{bundle}", path, further)
 
+    bundles = await _bundles(request)  # Also for its refusal of a namespace that is missing.
+    if end == "/unload":
+        return await _done(request, await _of_all_owned(namespace, ownership, ask))
     if end.startswith("/unsubscribe/"):
         # The refusal of one owner changes no topic of another one.
         await _done(request, await _all_of(bundles, partial(ask, further={CHECK_ALONE: "true"})))
     return await _done(request, await _all_of(bundles, ask))
+
+
+async def _of_all_owned(
+    namespace: str, ownership: ClusterOwnership, ask: Callable[[str], Awaitable[OwnerAnswer]]
+) -> list[OwnerAnswer]:
+    """Asks about each bundle that has an owner: elsewhere nothing is open."""
+    outcomes: dict[str, OwnerAnswer] = {}
+    # Until none is new: one that is divided meanwhile, wherever, leaves its topics to parts that have an owner too.
+    while new := sorted((owned := await ownership.leases.owned_in(namespace)) - outcomes.keys()):
+        outcomes.update((one.name, one) for one in await _all_of(new, ask))
+    return [one for one in outcomes.values() if one.error is None or one.name in owned]
 
 
 async def _ask_coordinators(request: web.Request, ownership: ClusterOwnership) -> list[OwnerAnswer]:

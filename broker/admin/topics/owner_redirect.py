@@ -15,6 +15,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from broker.admin.http.answers import answer, body_of, done
+from broker.admin.http.pressure import before_asking_others
 from broker.admin.http.principal import PRINCIPAL
 from broker.admin.service_view import BROKER
 from broker.admin.topics.over_owners import cluster_of
@@ -101,7 +102,8 @@ def _may_all(request: web.Request) -> bool:
 
 
 async def _asked(request: web.Request, owner: Owner, path: str) -> web.Response:
-    """Returns the owner's answer. Raises as `Peers.request`."""
+    """Returns the owner's answer. Raises as `Peers.request`, and QueueFull."""
+    await before_asking_others(request)
     query = {**request.query, **({"authoritative": "true"} if owner.authoritative else {})}
     body = None if request.method == "GET" else await body_of(request)
     peers = cluster_of(request.app[BROKER]).peers

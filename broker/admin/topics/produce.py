@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from aiohttp import web
 
 from broker.admin.http.answers import answer, body_of, topic_of
+from broker.admin.http.pressure import before_asking_others
 from broker.admin.http.request_path import TOPIC_NAME
 from broker.admin.service_view import BROKER, BrokerView
 from broker.admin.topics.message_requests import (
@@ -90,8 +91,13 @@ async def _published(request: web.Request, parts: list[TopicName], wanted: RestR
     # Pulsar's clients begin at a partition of their choice too.
     turn = secrets.randbelow(len(parts))
     chosen = [_part_for(parts, one.message.key, turn + place) for place, one in enumerate(messages)]
-    # Only those that get a message need an owner. A topic without partitions is this broker's: others sent it here.
-    elsewhere = await owned_elsewhere(broker, [part for part in dict.fromkeys(chosen) if part.partition >= 0])
+    # Only those that get a message need an owner. A topic without partitions is this broker's: others sent it here. So is a
+    # partition in the path, and such a request, which another broker may have sent, asks nobody.
+    is_part = "partition" in request.match_info
+    asked = [part for part in dict.fromkeys(chosen) if part.partition >= 0 and not is_part]
+    elsewhere = await owned_elsewhere(broker, asked)
+    if elsewhere:
+        await before_asking_others(request)
     peer = request.transport.get_extra_info("peername") if request.transport is not None else None
     publication = Publication(broker, wanted.producer_name, version, f"{peer[0]}:{peer[1]}" if peer else "")
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -20,8 +20,13 @@ from broker.cluster.records import (
     encode_leader,
     encode_member,
 )
-from foundation.model.errors import MetadataError
-from tests.broker.cluster.support import Node, addresses, cluster, settle
+from foundation.model.errors import MetadataError, OwnerUncertain
+from tests.broker.cluster.support import TOPIC, Node, addresses, cluster, settle
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110 - a failed read is no event
+        await asyncio.sleep(0.001)
 
 
 async def test_first_broker_leads_and_all_know_all() -> None:
@@ -68,6 +73,45 @@ async def test_damaged_node_of_the_leader_is_read_until_it_can_be(monkeypatch: p
     await other.put(LEADER, encode_leader(addresses(7)))
     await settle(node)
     assert node.ownership.leader == "host7:8080"
+
+
+async def test_damaged_node_of_the_leader_ends_lookups_and_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(members, "RETRY_S", 0.001)
+    _, node = await cluster(2)
+    other, seen = node.store.another(), node.ownership.members
+    await other.put(LEADER, b"{")
+    await until(lambda: bool(seen._fault))
+    with pytest.raises(OwnerUncertain, match="cannot be read: node /loadbalance/leader names no leader"):
+        await node.ownership.owner_of(TOPIC)
+    reads = 0
+    read = seen._read
+
+    async def counted() -> None:
+        nonlocal reads
+        reads += 1
+        await read()
+
+    monkeypatch.setattr(seen, "_read", counted)
+    await until(lambda: reads >= 3)
+    # By this broker; the other one has its own line.
+    assert caplog.text.count("cannot be read, trying again") == 2
+    await node.ownership.tick()
+    await other.put(LEADER, encode_leader(addresses(0)))
+    await until(lambda: not seen._fault)
+    assert (await node.ownership.owner_of(TOPIC)).addresses == addresses(0)
+
+
+async def test_leader_with_a_damaged_node_reports_and_does_not_lead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "RETRY_S", 0.001)
+    (node,) = await cluster(1)
+    await node.store.another().put(LEADER, b"{")
+    await until(lambda: bool(node.ownership.members._fault))
+    await node.ownership.tick()
+    await node.store.another().put(LEADER, encode_leader(addresses(0)))
+    await settle(node)
+    await node.ownership.tick()
 
 
 async def test_broker_that_leaves_is_no_longer_listed() -> None:

@@ -27,6 +27,7 @@ from foundation.tls.contexts import ClientFiles, ServerFiles, server_context
 from foundation.tls.listener import common_name
 from tests.support.certificates import Certificates, put_over
 from tests.support.memory_broker import memory_broker
+from tests.support.ports import free_port
 from tests.support.tokens import SECRET_URL, token
 
 TOPIC = parse_topic_name("persistent://public/default/t")
@@ -155,10 +156,49 @@ async def test_broker_that_stands_still_is_named_before_the_clients_own_request_
     silent = Addresses("pulsar://127.0.0.1:1", f"http://{host}:{port}")
     peers = Peers(lambda: PeerSettings())
     peers.brokers = lambda: {silent.broker_id: silent}
-    with pytest.raises(ServiceNotReady, match=rf"broker {host}:{port} does not answer: TimeoutError"):
+    with pytest.raises(ServiceNotReady, match=rf"broker {host}:{port} has not finished within 0.05 s"):
         await asyncio.wait_for(peers.request(silent, "GET", "/a"), 60)
     await peers.close()
     listening.close()
+
+
+async def test_broker_without_a_connection_is_said_not_to_answer() -> None:
+    port = free_port()
+    missing = Addresses("pulsar://127.0.0.1:1", f"http://127.0.0.1:{port}")
+    peers = Peers(lambda: PeerSettings())
+    peers.brokers = lambda: {missing.broker_id: missing}
+    with pytest.raises(ServiceNotReady, match=rf"broker 127.0.0.1:{port} does not answer: Cannot connect"):
+        await peers.request(missing, "GET", "/a")
+    await peers.close()
+
+
+async def test_open_websockets_leave_connections_for_requests() -> None:
+    app = web.Application()
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        if request.path == "/a":
+            return web.Response()
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        async for _ in socket:
+            pass
+        return socket
+
+    app.router.add_route("*", "/{path:.*}", serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    known = Addresses("pulsar://127.0.0.1:1", f"http://{host}:{port}")
+    peers = Peers(lambda: PeerSettings())
+    peers.brokers = lambda: {known.broker_id: known}
+    # One more than aiohttp's default number of connections.
+    sockets = [await peers.web_socket(known, "/ws/v2", {}) for _ in range(101)]
+    assert (await peers.request(known, "GET", "/a")).body is None
+    for socket in sockets:
+        await socket.close()
+    await peers.close()
+    await runner.cleanup()
 
 
 async def test_brokers_that_send_a_request_round_are_asked_three_times() -> None:

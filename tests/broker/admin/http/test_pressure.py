@@ -10,7 +10,7 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 from aiohttp.typedefs import Handler
 
-from broker.admin.http.pressure import Pressure, PressureSettings
+from broker.admin.http.pressure import Pressure, PressureSettings, before_asking_others
 from broker.admin.http.request_classes import (
     ADVANCE,
     HEAVY,
@@ -40,6 +40,10 @@ class Stage:
         self.go = asyncio.Event()
         self.begun: list[str] = []
         self.ended: list[str] = []
+        self.asking: list[str] = []
+        """Those of `ended` that have asked others, from the moment at which they may."""
+        self.part: Callable[[web.Request], Awaitable[object]] | None = None
+        """Asks for a part."""
         self.pressure: Pressure | None = None
         self.before: Callable[[], Awaitable[object]] | None = None
         """Reads the store before the queue."""
@@ -63,6 +67,22 @@ class Stage:
         if "fails" in request.path:
             raise ValueError("broken")
         return web.Response(status=204)
+
+    async def ask_others(self, request: web.Request) -> web.Response:
+        """Asks for parts of the same class, as a request about all partitions asks brokers for those of each."""
+        self.begun.append(request.path)
+        # A second time changes nothing.
+        for _ in range(2):
+            await before_asking_others(request)
+        self.asking.append(request.path)
+        if self.part is not None:
+            await self.part(request)
+        self.ended.append(request.path)
+        return web.Response(status=204)
+
+    async def asking_count(self, count: int) -> None:
+        while len(self.asking) < count:  # noqa: ASYNC110 - the handler has no event for a number
+            await asyncio.sleep(0.001)
 
     async def begun_count(self, count: int) -> None:
         while len(self.begun) < count:  # noqa: ASYNC110 - the handler has no event for a number
@@ -96,6 +116,7 @@ async def start() -> AsyncIterator[Start]:
         app.router.add_route("*", TOPIC + "/{word}", stage.handle)
         app.router.add_route("*", "/admin/v2/brokers/configuration/{key}/{value}", stage.handle)
         app.router.add_route("*", TOPIC + "/partitioned-stats", stage.handle)
+        app.router.add_route("*", TOPIC + "/all/partitioned-stats", stage.ask_others)
         app.router.add_route("*", TEST_CLOCK, stage.handle)
         client: Client = TestClient(TestServer(app))
         await client.start_server()
@@ -280,6 +301,72 @@ async def test_client_that_leaves_frees_its_place(start: Start) -> None:
     while status == 503:  # The server ends the handlers of lost connections a little later.
         status, _ = await ask(client, "GET", stats(3))
     assert status == 204
+
+
+def whole(number: int) -> str:
+    return f"/admin/v2/persistent/public/default/t{number}/all/partitioned-stats"
+
+
+@pytest.mark.parametrize(("method", "kind"), [("GET", HEAVY), ("PUT", WRITE)])
+async def test_requests_that_ask_for_parts_of_their_class_leave_them_its_places(
+    start: Start, method: str, kind: RequestClass
+) -> None:
+    stage, client = await start()
+    stage.go.set()
+
+    async def part(request: web.Request) -> None:
+        # Not before as many run as may: with their places kept, no part would have one.
+        await stage.asking_count(min(kind.running_max, kind.asking_max))
+        path = request.path.replace("/all/", "/")
+        assert await asyncio.gather(*asking(client, method, *[path] * 3)) == [(204, "")] * 3
+
+    stage.part = part
+    count = 2 * kind.running_max
+    asked = asking(client, method, *map(whole, range(count)))
+    assert await asyncio.gather(*asked) == [(204, "")] * count
+
+
+async def test_requests_that_ask_for_parts_are_bounded(start: Start) -> None:
+    stage, client = await start(requests_max=WRITE.asking_max + 1)
+    assert stage.pressure is not None
+
+    async def wait(_: web.Request) -> None:
+        await stage.go.wait()
+
+    stage.part = wait
+    asked = asking(client, "PUT", *map(whole, range(WRITE.asking_max)))
+    await stage.asking_count(WRITE.asking_max)
+    waiting = asking(client, "PUT", whole(100))
+    await stage.begun_count(WRITE.asking_max + 1)
+    assert stage.pressure.waiting["write"] == 1
+    # As many as may wait: a further one is refused before it has changed anything.
+    assert (await ask(client, "PUT", whole(101)))[0] == 503
+    # Parts, which run in the other queue of the class, go on.
+    stage_paths = asking(client, "PUT", "/admin/v2/persistent/public/default/t/partitioned-stats")
+    await stage.begun_count(WRITE.asking_max + 3)
+    assert len(stage.asking) == WRITE.asking_max
+    stage.go.set()
+    found = await asyncio.gather(*asked, *waiting, *stage_paths)
+    assert {status for status, _ in found} == {204}
+
+
+async def test_write_that_waits_to_ask_beyond_its_deadline_asks_nobody(start: Start) -> None:
+    stage, client = await start(deadline_s=0.3)
+
+    async def wait(_: web.Request) -> None:
+        await stage.go.wait()
+
+    stage.part = wait
+    first = asking(client, "PUT", *map(whole, range(WRITE.asking_max)))
+    await stage.asking_count(WRITE.asking_max)
+    status, text = await ask(client, "PUT", whole(100))
+    assert status == 504
+    assert "nothing was changed" in text
+    stage.go.set()
+    assert {"the change goes on" in text for _, text in await asyncio.gather(*first)} == {True}
+    # Their places are free again.
+    assert (await ask(client, "PUT", whole(101)))[0] == 204
+    assert whole(100) not in stage.asking
 
 
 async def test_requests_above_the_rate_are_429_with_json(

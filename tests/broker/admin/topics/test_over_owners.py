@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from typing import Final, cast
 
 import pulsar
 import pytest
@@ -14,12 +15,19 @@ from aiohttp import ClientSession
 from yarl import URL
 
 from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.admin.http.request_classes import CLASSES, RequestClass
 from broker.admin.topics.over_owners import RULES
+from broker.admin.topics.owner_redirect import FROM_CONSOLE
+from broker.cluster.ownership import ClusterOwnership
 from broker.compaction.entry_content import read_entry
 from broker.compose.broker_service import BrokerService
+from broker.peers.peers import PeerAnswer
 from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic import Topic
+from broker.service.topics.topic_ownership import Addresses
 from foundation.model.position import Position
 from foundation.model.topic_name import parse_topic_name
+from foundation.value import Json
 from tests.support.memory_broker import memory_broker
 
 BASE = parse_topic_name("persistent://public/default/t")
@@ -34,10 +42,16 @@ class Two:
         self.brokers = brokers
         self.owners: dict[int, BrokerService] = {}
 
-    async def ask(self, method: str, path: str, body: object = None, *, at: int = 0) -> tuple[int, object]:
+    async def ask(
+        self, method: str, path: str, body: object = None, *, at: int = 0, console: bool = False
+    ) -> tuple[int, object]:
         # As it is written: a client may send a name of dots.
         url = URL(f"{self.brokers[at].addresses.admin_url}/admin/v2/{path}", encoded=True)
-        async with ClientSession() as session, session.request(method, url, json=body) as answer:
+        headers = {FROM_CONSOLE: "true"} if console else None
+        async with (
+            ClientSession() as session,
+            session.request(method, url, json=body, headers=headers) as answer,
+        ):
             content = await answer.read()
             return answer.status, json.loads(content) if content else None
 
@@ -62,7 +76,24 @@ class Two:
 
 
 @pytest.fixture
-async def two() -> AsyncIterator[Two]:
+def one_place() -> Iterator[None]:
+    """Lets one request of each class run, and one ask: a request that keeps its place while it asks waits for itself."""
+    before = [(kind, kind.running_max, kind.asking_max) for kind in CLASSES]
+    for kind in CLASSES:
+        _set(kind, 1, 1)
+    yield
+    for kind, running, asking in before:
+        _set(kind, running, asking)
+
+
+def _set(kind: RequestClass, running: int, asking: int) -> None:
+    # They are frozen.
+    object.__setattr__(kind, "running_max", running)
+    object.__setattr__(kind, "asking_max", asking)
+
+
+@pytest.fixture
+async def two(one_place: None) -> AsyncIterator[Two]:
     first = MemoryMetadataStore()
     async with AsyncExitStack() as stack:
         found = Two(
@@ -343,3 +374,121 @@ async def test_stored_lists_of_partitions_are_read_at_their_owners(two: Two, at:
         [str(BASE.with_partition(index)) for index in range(PARTITIONS)],
     )
     assert all(shown["ledgers"] for shown in body["partitions"].values())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", f"{PATH}/partitioned-internalStats", None),
+        ("GET", f"{PATH}/internal-info", None),
+        ("GET", f"{PATH}/subscriptions", None),
+        ("PUT", f"{PATH}/subscription/s%d", "earliest"),
+        ("GET", "non-persistent/public/default", None),
+        ("POST", "namespaces/public/default/clearBacklog", None),
+    ],
+)
+async def test_requests_about_all_partitions_at_once_at_all_brokers_are_all_answered(
+    two: Two, method: str, path: str, body: object
+) -> None:
+    paths = [path.replace("%d", str(number)) for number in range(12)]
+    asked = (two.ask(method, one, body, at=number % 2) for number, one in enumerate(paths))
+    found = await asyncio.gather(*asked)
+    assert {status for status, _ in found} == {204 if body or method == "POST" else 200}, found
+
+
+async def test_messages_over_rest_at_once_at_all_brokers_are_all_published(two: Two) -> None:
+    messages = {"messages": [{"payload": "x"} for _ in range(PARTITIONS)]}
+    found = await asyncio.gather(*(published(two, messages, number % 2) for number in range(12)))
+    assert {one["errorCode"] for _, results in found for one in results} == {0}
+
+
+async def test_partitioned_topics_deleted_and_grown_at_once_at_all_brokers_are_all_changed(two: Two) -> None:
+    names = [f"persistent/public/default/d{number}/partitions" for number in range(6)]
+    for method, body in (("PUT", 4), ("POST", 8), ("DELETE", None)):
+        found = await asyncio.gather(
+            *(two.ask(method, name, body, at=number % 2) for number, name in enumerate(names))
+        )
+        assert [status for status, _ in found] == [204] * len(names), (method, found)
+
+
+async def test_requests_of_consoles_about_topics_of_each_other_are_all_answered(two: Two) -> None:
+    asked = [
+        two.ask(
+            "PUT",
+            f"{PATH}-partition-{index}/subscription/s{number}",
+            "earliest",
+            at=1 - two.brokers.index(owner),
+            console=True,
+        )
+        for number in range(4)
+        for index, owner in two.owners.items()
+    ]
+    found = await asyncio.gather(*asked)
+    assert {status for status, _ in found} == {204}, found
+
+
+ONE: Final = "namespaces/public/one"
+"""A namespace of one bundle."""
+BUNDLE: Final = "0x00000000_0xffffffff"
+
+
+async def opened_at(two: Two, at: int) -> list[Topic]:
+    """Makes the namespace, its bundle owned by that broker; returns two open topics in it."""
+    bundles = {"numBundles": 1, "boundaries": ["0x00000000", "0xffffffff"]}
+    assert await two.ask("PUT", ONE, {"bundles": bundles}) == (204, None)
+    names = [parse_topic_name(f"{domain}://public/one/t") for domain in ("persistent", "non-persistent")]
+    registry = two.brokers[at].registry
+    await registry.ownership.owner_of(names[0], authoritative=True)
+    return [await registry.get(name, create=True) for name in names]
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_namespace_is_unloaded_where_another_broker_has_just_divided_its_bundle(
+    two: Two, at: int
+) -> None:
+    topics = await opened_at(two, 1 - at)
+    # The notice of the division never comes.
+    stored = two.brokers[at].namespaces.stored
+    await stored.policies.close()
+    await stored.local.close()
+    assert await two.ask("PUT", f"{ONE}/{BUNDLE}/split", at=1 - at) == (204, None)
+    assert not any(topic.closed for topic in topics)
+    assert await two.ask("PUT", f"{ONE}/unload", at=at) == (204, None)
+    assert all(topic.closed for topic in topics)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_namespace_is_unloaded_whose_bundle_is_divided_meanwhile(
+    two: Two, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = await opened_at(two, 1 - at)
+    peers = cast(ClusterOwnership, two.brokers[at].registry.ownership).peers
+    request, asked = peers.request, []
+
+    async def divided_first(
+        to: Addresses, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Json = None
+    ) -> PeerAnswer:
+        asked.append(path)
+        if len(asked) == 1:
+            assert await two.ask("PUT", f"{ONE}/{BUNDLE}/split", at=1 - at) == (204, None)
+        return await request(to, method, path, query=query, body=body)
+
+    monkeypatch.setattr(peers, "request", divided_first)
+    assert await two.ask("PUT", f"{ONE}/unload", at=at) == (204, None)
+    assert all(topic.closed for topic in topics)
+    assert [path.rpartition(ONE)[2] for path in asked] == [
+        f"/{bundle}/unload" for bundle in (BUNDLE, "0x00000000_0x7fffffff", "0x7fffffff_0xffffffff")
+    ]
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_non_persistent_topics_of_parts_that_another_broker_has_just_made_are_listed(
+    two: Two, at: int
+) -> None:
+    await opened_at(two, 1 - at)
+    stored = two.brokers[at].namespaces.stored
+    await stored.policies.close()
+    await stored.local.close()
+    assert await two.ask("PUT", f"{ONE}/{BUNDLE}/split", at=1 - at) == (204, None)
+    listed = await two.ask("GET", "non-persistent/public/one", at=at)
+    assert listed == (200, ["non-persistent://public/one/t"])
