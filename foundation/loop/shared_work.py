@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine
 
 
 class SharedWork:
-    """What is being done, by keys."""
+    """Work by keys, from its begin to its end."""
 
     def __init__(self) -> None:
-        """Nothing is."""
+        """Does nothing yet."""
         self._running: dict[str, asyncio.Task[None]] = {}
 
     async def done(self, key: str, work: Callable[[], Coroutine[object, object, None]]) -> None:
