@@ -63,7 +63,9 @@ from foundation.value import Json
 log = logging.getLogger("magnetar")
 
 _ATTEMPTS: Final = 5
-"""Attempts at a change, of which a broker without our locks, such as Apache's, may end each by taking the topic over."""
+"""Attempts at a change, or at a read under the lock. A broker without our locks, such as Apache's, may end each by taking the
+topic over.
+"""
 _RETRY_S: Final = 1.0
 """Seconds after a failed read of changes until the next one."""
 
@@ -212,7 +214,8 @@ class PolicyEvents(TopicPolicies):
         except (LedgerFenced, ServiceNotReady, BadVersion):
             # Nearly always another broker has opened the topic meanwhile. In turn they do not end each other's openings.
             async with self._locks.hold(namespace, bounded=False), events.lock:
-                await self._read_all(namespace, events)
+                # One that begins without the lock may still end an attempt.
+                await self._attempt(partial(self._read_all, namespace, events), events)
 
     async def _read_all(self, namespace: str, events: _Events) -> None:
         logs: dict[TopicName, EventLog] = {}
@@ -480,7 +483,7 @@ def _told(error: BrokerError) -> BrokerError:
     """Returns what a caller is told of an error that all attempts had."""
     if isinstance(error, BadVersion | LedgerFenced) or type(error) is PersistenceError:
         return ServiceNotReady(
-            f"Policies of topics cannot be changed now: storage fails or another broker changes them. Try again: {error}"
+            f"Policies of topics cannot be read or changed now: storage fails or another broker changes them. Try again: {error}"
         )
     return error
 
