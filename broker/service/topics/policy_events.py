@@ -63,9 +63,7 @@ from foundation.value import Json
 log = logging.getLogger("magnetar")
 
 _ATTEMPTS: Final = 5
-"""Attempts at a change, or at a read under the lock. A broker without our locks, such as Apache's, may end each by taking the
-topic over.
-"""
+"""Attempts at a change, or at a read under the lock; a broker without our locks, such as Apache's, may end each."""
 _RETRY_S: Final = 1.0
 """Seconds after a failed read of changes until the next one."""
 
@@ -483,7 +481,7 @@ def _told(error: BrokerError) -> BrokerError:
     """Returns what a caller is told of an error that all attempts had."""
     if isinstance(error, BadVersion | LedgerFenced) or type(error) is PersistenceError:
         return ServiceNotReady(
-            f"Policies of topics cannot be read or changed now: storage fails or another broker changes them. Try again: {error}"
+            f"Policies of topics cannot be read or changed now: storage fails or another broker has them. Try again: {error}"
         )
     return error
 
