@@ -106,7 +106,8 @@ VALUE_BYTES_MAX = 100_000_000
 class MetadataStore(Protocol):
     """The store of everything that must outlive the process.
 
-    Calls raise MetadataError when the store fails; a write was then perhaps carried out.
+    Calls raise MetadataError when the store fails; a write was then perhaps carried out. So was one with BadVersion, if
+    others write the key too: the answer to the first attempt was lost, and another writer came before the second.
     """
 
     @property

@@ -7,7 +7,8 @@ Three laws:
    removed with the last key below them. That is why a value has at least one byte.
 3. A write that was asked twice and then refused may be refused because of its own first attempt. The node tells: it has
    our value, one version further, and an ephemeral one our session. Without this check a log would give up its ledger for a
-   write that succeeded.
+   write that succeeded. It does not help with a key that others advance too: such a node may be versions further, and its
+   writer gets BadVersion for a write that was carried out. That writer needs a key of its own that tells (`shared_locks`).
 
 Writes that belong together are one transaction of ZooKeeper's (`multi`).
 """

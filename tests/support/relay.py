@@ -18,6 +18,7 @@ class Relay:
         self._listener = socket.create_server(("127.0.0.1", free_port()))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._is_cut = False
+        self._is_mute = False
         self._open: list[socket.socket] = []
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -30,10 +31,14 @@ class Relay:
                 _end(connection)
             self._open.clear()
 
+    def mute(self) -> None:
+        """Passes requests on and no answers, until `mend`."""
+        self._is_mute = True
+
     def mend(self) -> None:
-        """Takes connections again."""
+        """Takes connections and passes answers again."""
         with self._lock:
-            self._is_cut = False
+            self._is_cut = self._is_mute = False
 
     def close(self) -> None:
         """Ends all connections for good."""
@@ -54,13 +59,13 @@ class Relay:
                         one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     self._open += [client, server]
                 for one, other in ((client, server), (server, client)):
-                    threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
+                    threading.Thread(target=self._pass, args=(one, other, one is server), daemon=True).start()
 
-    @staticmethod
-    def _pass(one: socket.socket, other: socket.socket) -> None:
+    def _pass(self, one: socket.socket, other: socket.socket, answers: bool) -> None:
         with contextlib.suppress(OSError):
             while data := one.recv(65_536):
-                other.sendall(data)
+                if not (answers and self._is_mute):
+                    other.sendall(data)
         _end(one)
         _end(other)
 

@@ -90,7 +90,7 @@ _CACHE = (
 ONLY = {
     # Libraries: these are all the rooms of ours that they may use, so no settings, and nothing of the broker.
     "entry_cache": {"entry_cache.policy_names", "foundation.model", "foundation.value", "foundation.units"},
-    "bookkeeper.metadata": {"protocol", "foundation.model", "foundation.zookeeper"},
+    "bookkeeper.metadata": {"protocol", "foundation.model", "foundation.seldom", "foundation.zookeeper"},
     "bookkeeper.client": {
         "protocol",
         "foundation.bookie_report",

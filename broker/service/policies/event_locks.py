@@ -37,7 +37,8 @@ class EventLocks:
     async def hold(self, namespace: str, *, bounded: bool) -> AsyncIterator[None]:
         """Waits for the lock, and releases it at the end of the block. Raises ServiceNotReady after `CHANGE_S`.
 
-        `bounded`: the block is cancelled at that time too. Raises ServiceNotReady where the metadata store fails.
+        `bounded`: the block is cancelled at that time too. Raises ServiceNotReady where the metadata store fails, and
+        TimeoutError where the block does.
         """
         lock = f"{ROOT}/{namespace}"
         try:
@@ -46,6 +47,8 @@ class EventLocks:
                     limit.reschedule(None)
                 yield
         except TimeoutError:
+            if not limit.expired():
+                raise
             why = await self._why_late(lock)
             raise ServiceNotReady(
                 f"Policies of topics of {namespace} could not be changed within {CHANGE_S:g} s: {why}. Try again"

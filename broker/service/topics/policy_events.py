@@ -48,7 +48,7 @@ from broker.service.topics.event_producer import publish
 from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.policy_nodes import PolicyNode, namespaces_with_nodes, nodes_of
 from broker.service.topics.topic_registry import TopicRegistry
-from foundation.loop.uninterrupted import uninterrupted
+from foundation.loop.shared_work import SharedWork
 from foundation.model.errors import (
     BadVersion,
     BrokerError,
@@ -63,7 +63,7 @@ from foundation.value import Json
 log = logging.getLogger("magnetar")
 
 _ATTEMPTS: Final = 5
-"""Attempts at a change, of which a broker without our locks, such as Apache's, may end each by taking the topic over."""
+"""Attempts at a change, or at a read under the lock; a broker without our locks, such as Apache's, may end each."""
 _RETRY_S: Final = 1.0
 """Seconds after a failed read of changes until the next one."""
 
@@ -106,6 +106,8 @@ class PolicyEvents(TopicPolicies):
         self._own = TopicPolicyDocuments(registry.namespaces.stored.topic_policies)
         self._locks = EventLocks(environment.metadata, lambda: registry.ownership.owner.broker_id)
         self._events: dict[str, _Events] = defaultdict(_Events)
+        self._loads = SharedWork()
+        """The first reads that go on, by namespace."""
         self._documents: dict[str, Document] = {}
         """The policies that follow from the events, by topic."""
         self._sequence_id = environment.wall_ms()
@@ -135,26 +137,16 @@ class PolicyEvents(TopicPolicies):
         namespace = name.namespace
         is_loaded = namespace in self._events and self._events[namespace].loaded
         if not is_loaded and not name.has_policy_events and self._registry.namespaces.exists(namespace):
-            # A client that disconnects must not leave half of it.
-            await uninterrupted(self._load(namespace))
+            # One for all topics that open now: a restart opens thousands.
+            await self._loads.done(namespace, partial(self._load, namespace))
 
     async def _load(self, namespace: str) -> None:
-        # The lock costs writes, and most namespaces have no events.
-        is_lock_needed = await self._has_events(namespace)
-        shared = self._locks.hold(namespace, bounded=False) if is_lock_needed else contextlib.nullcontext()
-        async with shared, self._events[namespace].lock:
-            events = self._events[namespace]
-            if not events.loaded:
-                await self._read_all(namespace, events)
-                await self._take_over(namespace, events)
-                events.loaded = True
-
-    async def _has_events(self, namespace: str) -> bool:
-        """Returns True if there are events, or policies that become some."""
+        events = self._events[namespace]
+        await self._read_anew(namespace, events)
         if namespace in self._with_nodes or self._own.in_namespace(namespace):
-            return True
-        keys = [managed_ledger_key(name.ledger_name) for name in await self._names(namespace)]
-        return any(await asyncio.gather(*map(self._environment.metadata.get, keys)))
+            async with self._locks.hold(namespace, bounded=False), events.lock:
+                await self._take_over(namespace, events)
+        events.loaded = True
 
     async def take_over(self) -> None:
         """Moves into events the documents of versions up to 0.2.0, and policies that Pulsar 5.0 keeps in nodes.
@@ -211,6 +203,17 @@ class PolicyEvents(TopicPolicies):
         return {**self._documents.get(topic, {}), **values}
 
     # Reading
+
+    async def _read_anew(self, namespace: str, events: _Events) -> None:
+        """Reads all events, without the lock of changes: a topic must open although its holder hangs or was killed."""
+        try:
+            async with events.lock:
+                await self._read_all(namespace, events)
+        except (LedgerFenced, ServiceNotReady, BadVersion):
+            # Nearly always another broker has opened the topic meanwhile. In turn they do not end each other's openings.
+            async with self._locks.hold(namespace, bounded=False), events.lock:
+                # One that begins without the lock may still end an attempt.
+                await self._attempt(partial(self._read_all, namespace, events), events)
 
     async def _read_all(self, namespace: str, events: _Events) -> None:
         logs: dict[TopicName, EventLog] = {}
@@ -300,19 +303,18 @@ class PolicyEvents(TopicPolicies):
         events = self._events[namespace]
         with contextlib.suppress(Gone):
             async with events.lock:
-                for name, kept in events.logs.items() if events.loaded else ():
+                for name, kept in events.logs.items():
                     found = await self._environment.metadata.get(managed_ledger_key(name.ledger_name))
                     info = None if found is None else decode_ledger_list(found.value)
                     self._note(events, await kept.follow(info))
             return
-        # First the lock that brokers share, so that events are followed while this one waits for it.
-        async with self._locks.hold(namespace, bounded=False), events.lock:
-            await self._read_all(namespace, events)
+        await self._read_anew(namespace, events)
 
     async def close(self) -> None:
         """Follows the events no longer."""
         self._closed = True
         self._locks.close()
+        await self._loads.close()
         for events in self._events.values():
             for stop in events.stops.values():
                 stop()
@@ -338,6 +340,7 @@ class PolicyEvents(TopicPolicies):
     ) -> None:
         name = parse_topic_name(topic)
         await self.load(name)
+        # First the lock that brokers share, so that events are followed while this one waits for it.
         async with self._locks.hold(name.namespace, bounded=True), self._events[name.namespace].lock:
             events = self._events[name.namespace]
             await self._attempt(partial(self._change, topic, events, changed), events)
@@ -478,7 +481,7 @@ def _told(error: BrokerError) -> BrokerError:
     """Returns what a caller is told of an error that all attempts had."""
     if isinstance(error, BadVersion | LedgerFenced) or type(error) is PersistenceError:
         return ServiceNotReady(
-            f"Policies of topics cannot be changed now: storage fails or another broker changes them. Try again: {error}"
+            f"Policies of topics cannot be read or changed now: storage fails or another broker has them. Try again: {error}"
         )
     return error
 

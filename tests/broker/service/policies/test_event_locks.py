@@ -71,6 +71,12 @@ async def test_store_that_fails_is_one_that_is_not_ready() -> None:
             raise BadVersion("changed")
 
 
+async def test_time_out_of_the_work_is_no_lock_that_came_late() -> None:
+    with pytest.raises(TimeoutError, match="of the work"):
+        async with locks_of(MemoryMetadataStore(), "broker-1:8080").hold(NAMESPACE, bounded=True):
+            raise TimeoutError("of the work")
+
+
 async def test_lock_goes_with_its_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryMetadataStore()
     locks = locks_of(store, "broker-1:8080")

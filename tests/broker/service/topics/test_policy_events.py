@@ -429,7 +429,7 @@ async def test_change_that_other_brokers_end_each_time_is_not_ready(
         raise error
 
     monkeypatch.setattr("broker.service.topics.policy_events.publish", fail)
-    with pytest.raises(ServiceNotReady, match="cannot be changed now"):
+    with pytest.raises(ServiceNotReady, match="cannot be read or changed now"):
         await broker.set("maxMessageSize", 6)
     assert await broker.policies() == {"maxMessageSize": 5}
 
