@@ -62,7 +62,7 @@ class _Registry:
         self.partitions = PartitionedMetadata(store)
         self.schemas = None
         self.shadows = _NoShadows()
-        self.check_open: Callable[[TopicName], None] = lambda _: None
+        self.check_open: Callable[[TopicName], Awaitable[None]]
 
     async def exists(self, _name: TopicName) -> bool:
         """The other domain has a topic of the name, so the schema is not this one's."""
@@ -99,7 +99,7 @@ class Deleting:
                 return "resumed" if self.deletions.resumed > before else ""
             found = await self._registry.partitions.find(name)
             if found is None:
-                self._registry.check_open(name)
+                await self._registry.check_open(name)
                 await self._make(name)
                 return "made"
             if not found.deleted:

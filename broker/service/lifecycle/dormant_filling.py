@@ -27,7 +27,7 @@ from broker.service.lifecycle.dormancy import Dormancy, in_groups, is_of_brokers
 from broker.service.lifecycle.rounds import Defects
 from broker.service.topics.stored_record import record_of_stored
 from broker.service.topics.topic_registry import TopicRegistry
-from foundation.model.errors import BrokerError
+from foundation.model.errors import BrokerError, ServiceNotReady, TopicNotFound
 from foundation.model.topic_name import PERSISTENT, TopicName, parse_topic_name
 from foundation.units import NS_PER_SECOND
 
@@ -219,18 +219,22 @@ class DormantFilling:
 
     async def _add(self, name: TopicName, now_ns: int, left_open: list[str], defects: Defects) -> None:
         registry, metadata = self._registry, self._registry.environment.metadata
+        try:
+            await registry.check_open(name)
+        except (TopicNotFound, ServiceNotReady) as error:
+            log.debug("%s has no record: %s", name, error)
+            return
         nodes = await read_nodes(metadata, name.ledger_name)
         # One that was opened or deleted during the read may have other nodes by now.
         if nodes is None or str(name) not in registry.dormant.reading or not self._is_settled(name):
             return
         try:
-            registry.check_open(name)
             info = decode_ledger_list(nodes.info.value)
             if info.deleted:
                 return  # The next opening finishes the deletion and makes the topic anew; nobody has asked for that.
             record = record_of_stored(info, nodes, now_ns, keeps_nodes=not metadata.is_shared)
         except BrokerError as error:
-            # Its deletion is decided, or no broker can open it; a client is told why.
+            # No broker can open it; a client is told why.
             log.debug("%s has no record: %s", name, error)
         except Exception as error:  # noqa: BLE001
             # A defect that one topic meets must not keep all later ones without a record.

@@ -72,11 +72,11 @@ class PartitionedTopics:
         if name.partition >= 0:
             raise InvalidTopicName(f"{name} is the name of a partition")
         check_new_name("Topic", name.local)
+        # Otherwise the rest of an interrupted deletion would take the new topic too.
+        await self._deletions.check_open(name)
         namespaces = self._registry.namespaces
         if not namespaces.exists(name.namespace) or namespaces.is_ending(name.namespace):
             raise TopicNotFound("Namespace not found")
-        # Otherwise the rest of an interrupted deletion would take the new topic too.
-        self._deletions.check_open(name)
         await self._metadata.usable_count(name)
         if await self._registry.exists(name):
             raise AlreadyExists("This topic already exists")
@@ -109,7 +109,7 @@ class PartitionedTopics:
             raise TopicNotFound(f"Partitioned topic {name} does not exist")
         if count < before:
             raise NotAllowed(f"Number of new partitions must not be below the existing {before}")
-        self._deletions.check_open(name)
+        await self._deletions.check_open(name)
         # Before the partitions: the registry creates none whose index is not below the stored count.
         await self._metadata.set_count(name, count)
         try:
@@ -125,7 +125,7 @@ class PartitionedTopics:
 
     async def create_missed(self, name: TopicName) -> None:
         """Creates the partitions that are not stored, and opens none: brokers that own them do when clients come."""
-        self._deletions.check_open(name)
+        await self._deletions.check_open(name)
         count = await self._metadata.count(name)
         parts = [name.with_partition(index) for index in range(count)]
         missed = [one.partition for one in parts if not await self._registry.is_stored(one)]

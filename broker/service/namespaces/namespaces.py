@@ -81,6 +81,9 @@ class Namespaces:
         self._permissions: dict[str, tuple[Document, NamespacePermissions]] = {}
         self._changing = asyncio.Lock()
         self._changing_topics = asyncio.Lock()
+        self.read_endings: Callable[[str], Awaitable[None]] = _is_always_known
+        """Asks the store whether a deletion of this tenant or namespace that another broker carries out goes on, for
+        `is_ending`. `Deletions` sets it."""
         self.is_ending: Callable[[str], bool] = _is_never_ending
         """Returns True for a tenant or namespace while it is being deleted: creating it, or anything in it, is refused.
         `Deletions` sets it."""
@@ -189,6 +192,8 @@ class Namespaces:
                 raise ServiceNotReady(f"Tenant {tenant} is being deleted; ask again")
             return dict(info)
 
+        await self.read_endings(tenant)
+        await self.stored.read_known(self.stored.tenants, tenant)
         async with self._changing:
             await uninterrupted(self.stored.tenants.change(tenant, created))
 
@@ -231,6 +236,8 @@ class Namespaces:
             # As Pulsar does: its brokers refuse a namespace that names no cluster.
             return {REPLICATION: [self.cluster], **policies}
 
+        await self.read_endings(namespace)
+        await self.stored.read_known(self.stored.policies, namespace)
         async with self._changing:
             self.tenant(tenant)
             await uninterrupted(self.stored.policies.change(namespace, created))
@@ -402,6 +409,10 @@ def _with_value(policies: Mapping[str, Json], key: str, value: Json) -> Document
 
 
 def _do_nothing() -> None: ...
+
+
+async def _is_always_known(_name: str) -> None:
+    """Stands for `Namespaces.read_endings` without deletions."""
 
 
 def _is_never_ending(_name: str) -> bool:

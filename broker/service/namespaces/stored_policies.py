@@ -181,6 +181,12 @@ class StoredPolicies:
         await self._store.sync()
         return await documents.read(name) is not None
 
+    async def read_known(self, documents: Documents[Document], name: str) -> None:
+        """Reads a document that is in memory: another broker may have deleted it a moment ago. Raises MetadataError."""
+        if name in documents.values and self._store.is_shared:
+            await self._store.sync()
+            await documents.read(name)
+
     async def read_newest(self, namespace: str) -> None:
         """Reads the policies of a namespace as they are stored now, sooner than a watch tells. Raises MetadataError."""
         await asyncio.gather(self.policies.read(namespace), self.local.read(namespace))

@@ -57,7 +57,7 @@ async def read_stored(
         return StoredTopic(nodes)
 
     async def of_partition() -> StoredPartitions:
-        # `check_open` knows the decisions of this broker alone, this all.
+        # `check_open` knows the decisions of others as of the last look, this all.
         return await partitions.usable(name) if name.partition >= 0 else NO_PARTITIONS
 
     async def reserved() -> int:

@@ -101,7 +101,7 @@ class TopicRegistry:
         """Counts of partitions."""
         self.schemas = TopicSchemas(schemas_of(environment), self.policies)
         """Schemas of topics."""
-        self.check_open: Callable[[TopicName], None] = _is_never_deleted
+        self.check_open: Callable[[TopicName], Awaitable[None]] = _is_never_deleted
         """Raises an error for a topic whose deletion is decided; `Deletions` sets it."""
         self.events = TopicEvents()
         """Tells of topics that are created and deleted."""
@@ -148,9 +148,10 @@ class TopicRegistry:
         """
         while True:
             if (topic := self.topics.get(str(name))) is not None and not topic.closed:
-                self.check_open(name)  # A decided deletion takes later messages along.
-                topic.asked += 1
-                return topic
+                await self.check_open(name)  # A decided deletion takes later messages along.
+                if not topic.closed:
+                    topic.asked += 1
+                    return topic
             task = self._opening.get(str(name))
             if task is not None and task.done():
                 # It stays in the table until its callback runs. To await it does not yield: repeating its failure would
@@ -183,7 +184,7 @@ class TopicRegistry:
             raise ServiceNotReady("The broker is shutting down")
         check_domain(name, self.settings)
         lease = await self.ownership.check_owned(name)
-        self.check_open(name)
+        await self.check_open(name)
         await self.shadows.end_following(name)
         started_ns, key = self.environment.now_ns(), str(name)
         from broker.service.topics.topic_opener import TopicOpener, read_stored
@@ -489,7 +490,7 @@ class TopicRegistry:
         )
 
 
-def _is_never_deleted(_name: TopicName) -> None:
+async def _is_never_deleted(_name: TopicName) -> None:
     """Stands for `TopicRegistry.check_open` in a registry without deletions."""
 
 

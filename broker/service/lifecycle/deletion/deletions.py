@@ -62,6 +62,7 @@ class Deletions:
         self._asked: Counter[str] = Counter()
         """Requests under way, by tenant or namespace."""
         registry.namespaces.is_ending = self._is_ending
+        registry.namespaces.read_endings = self._read_endings
         registry.check_open = self.check_open
         self._steps = DeletionSteps(environment, registry, self.intents, partial(self._namespace, force=True))
 
@@ -168,6 +169,11 @@ class Deletions:
         has = self.intents.has
         return self._asked[name] > 0 or has(DeletedKind.NAMESPACE, name) or has(DeletedKind.TENANT, name)
 
+    async def _read_endings(self, name: str) -> None:
+        if self.intents.pending:
+            keys = [(DeletedKind.NAMESPACE, name), (DeletedKind.TENANT, name.partition("/")[0])]
+            await self.intents.read_again(keys)
+
     async def _check_empty(self, namespace: str) -> None:
         await self._registry.openings_ended(namespace)
         # Topics of brokers go with the namespace.
@@ -238,11 +244,15 @@ class Deletions:
         """Reads the decided deletions; `resume` goes on with them. Raises MetadataError."""
         await self.intents.refresh()
 
-    def check_open(self, name: TopicName) -> None:
-        """Raises TopicNotFound or ServiceNotReady for a topic whose deletion is decided."""
+    async def check_open(self, name: TopicName) -> None:
+        """Raises TopicNotFound or ServiceNotReady for a topic whose deletion is decided; MetadataError."""
         pending = self.intents.pending
         if not pending:
             return
+        await self._read_endings(name.namespace)
+        await self.intents.read_again(
+            [(DeletedKind.TOPIC, str(name)), (DeletedKind.PARTITIONED, str(name.base))]
+        )
         if (DeletedKind.NAMESPACE, name.namespace) in pending:
             raise TopicNotFound("Namespace not found")
         if (DeletedKind.TOPIC, str(name)) in pending or (DeletedKind.PARTITIONED, str(name.base)) in pending:
@@ -293,40 +303,65 @@ class Deletions:
                 log.info("finished the deletion of %s %s", intent.kind, intent.name)
 
     async def _resume(self, intent: Intent) -> None:
-        if await self._made_anew(intent):
-            # Its deletion has removed everything else before; each start makes `public/default` where it is missing.
-            log.warning("! %s %s was made anew after its deletion and stays", intent.kind, intent.name)
+        if await self._is_over(intent):
             await self.intents.finished(intent)
         elif not self._is_pending(intent):
             return
         elif intent.kind is DeletedKind.TOPIC and (name := parse_topic_name(intent.name)).is_persistent:
             # A request may finish the same deletion while this one waits, and a client may make the topic anew.
             await self._registry.shut(
-                name, partial(self._carry_out, intent), force=True, wanted=partial(self._is_pending, intent)
+                name, partial(self._go_on, intent), force=True, wanted=partial(self._is_wanted, intent)
             )
         else:
             await self._run(intent, partial(self.intents.own, intent))
 
+    async def _go_on(self, intent: Intent) -> None:
+        if await self._is_over(intent):
+            await self.intents.finished(intent)
+        else:
+            await self._carry_out(intent)
+
+    async def _is_over(self, intent: Intent) -> bool:
+        """Returns True where the last step was done: the mark is gone, and what has its name now is another thing."""
+        is_marked = await self._is_marked(intent)
+        if is_marked is False:
+            # Each start makes `public/default` where it is missing.
+            log.warning("! %s %s was made anew after its deletion and stays", intent.kind, intent.name)
+        return not is_marked
+
     async def _made_anew(self, intent: Intent) -> bool:
-        """Returns True where the thing is there without the mark that its deletion has set."""
+        return await self._is_marked(intent) is False
+
+    async def _is_marked(self, intent: Intent) -> bool | None:
+        """Returns False for a thing that is there without the mark that its deletion has set, None for a missing one.
+
+        True for one that has the mark, and for deletions that set none.
+        """
         if intent.kind is DeletedKind.NAMESPACE:
             # Not as this broker has it in memory: another one may have set the mark, or removed the namespace.
             found = await self._environment.metadata.get(f"{NAMESPACES_ROOT}/{intent.name}")
-            return found is not None and not json.loads(found.value).get(DELETED)
+            return None if found is None else bool(json.loads(found.value).get(DELETED))
         if intent.kind is DeletedKind.TENANT:
-            return False
+            return True
         name = parse_topic_name(intent.name)
         if intent.kind is DeletedKind.PARTITIONED:
+            if not intent.marked:
+                return True
             stored = await self._partitions.find(name)
-            return intent.marked and stored is not None and not stored.deleted
+            return None if stored is None else stored.deleted
         if not name.is_persistent:
-            return False
+            return True
         found = await self._environment.metadata.get(managed_ledger_key(name.ledger_name))
-        return found is not None and not decode_ledger_list(found.value).deleted
+        return None if found is None else decode_ledger_list(found.value).deleted
 
     def _is_pending(self, intent: Intent) -> bool:
         # This one, and not a later deletion of the same name.
         return self.intents.pending.get((intent.kind, intent.name)) is intent
+
+    def _is_wanted(self, intent: Intent) -> bool:
+        # An open topic was made anew: the next call finds its list without the mark.
+        topic = self._registry.topics.get(intent.name)
+        return self._is_pending(intent) and (topic is None or topic.closed)
 
     async def close(self) -> None:
         """Ends the deletions that run, before the topics are closed; the next start goes on with them."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from enum import StrEnum
@@ -163,6 +163,12 @@ class Intents:
             return ABSENT
         self.pending[kind, name] = decode_intent(kind, name, found.value)
         return found.version
+
+    async def read_again(self, keys: Iterable[tuple[DeletedKind, str]]) -> None:
+        """Asks the store for those of the pending intents that another broker may have finished. Raises MetadataError."""
+        for key in keys:
+            if key in self.pending and key not in self._versions:
+                await self._read(*key)
 
     def has(self, kind: DeletedKind, name: str) -> bool:
         """Returns True while the deletion is decided and not finished."""

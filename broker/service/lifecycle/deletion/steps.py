@@ -16,10 +16,11 @@ from functools import partial
 from typing import Final
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
-from broker.managed_ledger.removal.deletion import delete_managed_ledger
+from broker.managed_ledger.managed_ledger_info import managed_ledger_key
+from broker.managed_ledger.removal.deletion import decide_deletion, delete_managed_ledger
 from broker.service.lifecycle.deletion.intents import DeletedKind, Intent, Intents
 from broker.service.topics.topic_registry import TopicRegistry
-from foundation.model.errors import MetadataError, TopicNotFound
+from foundation.model.errors import MetadataError, ServiceNotReady, TopicNotFound
 from foundation.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
 
 AT_ONCE: Final = 3
@@ -28,6 +29,8 @@ AT_ONCE: Final = 3
 With 10, messages of other topics wait 3.4 times as long as without a deletion; with 3, 1.3 times (99th percentile).
 """
 
+ROUNDS_MAX: Final = 20
+"""Lists of a namespace's topics that are gone through for one attempt to delete it."""
 PAUSE: Final = 2.0
 """Length of the pause after a slice, in lengths of that slice."""
 PAUSE_S_MAX: Final = 0.01
@@ -103,6 +106,9 @@ class DeletionSteps:
             # The registry shields it from the end of its caller.
             async with self._intents.while_owned(intent):
                 await self._registry.shadows.own_partition(name)
+                if name.has_policy_events:
+                    # Other brokers follow its events. By the mark they do not open it for that while it goes.
+                    await decide_deletion(name.ledger_name, environment.metadata)
                 await delete_managed_ledger(
                     name.ledger_name, environment.metadata, environment.ledgers, environment.open_tier
                 )
@@ -119,20 +125,31 @@ class DeletionSteps:
     async def _delete_topics(self, intent: Intent) -> None:
         # Again and again, because a topic may have been in creation when the deletion was decided.
         before: list[str] = []
-        while True:
+        for _ in range(ROUNDS_MAX):
             # One that began before the decision may not be stored yet, and would be left in a namespace that is gone.
             await self._registry.openings_ended(intent.name)
             names = await self._registry.names(intent.name)
             if not names:
                 return
-            if names == before:
+            if names == before and (foreign := await self._foreign(names)):
                 # A key that another program has written in its own way, for example with %7E for ~.
                 raise MetadataError(
                     f"namespace {intent.name} has topics under keys that this broker does not write, such as that of"
-                    f" {names[0]}: remove these nodes from the metadata store"
+                    f" {foreign}: remove these nodes from the metadata store"
                 )
             await self._shut_all(names, intent)
             before = names
+        raise ServiceNotReady(
+            f"Topics of namespace {intent.name} are made anew while it is deleted, such as {before[0]}; ask again"
+        )
+
+    async def _foreign(self, names: Sequence[str]) -> str:
+        """Returns a name that is neither open here nor stored under its own key; empty where there is none."""
+        for text in names:
+            key = managed_ledger_key(parse_topic_name(text).ledger_name)
+            if text not in self._registry.topics and await self._environment.metadata.get(key) is None:
+                return text
+        return ""
 
     async def _shut_all(self, names: Sequence[str], whole: Intent) -> None:
         await self._in_slices([partial(self._shut_one, name, whole) for name in names])
@@ -140,7 +157,10 @@ class DeletionSteps:
     async def _shut_one(self, text: str, whole: Intent) -> None:
         name = parse_topic_name(text)
         try:
-            if not await self._registry.ownership.delete_elsewhere(name):
+            # Any broker may have opened the topic with policies, and changes of its list tell the others.
+            is_own = name.has_policy_events or not await self._registry.ownership.delete_elsewhere(name)
+            # One that has moved may be open here too.
+            if is_own or text in self._registry.topics:
                 await self._registry.shut(name, partial(self._delete_log_of, name, whole), force=True)
         except TopicNotFound:
             return  # A non-persistent topic ends with its last client.
@@ -160,8 +180,8 @@ class DeletionSteps:
         await self._in_slices([partial(self._schemas.registry.forget, schema_id) for schema_id in ids])
 
     async def _delete_namespace(self, intent: Intent) -> None:
-        if self._namespaces.exists(intent.name):
-            await self._namespaces.delete(intent.name)
+        # Those that other brokers have left, too.
+        await self._intents.refresh()
         for other in list(self._intents.pending.values()):
             # Deletions inside of the namespace that were interrupted; nothing is left of their topics.
             if (
@@ -169,6 +189,8 @@ class DeletionSteps:
                 and _namespace_of(other) == intent.name
             ):
                 await self._intents.finished(other)
+        if self._namespaces.exists(intent.name):
+            await self._namespaces.delete(intent.name)
 
     async def _delete_namespaces(self, intent: Intent) -> None:
         for namespace in self._namespaces.names(intent.name):
