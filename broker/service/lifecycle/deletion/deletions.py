@@ -220,8 +220,8 @@ class Deletions:
             owned = await decide()
         else:
             owned = await self.intents.own(pending)
-            if await self._made_anew(owned):
-                # The former deletion lacked its last write alone. This one needs a mark of its own.
+            if await self._is_marked(owned) is False:
+                # It was made anew: the former deletion lacked its last write alone. This one needs a mark of its own.
                 await self.intents.finished(owned)
                 owned = await decide()
         await self._carry_out(owned)
@@ -328,9 +328,6 @@ class Deletions:
             # Each start makes `public/default` where it is missing.
             log.warning("! %s %s was made anew after its deletion and stays", intent.kind, intent.name)
         return not is_marked
-
-    async def _made_anew(self, intent: Intent) -> bool:
-        return await self._is_marked(intent) is False
 
     async def _is_marked(self, intent: Intent) -> bool | None:
         """Returns False for a thing that is there without the mark that its deletion has set, None for a missing one.

@@ -11,7 +11,7 @@ from bookkeeper.metadata.metadata_store import Put, Write
 from broker.managed_ledger.managed_ledger_info import managed_ledger_key
 from broker.service.lifecycle.deletion import steps
 from broker.service.lifecycle.deletion.intents import DeletedKind, Intent
-from broker.service.topics.policy_events import events_topic
+from broker.service.policies.topic_events import events_topic
 from foundation.model.errors import BrokerError, MetadataError, ServiceNotReady
 from tests.broker.service.lifecycle.deletion.test_deletion_races import HoldsDeletes, started, two_brokers
 from tests.deletion.kinds import NAMESPACE, topic
@@ -58,8 +58,8 @@ async def test_intent_that_is_left_over_takes_no_policies_of_a_later_topic() -> 
     await stage.deletions.intents.decide_alone(Intent(DeletedKind.TOPIC, str(topic("t")), 1))
     forgotten = list[str]()
 
-    async def noted(name: str) -> None:
-        forgotten.append(name)
+    async def noted(topic: str) -> None:
+        forgotten.append(topic)
 
     stage.namespaces.topic_deleted = noted  # type: ignore[method-assign]
     await stage.run(stage.deletions.resume())
@@ -92,13 +92,13 @@ async def test_topic_with_policies_is_marked_before_it_goes() -> None:
     written = list[bytes]()
     put_all = stage.environment.metadata.put_all
 
-    async def noted(writes: Sequence[Write]) -> list[int]:
+    async def noted(puts: Sequence[Write]) -> list[int]:
         written.extend(
             one.value
-            for one in writes
+            for one in puts
             if isinstance(one, Put) and one.key == managed_ledger_key(name.ledger_name)
         )
-        return await put_all(writes)
+        return await put_all(puts)
 
     stage.environment.metadata.put_all = noted  # type: ignore[method-assign]
     await stage.run(stage.deletions.namespace(NAMESPACE, force=True))
