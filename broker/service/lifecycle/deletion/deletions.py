@@ -303,17 +303,33 @@ class Deletions:
                 log.info("finished the deletion of %s %s", intent.kind, intent.name)
 
     async def _resume(self, intent: Intent) -> None:
-        if await self._is_over(intent):
-            await self.intents.finished(intent)
-        elif not self._is_pending(intent):
-            return
-        elif intent.kind is DeletedKind.TOPIC and (name := parse_topic_name(intent.name)).is_persistent:
-            # A request may finish the same deletion while this one waits, and a client may make the topic anew.
-            await self._registry.shut(
-                name, partial(self._go_on, intent), force=True, wanted=partial(self._is_wanted, intent)
-            )
-        else:
+        if intent.kind is DeletedKind.TOPIC and (name := parse_topic_name(intent.name)).is_persistent:
+            await self._resume_topic(name, intent)
+        elif await self._is_over(intent):
+            # A request that came meanwhile finishes it.
+            if (intent.kind, intent.name) not in self._running:
+                await self.intents.finished(intent)
+        elif self._is_pending(intent):
             await self._run(intent, partial(self.intents.own, intent))
+
+    async def _resume_topic(self, name: TopicName, intent: Intent) -> None:
+        def is_open() -> bool:
+            topic = self._registry.topics.get(intent.name)
+            return topic is not None and not topic.closed
+
+        # An open topic was made anew, unless another broker has set the mark since: then it is closed here too.
+        was_open = is_open()
+        if was_open and await self._is_over(intent):
+            await self.intents.finished(intent)
+            return
+        # A request may finish the same deletion while this one waits, and a client may make the topic anew: the next call
+        # finds its list without the mark.
+        await self._registry.shut(
+            name,
+            partial(self._go_on, intent),
+            force=True,
+            wanted=lambda: self._is_pending(intent) and (was_open or not is_open()),
+        )
 
     async def _go_on(self, intent: Intent) -> None:
         if await self._is_over(intent):
@@ -354,11 +370,6 @@ class Deletions:
     def _is_pending(self, intent: Intent) -> bool:
         # This one, and not a later deletion of the same name.
         return self.intents.pending.get((intent.kind, intent.name)) is intent
-
-    def _is_wanted(self, intent: Intent) -> bool:
-        # An open topic was made anew: the next call finds its list without the mark.
-        topic = self._registry.topics.get(intent.name)
-        return self._is_pending(intent) and (topic is None or topic.closed)
 
     async def close(self) -> None:
         """Ends the deletions that run, before the topics are closed; the next start goes on with them."""

@@ -158,6 +158,8 @@ class Intents:
     async def _read(self, kind: DeletedKind, name: str) -> int:
         """Takes over what is stored of an intent; returns its version."""
         found = await self._store.get(f"{ROOT}/{kind}/{quote(name, safe='')}")
+        if (kind, name) in self._versions:  # Taken over meanwhile.
+            return ABSENT if found is None else found.version
         if found is None:
             self.pending.pop((kind, name), None)
             return ABSENT
@@ -167,8 +169,13 @@ class Intents:
     async def read_again(self, keys: Iterable[tuple[DeletedKind, str]]) -> None:
         """Asks the store for those of the pending intents that another broker may have finished. Raises MetadataError."""
         for key in keys:
-            if key in self.pending and key not in self._versions:
-                await self._read(*key)
+            pending = self.pending.get(key)
+            if pending is None or key in self._versions:
+                continue
+            await self._store.sync()
+            # Another task may have taken it over meanwhile.
+            if await self._store.get(pending.key) is None and self.pending.get(key) is pending:
+                del self.pending[key]
 
     def has(self, kind: DeletedKind, name: str) -> bool:
         """Returns True while the deletion is decided and not finished."""
