@@ -123,18 +123,23 @@ async def test_broker_that_does_not_answer_is_given_up(monkeypatch: pytest.Monke
         await wires.close()
 
 
-async def test_broker_whose_certificate_nothing_vouches_for_gets_no_token(tmp_path: Path) -> None:
-    made = Certificates(tmp_path)
-    trusted, other = made.new_authority("one"), made.new_authority("other")
-    certificate = made.issue("broker", authority="one")
-    tls = (
+def _tls(made: Certificates, certificate: Path, trusted: Path) -> tuple[str, ...]:
+    """Settings of brokers with this certificate, which ask each other over TLS and trust that authority."""
+    return (
         "webServicePortTls=0",
         "brokerServicePortTls=0",
         f"tlsCertificateFilePath={certificate}",
         f"tlsKeyFilePath={made.key(certificate)}",
         "brokerClientTlsEnabled=true",
+        f"brokerClientTrustCertsFilePath={trusted}",
     )
-    async with brokers(2, TRANSACTIONS, *tls, f"brokerClientTrustCertsFilePath={trusted}") as (first, second):
+
+
+async def test_broker_whose_certificate_nothing_vouches_for_gets_no_token(tmp_path: Path) -> None:
+    made = Certificates(tmp_path)
+    trusted, other = made.new_authority("one"), made.new_authority("other")
+    certificate = made.issue("broker", authority="one")
+    async with brokers(2, TRANSACTIONS, *_tls(made, certificate, trusted)) as (first, second):
         await own(second)
         await peers_of(first).wires.tell(second.addresses, END)
         wrong = Wires(
@@ -151,14 +156,7 @@ async def test_replaced_authority_holds_for_the_next_connection(tmp_path: Path) 
     made = Certificates(tmp_path)
     certificate, trusted = made.issue("broker"), tmp_path / "trusted.pem"
     put_over(made.new_authority("other"), trusted)
-    tls = (
-        "webServicePortTls=0",
-        "brokerServicePortTls=0",
-        f"tlsCertificateFilePath={certificate}",
-        f"tlsKeyFilePath={made.key(certificate)}",
-        "brokerClientTlsEnabled=true",
-    )
-    async with brokers(2, TRANSACTIONS, *tls, f"brokerClientTrustCertsFilePath={trusted}") as (first, second):
+    async with brokers(2, TRANSACTIONS, *_tls(made, certificate, trusted)) as (first, second):
         await own(second)
         with pytest.raises(ServiceNotReady, match="does not answer"):
             await peers_of(first).wires.tell(second.addresses, END)
